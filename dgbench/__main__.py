@@ -1,0 +1,5 @@
+"""`python -m dgbench` is the `dgbench` command."""
+
+from dgbench.harness.cli import main
+
+main()

@@ -1,0 +1,13 @@
+// The CPU extension module. Each group of operators binds itself in its own file.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+namespace dgbench {
+void bind_build_info(nb::module_& m);
+}  // namespace dgbench
+
+NB_MODULE(_cpu, m) {
+  m.doc() = "dgbench operators on the CPU (OpenMP)";
+  dgbench::bind_build_info(m);
+}

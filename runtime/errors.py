@@ -1,0 +1,56 @@
+"""Every error that dgbench raises on purpose. Each says what was found, what is allowed, and
+what to do; the command line prints it without a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class DgbenchError(Exception):
+    """A mistake or a lack that the user can act on.
+
+    Attributes:
+        hint: what to do about it, one or more lines, or "".
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UnknownKeyError(DgbenchError):
+    """A name that is not in a known set."""
+
+
+class InvalidInputError(DgbenchError):
+    """An argument or a file that breaks a stated rule."""
+
+
+class DataError(InvalidInputError):
+    """Data that cannot be read, or is not what its card says."""
+
+
+class MissingDataError(DgbenchError):
+    """Data that is not held here and may not or cannot be fetched."""
+
+
+class MissingPackageError(DgbenchError):
+    """An optional package that a contender needs."""
+
+
+class StoreError(DgbenchError):
+    """A result file that cannot be written or read."""
+
+
+class UnsupportedError(DgbenchError):
+    """Something a system or this machine cannot do, with the reason."""
+
+
+def unknown_key(what: str, found: str, allowed: Iterable[str], *, of: str = "") -> UnknownKeyError:
+    """Build the error for a misspelt name, with the nearest names suggested."""
+    names = sorted(allowed)
+    where = f" of {of}" if of else ""
+    near = get_close_matches(found, names, n=3, cutoff=0.5)
+    hint = f"did you mean: {', '.join(near)}?" if near else f"known: {', '.join(names) or 'none'}"
+    return UnknownKeyError(f"{what} '{found}'{where} is not known", hint=hint)

@@ -1,0 +1,46 @@
+"""What every system, experiment and paper is made of."""
+
+from dgbench.systems.base.experiment import (
+    Cell,
+    Experiment,
+    FigureSpec,
+    Measurement,
+    Preset,
+    RunContext,
+)
+from dgbench.systems.base.paper import Check, Claim, Finding, Paper
+from dgbench.systems.base.registry import (
+    Broken,
+    find_paper,
+    find_system,
+    get_paper,
+    get_system,
+    paper_names,
+    system_names,
+)
+from dgbench.systems.base.system import System, Technique, Trainer
+from dgbench.systems.base.workload import Workload
+
+__all__ = [
+    "Broken",
+    "Cell",
+    "Check",
+    "Claim",
+    "Experiment",
+    "FigureSpec",
+    "Finding",
+    "Measurement",
+    "Paper",
+    "Preset",
+    "RunContext",
+    "System",
+    "Technique",
+    "Trainer",
+    "Workload",
+    "find_paper",
+    "find_system",
+    "get_paper",
+    "get_system",
+    "paper_names",
+    "system_names",
+]

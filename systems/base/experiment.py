@@ -1,0 +1,137 @@
+"""Experiments: one figure, table or section of a paper as a matrix of cells.
+
+An experiment lives in its system's folder. It only says what to run and what to draw; the
+harness decides when, in which process, how often, and keeps the rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+from dgbench.runtime.meter import Meter
+
+Preset = Literal["smoke", "quick", "full", "paper"]
+Scalar = str | int | float | bool | None
+
+
+class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One point of an experiment's matrix.
+
+    Attributes:
+        paper, experiment: where it belongs (`pipad`, `fig10`).
+        params: what identifies the point, JSON scalars only; includes `system` and `dataset`
+            where they apply. The content hash covers all of it.
+        group: cells of one group are contenders; the harness runs them interleaved, one
+            process of each per round, so that ratios are formed inside a round.
+        repeats: rounds to run (1 for exact counts, at least 5 for a timed claim).
+        timeout_s: wall-clock limit of one process, seconds.
+        memory_bytes: limit of the process tree's resident memory, or None.
+    """
+
+    paper: str
+    experiment: str
+    params: dict[str, Scalar]
+    group: str
+    repeats: int = 1
+    timeout_s: float = 60.0
+    memory_bytes: int | None = None
+
+
+class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What one process hands back.
+
+    Attributes:
+        values: named floats (seconds, bytes per second, losses ...).
+        units: unit of each value, where it is not plain from its name.
+        counters: exact integers.
+        phases: seconds per phase of the instrumented part, or empty.
+        samples: seconds of each steady iteration; the row's time is their median.
+        warmup: iterations dropped by the warm-up rule.
+        deviation: largest relative deviations from the reference (`loss`, `output`, `gradient`,
+            `parameters`), or empty where nothing was compared.
+        data: what data was used: `{"dataset": ..., "twin": bool, "scale": ..., "note": ...}`.
+        notes: sentences a reader of the row must know.
+    """
+
+    values: dict[str, float] = {}
+    units: dict[str, str] = {}
+    counters: dict[str, int] = {}
+    phases: dict[str, float] = {}
+    samples: list[float] = []
+    warmup: int = 0
+    deviation: dict[str, float] = {}
+    data: dict[str, Any] = {}
+    notes: list[str] = []
+
+
+@dataclass(slots=True)
+class RunContext:
+    """What the harness gives to a running cell, inside the cell's own process.
+
+    Attributes:
+        device: `cpu` or `cuda`.
+        preset: the preset of this run.
+        threads: intra-op threads torch is set to.
+        instrumented: True in the second, timed-phases process of a cell.
+        meter: where counters and phases go.
+        budget_s: seconds this process should aim for (not the hard limit).
+    """
+
+    device: str
+    preset: Preset
+    threads: int
+    instrumented: bool = False
+    meter: Meter = field(default_factory=Meter)
+    budget_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FigureSpec:
+    """A figure as data. `harness.figures` draws it; systems never import matplotlib.
+
+    Attributes:
+        kind: `speedup`, `time_split`, `ablation`, `sweep`, `limit_share`, `paper_vs_measured`
+            or `failed_cells` (numbers 1, 2a, 5, 7, 10, 9 and 13 of the report design).
+        name: file stem (`fig10`).
+        title: heading on the page.
+        points: rows -> list of flat dicts, one per drawn mark; each kind documents its keys.
+        options: kind-specific options (axis labels, baseline name, ...).
+    """
+
+    kind: str
+    name: str
+    title: str
+    points: Callable[[Sequence[Any]], list[dict[str, Any]]]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Experiment(ABC):
+    """One figure, table or section of a paper."""
+
+    paper: ClassVar[str]
+    name: ClassVar[str]
+    title: ClassVar[str]
+    question: ClassVar[str]
+    claims: ClassVar[tuple[str, ...]] = ()
+    reading: ClassVar[str] = ""  # how our reading differs from the paper, shown on the page
+
+    @abstractmethod
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        """The cells of this experiment for a preset and device. Must be cheap and load no data."""
+
+    @abstractmethod
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        """Run one cell in this process. Raise `UnsupportedError` for what cannot run here."""
+
+    def figures(self) -> list[FigureSpec]:
+        """Figures of this experiment. Default: none."""
+        return []
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        """One sentence that answers `question` from rows, or "" if nothing ran."""
+        return ""

@@ -1,0 +1,93 @@
+"""Finding systems and papers: ours and those of third parties, all through entry points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from dgbench.runtime.errors import DgbenchError, unknown_key
+from dgbench.systems.base.paper import Paper
+from dgbench.systems.base.system import System
+
+SYSTEMS = "dgbench.systems"
+PAPERS = "dgbench.papers"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A plugin that was found and could not be loaded."""
+
+    name: str
+    origin: str
+    reason: str
+
+
+@cache
+def _points(group: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def _load(group: str, name: str) -> object | Broken:
+    point = _points(group)[name]
+    origin = f"{point.value} ({point.dist.name if point.dist else 'unknown package'})"
+    try:
+        return point.load()
+    except Exception as error:  # a plugin may fail in any way; that must never be fatal
+        return Broken(name, origin, f"{type(error).__name__}: {error}")
+
+
+def system_names() -> list[str]:
+    """Names of all systems, whether or not they load."""
+    return sorted(_points(SYSTEMS))
+
+
+def paper_names() -> list[str]:
+    """Names of all papers, whether or not they load."""
+    return sorted(_points(PAPERS))
+
+
+def find_system(name: str) -> System | Broken:
+    """The system called `name`, or why it does not load. Raises UnknownKeyError."""
+    if name not in _points(SYSTEMS):
+        raise unknown_key("system", name, _points(SYSTEMS))
+    found = _load(SYSTEMS, name)
+    if isinstance(found, Broken):
+        return found
+    try:
+        system = found() if isinstance(found, type) else found
+    except Exception as error:
+        return Broken(name, str(found), f"{type(error).__name__}: {error}")
+    if not isinstance(system, System):
+        return Broken(name, str(found), "it is not a dgbench.systems.base.System")
+    return system
+
+
+def get_system(name: str) -> System:
+    """The system called `name`. Raises UnknownKeyError, or DgbenchError if it is broken."""
+    found = find_system(name)
+    if isinstance(found, Broken):
+        raise DgbenchError(
+            f"system '{name}' cannot be loaded: {found.reason}", hint=f"it comes from {found.origin}"
+        )
+    return found
+
+
+def find_paper(name: str) -> Paper | Broken:
+    """The paper called `name`, or why it does not load. Raises UnknownKeyError."""
+    if name not in _points(PAPERS):
+        raise unknown_key("paper", name, _points(PAPERS))
+    found = _load(PAPERS, name)
+    if isinstance(found, Broken) or isinstance(found, Paper):
+        return found
+    return Broken(name, str(found), "it is not a dgbench.systems.base.Paper")
+
+
+def get_paper(name: str) -> Paper:
+    """The paper called `name`. Raises UnknownKeyError, or DgbenchError if it is broken."""
+    found = find_paper(name)
+    if isinstance(found, Broken):
+        raise DgbenchError(
+            f"paper '{name}' cannot be loaded: {found.reason}", hint=f"it comes from {found.origin}"
+        )
+    return found

@@ -1,0 +1,125 @@
+"""The plugin interface. A third party's package implements `System` and names it in the
+entry-point group `dgbench.systems`; nothing in dgbench has to change."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """One named switch of a system.
+
+    Attributes:
+        name: the switch, as written in settings (`reuse`).
+        what: one sentence for people.
+        exact: True if the mathematics stays the same, False if it approximates.
+        source: paper and section.
+        default: whether it is on when nothing is said.
+    """
+
+    name: str
+    what: str
+    exact: bool
+    source: str
+    default: bool = True
+
+
+class Trainer(ABC):
+    """One system opened on one workload, one device, one set of switches.
+
+    A *step* is one optimiser step on one frame. `step(i)` trains on frame `i`; frames are
+    numbered `0 .. num_frames - 1` in time order. The same workload, seed and frame order give
+    the same losses in every exact system, up to float rounding.
+    """
+
+    num_frames: int
+    meter: Meter
+
+    def prepare(self) -> None:
+        """One-off work before steady training (slicing, extraction, first aggregation).
+
+        The harness times it apart and adds it to end-to-end times. Default: nothing.
+        """
+        return None
+
+    @abstractmethod
+    def step(self, frame: int) -> float:
+        """Train on one frame and return the loss before the update. Waits for the device."""
+
+    def train_epoch(self) -> float:
+        """Train on every frame once, in order; return the mean loss."""
+        losses = [self.step(i) for i in range(self.num_frames)]
+        return sum(losses) / max(1, len(losses))
+
+    @abstractmethod
+    def evaluate(self, frame: int) -> Tensor:
+        """The model's output on a frame, without training; float32[N, ...] on the CPU."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Parameters by the shared model's names, detached, on the CPU."""
+
+    @abstractmethod
+    def gradients(self, frame: int) -> dict[str, Tensor]:
+        """Gradients of the loss on a frame by the same names, without an update."""
+
+    def close(self) -> None:
+        """Release what was taken. Default: nothing."""
+        return None
+
+
+class System(ABC):
+    """A training system: a paper's, a released baseline or the reference.
+
+    Class attributes:
+        name: the word used in commands and rows (`pipad`).
+        title: the name shown to people (`PiPAD`).
+        kind: `paper`, `baseline` or `reference`.
+        provenance: for baselines, what it is: "released 0.56.2" or "re-implemented (GE-SpMM style)".
+        techniques: its switches.
+        colour, marker: how figures draw it (None takes the next free pair).
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    kind: ClassVar[Literal["paper", "baseline", "reference"]]
+    about: ClassVar[str] = ""
+    provenance: ClassVar[str] = ""
+    techniques: ClassVar[tuple[Technique, ...]] = ()
+    colour: ClassVar[str | None] = None
+    marker: ClassVar[str | None] = None
+
+    def switches(self, chosen: Mapping[str, bool] | None = None) -> dict[str, bool]:
+        """The defaults overlaid with `chosen`; raises UnknownKeyError for a name it lacks."""
+        from dgbench.runtime.errors import unknown_key
+
+        on = {t.name: t.default for t in self.techniques}
+        for key, value in (chosen or {}).items():
+            if key not in on:
+                raise unknown_key("technique", key, on, of=f"system '{self.name}'")
+            on[key] = bool(value)
+        return on
+
+    @abstractmethod
+    def unsupported(self, workload: Workload, device: str) -> list[str]:
+        """Reasons why this workload cannot run here, as sentences; an empty list means it can."""
+
+    @abstractmethod
+    def open(
+        self,
+        workload: Workload,
+        *,
+        device: str = "cpu",
+        switches: Mapping[str, bool] | None = None,
+        meter: Meter | None = None,
+    ) -> Trainer:
+        """Load the data, build the model from the workload's seed and return a trainer."""
