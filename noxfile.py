@@ -1,0 +1,124 @@
+"""Everything a person runs: `nox -s reproduce -- pipad`, `nox -s tests`, and the checks around them.
+
+Each session makes its own environment and builds the operators in it. Nothing needs a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.4"
+nox.options.sessions = ["lint", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+nox.options.error_on_missing_interpreters = True
+
+# One torch for every environment, so that numbers of two sessions can be compared. The package
+# itself supports 2.6 and newer; set DGBENCH_TORCH to try another.
+TORCH = os.environ.get("DGBENCH_TORCH", "torch==2.13.0")
+BUILD = ["scikit-build-core>=0.10", "nanobind>=2.4", "ninja", "cmake>=3.25"]
+LINTED = [
+    "dgbench", "kernels_cuda", "datasets", "runtime", "models", "systems", "harness",
+    "benchmarks", "tests", "noxfile.py",
+]  # fmt: skip
+CONTENDERS = [
+    # released PyG-Temporal: pure Python; its only hard need beyond PyG is a type of torch-sparse,
+    # which would build for ten minutes, so its dependencies are left out and the type is stood in
+    ["--no-deps", "torch-geometric-temporal==0.56.2"],
+    ["dgl==1.1.3"],
+]
+
+
+def _need_compiler(session: nox.Session) -> None:
+    """Stop early, with the command that helps, where there is no C++ compiler."""
+    if not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
+        session.error(
+            "no C++ compiler found (g++ or clang++, or CXX). The operators are compiled on install.\n"
+            "  Debian/Ubuntu: apt-get install g++    Fedora: dnf install gcc-c++    macOS: xcode-select --install"
+        )
+
+
+def _install(session: nox.Session, *, contenders: bool = False, extras: str = "test") -> None:
+    """Torch first (pinned), then the package with its operators, then the contenders that install."""
+    _need_compiler(session)
+    session.install(TORCH)
+    # The build runs in this environment: no second download of the build tools on every change.
+    session.install(*BUILD)
+    session.install("--no-build-isolation", f".[{extras}]")
+    if contenders:
+        for wanted in CONTENDERS:
+            # a contender that does not install here becomes a row that says so
+            session.run("python", "-m", "pip", "install", "-q", *wanted, success_codes=[0, 1])
+
+
+def _outside(session: nox.Session) -> None:
+    """Numbers must come from the installed package, not from the checkout's folders."""
+    session.env["DGBENCH_REPO"] = str(Path(__file__).parent)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """The whole test suite on the CPU (CUDA tests skip themselves without a device)."""
+    _install(session, contenders=True)
+    _outside(session)
+    # One worker a core leaves nothing to the processes that the runner's tests start.
+    workers = ["-n", "2"] if (os.cpu_count() or 1) > 1 else []
+    session.run("python", "-m", "pytest", *workers, *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """ruff: lint and format check."""
+    session.install("ruff>=0.6")
+    session.run("ruff", "check", *LINTED)
+    session.run("ruff", "format", "--check", *LINTED)
+
+
+@nox.session
+def reproduce(session: nox.Session) -> None:
+    """Run a paper's experiments and end with its verdicts: nox -s reproduce -- pipad [--preset ...]."""
+    _install(session, contenders=True)
+    _outside(session)
+    session.run("dgbench", "reproduce", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """pytest-benchmark over the compiled operators."""
+    _install(session, contenders=True)
+    session.run(
+        "python", "-m", "pytest", "benchmarks/test_operators.py", "--benchmark-only",
+        "--benchmark-columns=median,iqr,rounds", "-p", "no:xdist", *session.posargs,
+    )  # fmt: skip
+
+
+@nox.session
+def asv(session: nox.Session) -> None:
+    """Check that the history suite loads, then run it once here (posargs go to `asv run`)."""
+    _install(session)
+    session.install("asv>=0.6.6,<0.7", "virtualenv")
+    session.run("asv", "machine", "--yes", silent=True)
+    session.run("asv", "check", "--python=same")
+    if session.posargs:
+        session.run("asv", "run", "--python=same", *session.posargs)
+
+
+@nox.session
+def figures(session: nox.Session) -> None:
+    """Draw the figures and pages of a finished run again: nox -s figures -- [RUN]."""
+    _install(session)
+    _outside(session)
+    session.run("dgbench", "report", *session.posargs)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Build for the device that is here, run the CUDA tests, then race on it."""
+    _install(session, contenders=True)
+    _outside(session)
+    session.run("dgbench", "doctor")
+    session.run("python", "-m", "pytest", "-m", "cuda", "tests", *session.posargs)
+    session.run("dgbench", "reproduce", "--device", "cuda")
