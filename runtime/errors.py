@@ -3,7 +3,7 @@ what to do; the command line prints it without a traceback."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 
@@ -45,6 +45,20 @@ class StoreError(DgbenchError):
 
 class UnsupportedError(DgbenchError):
     """Something a system or this machine cannot do, with the reason."""
+
+
+class CheckFailed(DgbenchError):
+    """A result is wrong, so its time must not be shown: the row gets the status `check`.
+
+    Attributes:
+        deviation: what was found against the reference, kept in the row.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str = "", deviation: Mapping[str, float] | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.deviation = dict(deviation or {})
 
 
 def unknown_key(what: str, found: str, allowed: Iterable[str], *, of: str = "") -> UnknownKeyError:

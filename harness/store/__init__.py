@@ -1,0 +1,16 @@
+"""The result store: rows as checked JSON lines, with the provenance they rest on."""
+
+from dgbench.harness.store.row import FAILED, SCHEMA, STATUSES, Row
+from dgbench.harness.store.store import Store, Torn, find_run, list_runs, runs_root
+
+__all__ = [
+    "FAILED",
+    "SCHEMA",
+    "STATUSES",
+    "Row",
+    "Store",
+    "Torn",
+    "find_run",
+    "list_runs",
+    "runs_root",
+]

@@ -1,0 +1,136 @@
+"""One process of one cell, as it is kept."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dgbench.runtime.errors import StoreError
+
+SCHEMA = 1
+"""Version of the row format. A change of meaning or of a name raises it and adds an upgrade."""
+
+STATUSES = (
+    "ok",
+    "oom",
+    "time",
+    "crash",
+    "check",
+    "no-gpu",
+    "not-supported",
+    "not-built",
+    "skipped",
+)
+FAILED = ("oom", "time", "crash", "check")
+"""Statuses that `--retry failed` runs again; the others say what this machine lacks."""
+
+
+class Row(msgspec.Struct, kw_only=True):
+    """What one process left behind. Raw: nothing in it is derived from other rows.
+
+    Attributes:
+        id: `<first 8 of cell_hash>-r<round>`, `i` behind it for the instrumented process and
+            `.2`, `.3` for later attempts. The same plan gives the same ids.
+        schema: version of this format.
+        run: id of the run.
+        cell_hash: content hash of the cell, see `harness.plan`.
+        paper, experiment, params, group, round: where it belongs; rounds count from 1.
+        device: `cpu` or `cuda`. preset: preset of the run.
+        instrumented: True where phases were timed; its clock is never compared.
+        status: one of `STATUSES`. reason: one line that says why it is not `ok`.
+        log: path of what the process printed, relative to the run's folder.
+        values, units, counters, phases, samples, warmup, deviation, data, notes: the
+            `Measurement`, times in seconds. Empty where the status is not `ok`, except
+            `deviation` of a failed check.
+        probes: numbers taken from outside (`peak_rss_bytes`, `cpu_percent`, `energy_mj` ...),
+            or a sentence under the same name that says why there is no number.
+        seconds: wall time of the process from fork to exit.
+        started: UTC, ISO 8601.
+        provenance: key into the run's `provenance.json`.
+    """
+
+    id: str
+    schema: int = SCHEMA
+    run: str = ""
+    cell_hash: str = ""
+    paper: str = ""
+    experiment: str = ""
+    params: dict[str, Any] = {}
+    group: str = ""
+    round: int = 1
+    device: str = "cpu"
+    preset: str = "quick"
+    instrumented: bool = False
+    status: str = "ok"
+    reason: str = ""
+    log: str = ""
+    values: dict[str, float] = {}
+    units: dict[str, str] = {}
+    counters: dict[str, int] = {}
+    phases: dict[str, float] = {}
+    samples: list[float] = []
+    warmup: int = 0
+    deviation: dict[str, float] = {}
+    data: dict[str, Any] = {}
+    notes: list[str] = []
+    probes: dict[str, Any] = {}
+    seconds: float = 0.0
+    started: str = ""
+    provenance: str = ""
+
+    @property
+    def time(self) -> float | None:
+        """Median of `samples` in seconds; None where nothing was timed."""
+        return statistics.median(self.samples) if self.samples else None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the process did what it was asked to."""
+        return self.status == "ok"
+
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+"""schema -> function that turns a decoded row of that schema into one of the next."""
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Row)
+
+
+def encode(row: Row) -> bytes:
+    """A row as JSON bytes, without a line break."""
+    return _ENCODER.encode(row)
+
+
+def decode(payload: bytes) -> Row:
+    """A row from JSON bytes; rows of an older schema are upgraded.
+
+    Raises:
+        StoreError: the schema is newer than this code, or there is no way up from it.
+        msgspec.MsgspecError: the bytes are not a row.
+    """
+    schema = msgspec.json.decode(payload, type=_Schema).schema
+    if schema == SCHEMA:
+        return _DECODER.decode(payload)
+    if schema > SCHEMA:
+        raise StoreError(
+            f"a row has schema {schema}, this dgbench reads up to {SCHEMA}",
+            hint="the results were written by a newer dgbench; update this one to read them",
+        )
+    plain = msgspec.json.decode(payload)
+    while schema < SCHEMA:
+        if schema not in UPGRADES:
+            raise StoreError(
+                f"a row has schema {schema}, and there is no way from it to {SCHEMA}",
+                hint="read these results with the dgbench that wrote them (see provenance.json)",
+            )
+        plain = UPGRADES[schema](plain)
+        schema += 1
+    plain["schema"] = SCHEMA
+    return msgspec.convert(plain, Row)
+
+
+class _Schema(msgspec.Struct):
+    schema: int

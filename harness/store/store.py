@@ -1,0 +1,287 @@
+"""A run's folder: rows.jsonl, provenance.json, plan.json, run.json and logs/."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from filelock import FileLock, Timeout
+
+from dgbench.harness.store.files import (
+    Appender,
+    Torn,
+    cannot_write,
+    read_lines,
+    to_line,
+    write_whole,
+)
+from dgbench.harness.store.row import Row, decode, encode
+from dgbench.runtime.errors import DgbenchError, StoreError, unknown_key
+
+__all__ = ["Store", "Torn", "find_run", "list_runs", "runs_root"]
+
+_PROBE_BYTES = 1 << 20
+
+
+def runs_root() -> Path:
+    """Where runs are kept: `DGBENCH_RESULTS`, or `results/runs` under the current folder."""
+    return Path(os.environ.get("DGBENCH_RESULTS") or Path("results") / "runs")
+
+
+class Store:
+    """Rows and facts of one run. Append-only; one writer at a time.
+
+    Attributes:
+        path: the run's folder. run: its id (8 hex digits, what `--resume` takes).
+        torn: lines that could not be trusted when the store was opened. A writer sets them
+            aside into `rows.torn`; a reader leaves the files alone.
+        info: contents of run.json (`run`, `stamp`, `state`, `started`, settings of the run).
+    """
+
+    def __init__(self, path: Path, info: dict[str, Any], *, writable: bool) -> None:
+        self.path, self.info, self.writable = path, info, writable
+        self.run = str(info["run"])
+        self.torn: list[Torn] = []
+        self._appender: Appender | None = None
+        self._lock: FileLock | None = None
+        if writable:
+            self._lock_folder()
+        try:
+            self._rows = self._load()
+            if writable:
+                self._appender = Appender(self.rows_path)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def create(cls, root: Path | None = None, settings: dict[str, Any] | None = None) -> Store:
+        """Make a new run's folder under `root` (default `runs_root()`).
+
+        The disk is tried with a mebibyte first, so that nothing is measured that cannot be kept.
+
+        Args:
+            settings: kept in run.json (preset, device, threads, papers ...); JSON values only.
+
+        Raises:
+            StoreError: the folder cannot be written or the disk is full.
+        """
+        root = Path(root) if root is not None else runs_root()
+        now = datetime.now(timezone.utc)
+        stamp = now.strftime("%Y-%m-%dT%H%M")
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            path, number = root / stamp, 1
+            while True:
+                try:
+                    path.mkdir()
+                    break
+                except FileExistsError:
+                    number += 1
+                    path = root / f"{stamp}-{number}"
+            (path / "logs").mkdir()
+        except OSError as error:
+            raise cannot_write(root, error) from error
+        _try_disk(path)
+        run = hashlib.sha256(f"{path.name}{os.getpid()}{now.isoformat()}".encode()).hexdigest()[:8]
+        info = {
+            "run": run,
+            "stamp": path.name,
+            "state": "running",
+            "started": now.isoformat(timespec="seconds"),
+            "ended": None,
+            "note": "",
+            **(settings or {}),
+        }
+        write_whole(path / "run.json", _pretty(info))
+        return cls(path, info, writable=True)
+
+    @classmethod
+    def open(cls, path: Path, *, writable: bool = False) -> Store:
+        """Open a run's folder. Raises StoreError where it is none or cannot be read (written)."""
+        path = Path(path)
+        try:
+            info = msgspec.json.decode((path / "run.json").read_bytes(), type=dict[str, Any])
+            info["run"]
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{path} is not the folder of a run (it has no run.json)",
+                hint="name a folder under results/runs, or an id",
+            ) from error
+        except (OSError, msgspec.DecodeError, KeyError) as error:
+            raise StoreError(f"cannot read {path / 'run.json'}: {error}") from error
+        if writable:
+            _try_disk(path)
+        return cls(path, info, writable=writable)
+
+    @property
+    def rows_path(self) -> Path:
+        """rows.jsonl of this run."""
+        return self.path / "rows.jsonl"
+
+    def append(self, row: Row) -> None:
+        """Keep a row; it is on disk when this returns. Raises StoreError, and keeps the rest."""
+        if self._appender is None:
+            raise StoreError(f"{self.path} was opened for reading only")
+        self._appender.append(encode(row))
+        self._rows.append(row)
+
+    def rows(self, *, latest: bool = True) -> list[Row]:
+        """Rows in the order of writing; with `latest`, only the last attempt of each process."""
+        if not latest:
+            return list(self._rows)
+        last = {(r.cell_hash or r.id, r.round, r.instrumented): r for r in self._rows}
+        keep = {id(row) for row in last.values()}
+        return [row for row in self._rows if id(row) in keep]
+
+    def attempts(self, row_id: str) -> int:
+        """How many rows there are whose id is `row_id`, or that followed by `.<attempt>`."""
+        return sum(r.id == row_id or r.id.startswith(f"{row_id}.") for r in self._rows)
+
+    def write_plan(self, plan: Any) -> None:
+        """Keep the plan (any JSON-encodable value or msgspec struct) as plan.json."""
+        write_whole(self.path / "plan.json", _pretty(msgspec.to_builtins(plan)))
+
+    def read_plan(self) -> Any:
+        """The decoded plan.json, or None if there is none. Raises StoreError."""
+        return self._read("plan.json")
+
+    def add_provenance(self, facts: dict[str, Any]) -> str:
+        """Keep where rows come from; returns the key that rows carry. Same facts, same key."""
+        key = hashlib.sha256(msgspec.json.encode(facts, order="deterministic")).hexdigest()[:12]
+        known = self.provenance()
+        if known.get(key) != facts:
+            known[key] = facts
+            write_whole(self.path / "provenance.json", _pretty(known))
+        return key
+
+    def provenance(self) -> dict[str, dict[str, Any]]:
+        """All provenance of this run by key. Raises StoreError."""
+        return self._read("provenance.json") or {}
+
+    def update(self, **facts: Any) -> None:
+        """Change entries of run.json, such as `state="partial"` and `note="..."`."""
+        self.info.update(facts)
+        write_whole(self.path / "run.json", _pretty(self.info))
+
+    def close(self) -> None:
+        """Give the folder free for another writer."""
+        if self._appender is not None:
+            self._appender.close()
+            self._appender = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lock_folder(self) -> None:
+        self._lock = FileLock(self.path / ".lock", timeout=0)
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            self._lock = None
+            raise StoreError(
+                f"another process is writing the run {self.run}",
+                hint="wait for it, or start a run of your own (without --resume)",
+            ) from error
+        except OSError as error:
+            self._lock = None
+            raise cannot_write(self.path / ".lock", error) from error
+
+    def _load(self) -> list[Row]:
+        payloads, self.torn = read_lines(self.rows_path)
+        rows, kept = [], []
+        for payload in payloads:
+            try:
+                rows.append(decode(payload))
+                kept.append(payload)
+            except msgspec.MsgspecError as error:
+                self.torn.append(Torn(0, payload, f"not a row: {error}"))
+        if self.torn and self.writable:
+            aside = self.path / "rows.torn"
+            before = aside.read_bytes() if aside.exists() else b""
+            text = b"".join(b"# %s\n%s\n" % (t.reason.encode(), t.text) for t in self.torn)
+            write_whole(aside, before + text)  # first aside, then out: never in neither file
+            write_whole(self.rows_path, b"".join(map(to_line, kept)))
+        return rows
+
+    def _read(self, name: str) -> Any:
+        path = self.path / name
+        try:
+            return msgspec.json.decode(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise StoreError(f"cannot read {path}: {error}") from error
+
+
+def list_runs(root: Path | None = None) -> list[Path]:
+    """Folders of runs under `root`, oldest first."""
+    root = Path(root) if root is not None else runs_root()
+    found = [p.parent for p in root.glob("*/run.json")]
+    return sorted(found, key=lambda p: ((p / "run.json").stat().st_mtime_ns, p.name))
+
+
+def find_run(name: str, root: Path | None = None) -> Path:
+    """The folder of a run by its id (or a prefix of it), its stamp, `last`, or a path.
+
+    Raises:
+        UnknownKeyError: no run is called so.
+        StoreError: several runs are, or there are none for `last`.
+    """
+    if (Path(name) / "run.json").is_file():
+        return Path(name)
+    runs = list_runs(root)
+    if name == "last":
+        if not runs:
+            raise StoreError(
+                f"there are no runs under {root or runs_root()}", hint="start one: dgbench run"
+            )
+        return max(runs, key=_started)
+    names: dict[str, Path] = {}
+    for path in runs:
+        names[path.name] = path
+        with contextlib.suppress(DgbenchError):
+            names[Store.open(path).run] = path
+    if name in names:
+        return names[name]
+    hits = {path for key, path in names.items() if len(name) >= 3 and key.startswith(name)}
+    if len(hits) > 1:
+        raise StoreError(
+            f"'{name}' stands for {len(hits)} runs: {', '.join(sorted(p.name for p in hits))}",
+            hint="give more of it",
+        )
+    if not hits:
+        raise unknown_key("run", name, names)
+    return hits.pop()
+
+
+def _started(path: Path) -> tuple[str, str]:
+    try:
+        return str(Store.open(path).info.get("started", "")), path.name
+    except DgbenchError:
+        return "", path.name
+
+
+def _try_disk(path: Path) -> None:
+    """Write and remove a mebibyte, so that a full or read-only disk is found out now."""
+    probe = path / ".probe"
+    try:
+        write_whole(probe, bytes(_PROBE_BYTES))
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+def _pretty(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

@@ -1,0 +1,199 @@
+"""Ratios of paired observations, their intervals, and what may be said about them.
+
+Every interval here is formed on logarithms, because a ratio's errors multiply: 2x and 0.5x
+are equally far from 1. Pairs are taken from the same round of an interleaved run, so that slow
+drift of the machine is in both sides and cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from dgbench.runtime.errors import InvalidInputError
+
+Word = Literal["FAST", "SLOW", "SAME", "AMBG"]
+
+
+class Interval(NamedTuple):
+    """A value with its confidence interval.
+
+    Attributes:
+        value: the estimate.
+        low, high: the interval, or None where a single observation gives none.
+        n: number of observations (pairs).
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+
+
+def median(values: Sequence[float]) -> float:
+    """Median of at least one number. Raises InvalidInputError for an empty sequence."""
+    if len(values) == 0:
+        raise InvalidInputError("'values' is empty", hint="a median needs at least one number")
+    return float(np.median(np.asarray(values, dtype=np.float64)))
+
+
+def paired_ratio(
+    a: Sequence[float],
+    b: Sequence[float],
+    *,
+    level: float = 0.95,
+    method: Literal["t", "sign", "bootstrap"] = "t",
+    seed: int = 1,
+) -> Interval:
+    """Ratio a/b of paired positive observations: a[i] and b[i] are of one round.
+
+    Args:
+        a, b: n numbers each, positive and finite.
+        level: coverage of the interval.
+        method: `t` is the t interval of the mean log ratio; `sign` the order-statistic interval
+            of the median log ratio, which assumes no distribution but needs n >= 6 for 95 %
+            (with fewer it has no interval); `bootstrap` resamples pairs (percentile), for
+            skewed ratios with n of 10 and more.
+        seed: of the bootstrap.
+
+    Returns:
+        The ratio with its interval; `low` and `high` are None where n is too small for one.
+
+    Raises:
+        InvalidInputError: lengths differ, nothing is given, or a number is not positive.
+    """
+    logs = _log_ratios(a, b)
+    n = len(logs)
+    if method == "sign":
+        return _sign(logs, level)
+    value = math.exp(logs.mean())
+    if n < 2:
+        return Interval(value, None, None, n)
+    if method == "bootstrap":
+        rng = np.random.default_rng(seed)
+        means = rng.choice(logs, size=(4000, n)).mean(axis=1)
+        low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+        return Interval(value, math.exp(low), math.exp(high), n)
+    half = t_quantile(n - 1, level) * logs.std(ddof=1) / math.sqrt(n)
+    mean = float(logs.mean())
+    return Interval(value, math.exp(mean - half), math.exp(mean + half), n)
+
+
+def pooled_ratio(
+    groups: Sequence[tuple[Sequence[float], Sequence[float]]], *, level: float = 0.95
+) -> Interval:
+    """Geometric mean over fixed workloads of their paired ratios.
+
+    The workloads are the ones named, not a sample of some population, so the interval holds only
+    the noise inside each of them: the variances of the groups' means add up, with the degrees of
+    freedom of Welch and Satterthwaite. A group with one pair has no variance of its own; then
+    the interval is None.
+
+    Args:
+        groups: (a, b) per workload, as `paired_ratio` takes them; `n` counts all pairs.
+
+    Raises:
+        InvalidInputError: as `paired_ratio`, or no group is given.
+    """
+    if not groups:
+        raise InvalidInputError("'groups' is empty", hint="give at least one (a, b) pair of lists")
+    logs = [_log_ratios(a, b) for a, b in groups]
+    n = sum(len(x) for x in logs)
+    mean = float(np.mean([x.mean() for x in logs]))
+    if min(len(x) for x in logs) < 2:
+        return Interval(math.exp(mean), None, None, n)
+    parts = np.array([x.var(ddof=1) / len(x) for x in logs]) / len(logs) ** 2
+    free = np.array([len(x) - 1 for x in logs])
+    variance = parts.sum()
+    if variance == 0:
+        return Interval(math.exp(mean), math.exp(mean), math.exp(mean), n)
+    df = variance**2 / float((parts**2 / free).sum())
+    half = t_quantile(df, level) * math.sqrt(variance)
+    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n)
+
+
+def geometric_mean(ratios: Sequence[float], *, level: float = 0.95) -> Interval:
+    """Geometric mean of positive ratios; the interval is over their spread (a t interval on logs),
+    that is, over what another workload of the same kind may show. Raises InvalidInputError."""
+    return paired_ratio(ratios, [1.0] * len(ratios), level=level)
+
+
+def noise_floor(ratios: Sequence[float], *, share: float = 0.95) -> float | None:
+    """How far apart two runs of the same thing come out here.
+
+    Args:
+        ratios: A/A ratios, one per pair.
+        share: share of the pairs that the floor holds. With fewer than 20 pairs this is the
+            largest of them: a small sample must not look quieter than it is.
+
+    Returns:
+        Relative difference (0.035 is 3.5 %), or None without pairs.
+    """
+    if len(ratios) == 0:
+        return None
+    logs = np.abs(_log_ratios(ratios, [1.0] * len(ratios)))
+    return float(math.expm1(np.quantile(logs, share, method="higher")))
+
+
+def verdict(ratio: Interval, floor: float = 0.0) -> Word:
+    """What a time ratio new/old says: FAST, SLOW, SAME or AMBG (don't know).
+
+    FAST and SLOW need the whole interval on one side of 1 and the value outside the noise
+    floor. SAME needs the interval inside the floor, or a difference that is real but smaller
+    than the floor. All else, and a single pair, is AMBG: more rounds would tell.
+    """
+    if ratio.low is None or ratio.high is None:
+        return "AMBG"
+    edge = math.log1p(floor)
+    value, low, high = math.log(ratio.value), math.log(ratio.low), math.log(ratio.high)
+    if low > 0 and value > edge:
+        return "SLOW"
+    if high < 0 and value < -edge:
+        return "FAST"
+    if (low >= -edge and high <= edge) or low > 0 or high < 0:
+        return "SAME"
+    return "AMBG"
+
+
+def t_quantile(df: float, level: float) -> float:
+    """Two-sided quantile of Student's t with `df` degrees of freedom at coverage `level`."""
+    from scipy.special import stdtrit  # scipy.stats would take a second to import
+
+    return float(stdtrit(df, (1 + level) / 2))
+
+
+def _log_ratios(a: Sequence[float], b: Sequence[float]) -> np.ndarray:
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if first.ndim != 1 or first.shape != second.shape:
+        raise InvalidInputError(
+            f"'a' and 'b' must be pairs, found {first.shape} and {second.shape} numbers",
+            hint="pair by round: give one number of each side per round",
+        )
+    if first.size == 0:
+        raise InvalidInputError("'a' and 'b' are empty", hint="a ratio needs at least one pair")
+    for name, values in (("a", first), ("b", second)):
+        bad = ~(np.isfinite(values) & (values > 0))
+        if bad.any():
+            raise InvalidInputError(
+                f"'{name}' holds {values[bad][0]}, a ratio needs positive finite numbers"
+            )
+    return np.log(first) - np.log(second)
+
+
+def _sign(logs: np.ndarray, level: float) -> Interval:
+    ordered = np.sort(logs)
+    n = len(ordered)
+    value = math.exp(float(np.median(ordered)))
+    # The median lies outside the k-th values from both ends with probability 2 * P(Bin <= k).
+    tail, k = 0.0, -1
+    while k + 1 < n:
+        tail += math.comb(n, k + 1) * 0.5**n
+        if 2 * tail > 1 - level:
+            break
+        k += 1
+    if k < 0:
+        return Interval(value, None, None, n)
+    return Interval(value, math.exp(ordered[k]), math.exp(ordered[n - 1 - k]), n)

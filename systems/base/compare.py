@@ -1,0 +1,189 @@
+"""Ratios between contenders, formed from rows pair by pair.
+
+Rows are anything with the attributes of `harness.store.Row`; this module imports nothing of the
+harness, so experiments and checks may use it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.statistics import pooled_ratio
+
+CONTROL = "control"
+"""Parameter that marks the second A of an A/A pair; such rows belong to no contender."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio numerator/denominator of one quantity.
+
+    Attributes:
+        value: the ratio (geometric mean over pairs, and over groups where there are several).
+        low, high: 95 % interval, or None where a group has a single pair.
+        n: number of pairs.
+        rows: ids of the rows it rests on.
+        deviation: largest relative deviation from the reference among these rows, or None where
+            nothing was compared.
+        twin: whether any of the rows used a synthetic twin.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+    n: int
+    rows: list[str] = field(default_factory=list)
+    deviation: float | None = None
+    twin: bool = False
+
+
+def matches(row: Any, wanted: Mapping[str, Any]) -> bool:
+    """Whether a row's params (or else `device`, `group`, `experiment`, `paper`) have these values.
+
+    A control row matches only where `wanted` names `control`.
+    """
+    if CONTROL in row.params and CONTROL not in wanted:
+        return False
+    return all(_param(row, key) == value for key, value in wanted.items())
+
+
+def select(rows: Iterable[Any], **params: Any) -> list[Any]:
+    """Usable rows (status ok, not instrumented, no control) whose params have these values."""
+    return [r for r in rows if r.status == "ok" and not r.instrumented and matches(r, params)]
+
+
+def by_group(rows: Iterable[Any]) -> dict[str, list[Any]]:
+    """Rows by group, in order of first appearance."""
+    groups: dict[str, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row)
+    return groups
+
+
+def quantity(row: Any, value: str) -> float | None:
+    """`row.time`, or the value, counter or phase of that name; None where the row has none."""
+    if value == "time":
+        return row.time
+    for where in (row.values, row.counters, row.phases):
+        if value in where:
+            return float(where[value])
+    return None
+
+
+def paired(
+    rows: Sequence[Any],
+    numerator: Mapping[str, Any],
+    denominator: Mapping[str, Any],
+    value: str = "time",
+) -> Ratio | None:
+    """The ratio numerator/denominator from rows of the same group and round.
+
+    Args:
+        rows: rows of any status; only `ok`, un-instrumented ones are used.
+        numerator, denominator: params that tell the two contenders apart, such as
+            `{"system": "pygt"}` and `{"system": "pipad"}` (with `value="time"` that is the
+            speed-up of pipad over pygt).
+        value: `time`, or the name of a value or counter.
+
+    Returns:
+        The ratio, or None where no pair exists. Rows without the quantity, or where it is not
+        positive, form no pair.
+
+    Raises:
+        InvalidInputError: several rows of one group and round match one side and the other
+            params do not tell which belong together.
+    """
+    cells: dict[tuple[str, str, int], tuple[list[Any], list[Any]]] = defaultdict(lambda: ([], []))
+    for side, wanted in enumerate((numerator, denominator)):
+        for row in select(rows, **wanted):
+            cells[row.paper + "/" + row.experiment, row.group, row.round][side].append(row)
+    named = {*numerator, *denominator}
+    groups: dict[tuple, tuple[list[float], list[float]]] = {}
+    used: dict[str, Any] = {}
+    for (experiment, group, _), (tops, bottoms) in cells.items():
+        for key, top, bottom in _match(tops, bottoms, named):
+            first, second = quantity(top, value), quantity(bottom, value)
+            if first is None or second is None or first <= 0 or second <= 0:
+                continue
+            above, below = groups.setdefault((experiment, group, key), ([], []))
+            above.append(first)
+            below.append(second)
+            used[top.id], used[bottom.id] = top, bottom
+    if not groups:
+        return None
+    found = pooled_ratio(list(groups.values()))
+    deviations = [abs(d) for row in used.values() for d in row.deviation.values()]
+    return Ratio(
+        value=found.value,
+        low=found.low,
+        high=found.high,
+        n=found.n,
+        rows=list(used),
+        deviation=max(deviations, default=None),
+        twin=any(bool(row.data.get("twin")) for row in used.values()),
+    )
+
+
+def without_control(rows: Iterable[Any]) -> list[Any]:
+    """Rows without the A/A controls and without the machine's own rows (`paper == "-"`)."""
+    return [r for r in rows if CONTROL not in r.params and r.paper != "-"]
+
+
+def control_ratios(rows: Iterable[Any]) -> list[float]:
+    """A/A time ratios, one per round in which a control and its original both ran."""
+    firsts: dict[tuple, float] = {}
+    seconds: list[tuple[tuple, float]] = []
+    for row in rows:
+        if row.status != "ok" or row.instrumented or not row.time:
+            continue
+        key = (row.paper, row.experiment, row.group, row.round, _frozen(row.params, {CONTROL}))
+        if CONTROL in row.params:
+            seconds.append((key, row.time))
+        else:
+            firsts[key] = row.time
+    return [time / firsts[key] for key, time in seconds if key in firsts]
+
+
+def _param(row: Any, key: str) -> Any:
+    if key in row.params:
+        return row.params[key]
+    if key in ("device", "group", "experiment", "paper", "preset"):
+        return getattr(row, key)
+    return None
+
+
+def _frozen(params: Mapping[str, Any], leave_out: Iterable[str]) -> tuple:
+    skip = set(leave_out)
+    return tuple(sorted((k, repr(v)) for k, v in params.items() if k not in skip))
+
+
+def _match(tops: list[Any], bottoms: list[Any], named: set[str]) -> list[tuple[tuple, Any, Any]]:
+    """Which row above belongs to which below; one each needs no look at the other params."""
+    if not tops or not bottoms:
+        return []
+    if len(tops) == 1 and len(bottoms) == 1:
+        return [((), tops[0], bottoms[0])]
+    below: dict[tuple, list[Any]] = defaultdict(list)
+    for row in bottoms:
+        below[_frozen(row.params, named)].append(row)
+    above: dict[tuple, list[Any]] = defaultdict(list)
+    for row in tops:
+        above[_frozen(row.params, named)].append(row)
+    shared = [key for key in above if key in below]
+    if not shared or any(len(above[k]) > 1 or len(below[k]) > 1 for k in shared):
+        seen: dict[str, set[str]] = defaultdict(set)
+        for row in (*tops, *bottoms):
+            for name, found in row.params.items():
+                if name not in named:
+                    seen[name].add(repr(found))
+        vary = sorted(name for name, values in seen.items() if len(values) > 1)
+        raise InvalidInputError(
+            f"group '{tops[0].group}', round {tops[0].round}: {len(tops)} rows match the "
+            f"numerator and {len(bottoms)} the denominator, so pairs are ambiguous",
+            hint=f"name these params on both sides: {', '.join(vary) or 'none differ'}",
+        )
+    return [(key, above[key][0], below[key][0]) for key in shared]
