@@ -1,0 +1,1 @@
+"""Models of discrete-time dynamic graphs."""

@@ -1,0 +1,64 @@
+"""From a workload to its snapshots."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base.workload import Workload
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+
+def load(workload: Workload) -> SnapshotSequence:
+    """The snapshots a workload names: topology, features float32[T, N, F], targets float32[T, N].
+
+    Raises:
+        InvalidInputError: if the sequence is too short for one frame and its target, or holds
+            other features than `feature_dim`.
+        UnknownKeyError, MissingDataError, DataError: from the datasets floor.
+    """
+    from dgbench import datasets
+
+    spec = datasets.SnapshotSpec(
+        dataset=workload.dataset,
+        source=workload.source,
+        scale=workload.scale,
+        seed=workload.seed,
+        snapshots=workload.snapshots,
+        edge_life=workload.edge_life,
+        feature_dim=workload.feature_dim,
+    )
+    return checked(datasets.open_snapshots(spec), workload)
+
+
+def checked(data: SnapshotSequence, workload: Workload) -> SnapshotSequence:
+    """`data` itself, if the workload can be trained on it; raises InvalidInputError if not."""
+    if workload.frame < 1 or workload.stride < 1:
+        raise InvalidInputError(
+            f"frame and stride must be at least 1, got {workload.frame} and {workload.stride}"
+        )
+    if len(data) < workload.frame + 1:
+        raise InvalidInputError(
+            f"frame {workload.frame} needs {workload.frame + 1} snapshots (the last one is the "
+            f"target), '{workload.dataset}' has {len(data)}",
+            hint="choose a smaller frame or more snapshots",
+        )
+    width = data.features.shape[2]
+    if width != workload.feature_dim:
+        raise InvalidInputError(
+            f"feature_dim is {workload.feature_dim}, but '{workload.dataset}' has {width} features"
+        )
+    return data
+
+
+def describe(data: SnapshotSequence) -> dict[str, Any]:
+    """The `data` field of a measurement: what was used, and whether it is a twin."""
+    origin = data.origin
+    return {
+        "dataset": origin.dataset,
+        "twin": origin.kind == "twin",
+        "scale": origin.scale,
+        "note": "; ".join(origin.notes),
+    }

@@ -1,0 +1,133 @@
+"""The reference against dense linear algebra, numeric gradients and its own rules."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_data import TinySequence, csr_of, serve, tiny_sequence, tiny_workload
+
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base import get_system
+from dgbench.systems.base.training import MAX_PAIRS, FrameTask
+from dgbench.systems.reference import ReferenceSystem
+
+MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
+
+
+def dense_a_hat(csr, norm: str) -> torch.Tensor:
+    """A-hat as a dense matrix, from its definition."""
+    n = csr.num_rows
+    a = torch.eye(n, dtype=torch.float64)
+    for row in range(n):
+        for k in range(int(csr.indptr[row]), int(csr.indptr[row + 1])):
+            a[row, int(csr.indices[k])] += 1.0 if csr.values is None else float(csr.values[k])
+    degree = a.sum(dim=1)
+    if norm == "mean":
+        return a / degree[:, None]
+    return a / degree.sqrt()[:, None] / degree.sqrt()[None, :]
+
+
+@pytest.mark.parametrize("norm", ["sym", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_aggregation_is_the_dense_product(monkeypatch, norm, weighted):
+    data = tiny_sequence(weighted=weighted)
+    serve(monkeypatch, data)
+    trainer = ReferenceSystem(torch.float64).open(tiny_workload(norm=norm))
+    for t, csr in enumerate(data.topology):
+        want = dense_a_hat(csr, norm) @ data.features[t].double()
+        torch.testing.assert_close(trainer.aggregator.first(t), want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_gradients_match_finite_differences(monkeypatch, model, task):
+    serve(monkeypatch, tiny_sequence(nodes=6, edges=9, snapshots=5))
+    work = tiny_workload(model=model, task=task, loss_on="every", frame=3, norm="mean")
+    trainer = ReferenceSystem(torch.float64).open(work)
+    gradients = trainer.gradients(1)
+    assert set(gradients) == set(trainer.state())
+    for name, parameter in trainer.trained().items():
+        # A random direction, not the first entry: a lone entry may sit on a dead unit.
+        way = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)).double()
+        way /= way.norm()
+        with torch.no_grad():
+            parameter += 1e-6 * way
+            up = trainer.loss(1)
+            parameter -= 2e-6 * way
+            down = trainer.loss(1)
+            parameter += 1e-6 * way
+        slope = float((gradients[name] * way).sum())
+        assert (up - down) / 2e-6 == pytest.approx(slope, rel=1e-4, abs=1e-8), name
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_training_is_repeatable_and_learns(monkeypatch, model, task):
+    serve(monkeypatch, tiny_sequence())
+    work = tiny_workload(model=model, task=task, lr=0.02)
+    runs = []
+    for _ in range(2):
+        trainer = get_system("reference").open(work)
+        runs.append([trainer.train_epoch() for _ in range(12)])
+    assert runs[0] == runs[1]
+    assert runs[0][-1] < runs[0][0]
+
+
+def test_frames_and_targets(monkeypatch):
+    data = tiny_sequence(snapshots=7)
+    serve(monkeypatch, data)
+    trainer = get_system("reference").open(tiny_workload(frame=4))
+    assert trainer.num_frames == 3
+    assert trainer.task.times(2) == range(2, 6)
+    assert get_system("reference").open(tiny_workload(frame=4, stride=2)).num_frames == 2
+    with pytest.raises(InvalidInputError, match=r"frame must be in 0\.\.2, got 3"):
+        trainer.step(3)
+
+    class Head(torch.nn.Module):
+        def loss(self, hidden, target):
+            return (target - data.targets[6]).abs().sum()
+
+    assert float(trainer.task.loss(Head(), 2, [torch.zeros(12, 5)])) == 0
+
+
+def test_too_few_snapshots_and_wrong_width(monkeypatch):
+    serve(monkeypatch, tiny_sequence(snapshots=4))
+    with pytest.raises(InvalidInputError, match="frame 4 needs 5 snapshots"):
+        get_system("reference").open(tiny_workload(frame=4))
+    with pytest.raises(InvalidInputError, match="feature_dim is 2"):
+        get_system("reference").open(tiny_workload(frame=2, feature_dim=2))
+    with pytest.raises(UnknownKeyError, match="technique 'fast'"):
+        get_system("reference").open(tiny_workload(frame=2), switches={"fast": True})
+
+
+def test_link_pairs_are_edges_capped_and_seeded():
+    n = 200
+    full = csr_of([(i, j) for i in range(n) for j in range(n)], n)
+    data = TinySequence([full, csr_of([], n)], torch.zeros(2, n, 3), torch.zeros(2, n), n)
+    work = tiny_workload(task="link", frame=1)
+    pairs, label = FrameTask(data, work, device=torch.device("cpu")).pairs(0)
+    assert pairs.shape == (2, 2 * MAX_PAIRS)
+    assert int(label.sum()) == MAX_PAIRS
+    assert bool((pairs[0, :MAX_PAIRS] != pairs[1, :MAX_PAIRS]).all())  # no loops: real edges
+    again, _ = FrameTask(data, work, device=torch.device("cpu")).pairs(0)
+    assert torch.equal(pairs, again)
+    assert FrameTask(data, work, device=torch.device("cpu")).pairs(1)[0].shape == (2, 0)
+
+
+def test_negative_degree_is_refused(monkeypatch):
+    data = tiny_sequence(nodes=4, snapshots=3, edges=0)
+    data.topology[0] = csr_of([(0, 2)], 4, {(0, 2): -5.0})
+    serve(monkeypatch, data)
+    trainer = get_system("reference").open(tiny_workload(frame=2))
+    with pytest.raises(InvalidInputError, match="vertex 2 sum to -5"):
+        trainer.step(0)
+
+
+def test_counters_count_every_aggregation(monkeypatch):
+    data = tiny_sequence()
+    serve(monkeypatch, data)
+    trainer = get_system("reference").open(tiny_workload(model="evolvegcn"))
+    trainer.step(0)
+    assert trainer.meter.counters["aggregations"] == 2 * 4
+    edges = sum(csr.nnz + data.num_nodes for csr in data.topology[:4])
+    assert trainer.meter.counters["edges_aggregated"] == 2 * edges
