@@ -1,0 +1,94 @@
+"""Running a paper's checks over rows: one verdict for every id of the ledger."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import Verdict, count, decide
+from dgbench.systems.base.paper import Claim, Finding, Paper
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PaperVerdicts:
+    """The verdicts of one paper on one run, in ledger order, each with its claim.
+
+    Attributes:
+        paper: the plugin.
+        claims, verdicts: the same length, the same order; every id of the ledger once.
+        warnings: sentences about checks that failed or do not match the ledger.
+    """
+
+    paper: Paper
+    claims: list[Claim]
+    verdicts: list[Verdict]
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Verdicts per glyph, all five, in the fixed order."""
+        return count(self.verdicts)
+
+    def find(self, claim_id: str) -> tuple[Claim, Verdict] | None:
+        """The claim called `claim_id` and its verdict, or None."""
+        for claim, verdict in zip(self.claims, self.verdicts, strict=True):
+            if claim.id == claim_id:
+                return claim, verdict
+        return None
+
+
+def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
+    """Decide every claim of a paper from the rows of a run.
+
+    Rows whose check failed take no part: a wrong result has no speed. Rows that failed for other
+    reasons are passed on, because "runs out of memory" can be what a paper claims.
+
+    Raises:
+        InvalidInputError: the ledger is broken.
+    """
+    claims = load_ledger(paper.ledger)
+    mine = [row for row in rows if row.paper == paper.name and row.status != "check"]
+    warnings: list[str] = []
+    known = {claim.id for claim in claims}
+    for extra in sorted(set(paper.checks) - known):
+        warnings.append(f"check '{extra}' of {paper.name} has no claim in {paper.ledger.name}")
+    verdicts = [_decide_one(paper, claim, mine, warnings) for claim in claims]
+    for warning in warnings:
+        log.warning(warning)
+    return PaperVerdicts(paper, claims, verdicts, warnings)
+
+
+def _decide_one(paper: Paper, claim: Claim, rows: list[Any], warnings: list[str]) -> Verdict:
+    check = paper.checks.get(claim.id)
+    if check is None:
+        warnings.append(f"claim '{claim.id}' has no check")
+        return decide(claim, Finding(reason="no check is written for this claim"))
+    try:
+        finding = check(claim, rows)
+        if finding is not None and not isinstance(finding, Finding):
+            raise TypeError(f"a check returns a Finding, found {type(finding).__name__}")
+        return decide(claim, finding, twin_rule=_twin_rule(claim.id))
+    except Exception as error:  # a check is plugin code; one bad check must not hide the others
+        said = f"check failed: {type(error).__name__}: {error}"
+        log.debug("check of %s failed", claim.id, exc_info=True)
+        warnings.append(f"{claim.id}: {said}")
+        verdict = decide(claim, Finding(reason=said))
+        return Verdict(**{**_fields(verdict), "broken": True})
+
+
+def _fields(verdict: Verdict) -> dict[str, Any]:
+    return {name: getattr(verdict, name) for name in verdict.__struct_fields__}
+
+
+def _twin_rule(claim_id: str) -> tuple[str, str] | None:
+    """What the specification of the twins says about this claim, where it is installed."""
+    try:
+        from dgbench.datasets.twins.limits import twin_rule
+    except ImportError:
+        return None
+    return twin_rule(claim_id)

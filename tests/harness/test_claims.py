@@ -1,0 +1,134 @@
+"""The ledger is read strictly; evaluation answers every id once, whatever the checks do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dgbench.harness.claims import count, evaluate, load_ledger
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base.paper import Finding, Paper
+
+CLAIM = """
+- id: toy-{n}
+  where: Table {n}
+  statement: It is faster.
+  kind: speedup
+  value: {value}
+  unit: x
+  baseline: null
+  notes: null
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "claims.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def paper(path: Path, checks) -> Paper:
+    return Paper(
+        name="toy",
+        title="Toy",
+        venue="Nowhere 2000",
+        about="A toy.",
+        system="toy",
+        ledger=path,
+        experiments=(),
+        checks=checks,
+    )
+
+
+def test_a_ledger_keeps_its_order(tmp_path):
+    text = "".join(CLAIM.format(n=n, value=2) for n in (3, 1, 2))
+    claims = load_ledger(write(tmp_path, text))
+    assert [claim.id for claim in claims] == ["toy-3", "toy-1", "toy-2"]
+    assert claims[0].notes == ""
+
+
+def test_a_repeated_id_names_both_places(tmp_path):
+    path = write(tmp_path, CLAIM.format(n=1, value=2) * 2)
+    with pytest.raises(InvalidInputError, match=r"'toy-1' is used by entries 1 and 2") as error:
+        load_ledger(path)
+    assert str(path) in str(error.value)
+
+
+def test_an_unknown_key_names_claim_file_and_nearest_key(tmp_path):
+    path = write(tmp_path, CLAIM.format(n=1, value=2) + "  tolerence: 0.1\n")
+    with pytest.raises(UnknownKeyError, match=r"'tolerence' of claim 'toy-1'") as error:
+        load_ledger(path)
+    assert "tolerance" in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must be a list"),
+        ("a: 1", "must be a list"),
+        ("- just words", "entry 1 must be a mapping"),
+        ("- {id: a, where: [}", "line 1"),
+        ("- {id: a, where: b, statement: c, kind: d}", "claim 'a'.*value"),
+        ("- {id: a, where: b, statement: c, kind: d, value: 1, tolerance: 3}", "tolerance must be"),
+        ("- {id: a, where: b, statement: c, kind: d, value: 1, twin: maybe}", "claim 'a'.*maybe"),
+        ("- {id: a, where: b, statement: c, kind: d, value: 1, tolerance: x}", "claim 'a'"),
+    ],
+)
+def test_a_broken_ledger_says_where(tmp_path, text, message):
+    with pytest.raises(InvalidInputError, match=message):
+        load_ledger(write(tmp_path, text))
+
+
+def test_needs_are_strict_too(tmp_path):
+    path = write(tmp_path, CLAIM.format(n=1, value=2) + "  needs: {gpu: 1}\n")
+    with pytest.raises(UnknownKeyError, match="needs of claim 'toy-1'"):
+        load_ledger(path)
+
+
+def test_a_missing_file_is_a_plain_error(tmp_path):
+    with pytest.raises(InvalidInputError, match="cannot be read"):
+        load_ledger(tmp_path / "none.yaml")
+
+
+def test_every_id_has_one_verdict_whatever_its_check_does(tmp_path):
+    path = write(tmp_path, "".join(CLAIM.format(n=n, value=2) for n in range(1, 6)))
+
+    def good(claim, rows):
+        return Finding(measured=2.1, low=2.0, high=2.2, evidence="measured", rows=["r1"])
+
+    def raises(claim, rows):
+        raise ZeroDivisionError("no baseline")
+
+    checks = {
+        "toy-1": good,
+        "toy-2": raises,
+        "toy-3": lambda claim, rows: None,
+        "toy-4": lambda claim, rows: 2.0,
+        "toy-9": good,
+    }
+    found = evaluate(paper(path, checks), [])
+    assert [v.id for v in found.verdicts] == [f"toy-{n}" for n in range(1, 6)]
+    assert [v.verdict for v in found.verdicts] == ["reproduced"] + ["not run here"] * 4
+    assert "check failed: ZeroDivisionError: no baseline" in found.verdicts[1].reason
+    assert found.verdicts[1].broken
+    assert "check failed" in found.verdicts[3].reason
+    assert "no check" in found.verdicts[4].reason
+    assert any("toy-2" in warning for warning in found.warnings)
+    assert any("'toy-9'" in warning for warning in found.warnings)
+    assert sum(found.counts.values()) == 5 == sum(count(found.verdicts).values())
+
+
+def test_rows_of_a_failed_check_take_no_part(tmp_path):
+    class Fake:
+        def __init__(self, name, status):
+            self.id, self.paper, self.status = name, "toy", status
+
+    seen = []
+
+    def check(claim, rows):
+        seen.extend(row.id for row in rows)
+
+    path = write(tmp_path, CLAIM.format(n=1, value=2))
+    evaluate(paper(path, {"toy-1": check}), [Fake("a", "ok"), Fake("b", "check"), Fake("c", "oom")])
+    assert seen == ["a", "c"]
