@@ -5,9 +5,15 @@ namespace nb = nanobind;
 
 namespace dgbench {
 void bind_build_info(nb::module_& m);
+void bind_slices(nb::module_& m);
+void bind_overlap(nb::module_& m);
+void bind_twins(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
   m.doc() = "dgbench operators on the CPU (OpenMP)";
   dgbench::bind_build_info(m);
+  dgbench::bind_slices(m);
+  dgbench::bind_overlap(m);
+  dgbench::bind_twins(m);
 }

@@ -1,0 +1,59 @@
+"""Random matrices for the operator tests, with the edge cases that break offsets."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from dgbench.kernels_cuda.csr import Csr
+
+
+def csr_of(rows: list[list[int]], num_cols: int, values: list[float] | None = None) -> Csr:
+    """The matrix with these columns in each row."""
+    lengths = [len(row) for row in rows]
+    indptr = torch.tensor(np.cumsum([0, *lengths]), dtype=torch.int64)
+    indices = torch.tensor([c for row in rows for c in row], dtype=torch.int32)
+    weights = None if values is None else torch.tensor(values, dtype=torch.float32)
+    return Csr(indptr, indices, num_cols, weights)
+
+
+def random_csr(
+    seed: int, num_rows: int, num_cols: int, density: float, *, weighted: bool = False
+) -> Csr:
+    """Strictly ascending columns, each entry present with probability `density`."""
+    generator = np.random.default_rng(seed)
+    present = generator.random((num_rows, num_cols)) < density
+    rows = [np.flatnonzero(row).tolist() for row in present]
+    nnz = int(present.sum())
+    return csr_of(rows, num_cols, generator.normal(size=nnz).tolist() if weighted else None)
+
+
+def entries(csr: Csr) -> list[tuple[int, int]]:
+    """(row, column) of every entry in storage order."""
+    out = []
+    for row in range(csr.num_rows):
+        for p in range(int(csr.indptr[row]), int(csr.indptr[row + 1])):
+            out.append((row, int(csr.indices[p])))
+    return out
+
+
+@st.composite
+def snapshot_groups(draw: st.DrawFn) -> list[Csr]:
+    """1 to 5 snapshots of one shape that share a random part of their entries."""
+    count = draw(st.integers(1, 5))
+    num_rows, num_cols = draw(st.integers(0, 6)), draw(st.integers(1, 90))
+    weighted = draw(st.booleans())
+    seed = draw(st.integers(0, 2**16))
+    density = draw(st.sampled_from([0.0, 0.1, 0.5, 0.95, 1.0]))
+    keep = draw(st.sampled_from([0.0, 0.5, 0.98, 1.0]))
+    generator = np.random.default_rng(seed)
+    common = generator.random((num_rows, num_cols)) < density
+    group = []
+    for _ in range(count):
+        fresh = generator.random((num_rows, num_cols)) < density
+        chosen = np.where(generator.random((num_rows, num_cols)) < keep, common, fresh)
+        rows = [np.flatnonzero(row).tolist() for row in chosen]
+        values = generator.normal(size=int(chosen.sum())).tolist() if weighted else None
+        group.append(csr_of(rows, num_cols, values))
+    return group
