@@ -1,6 +1,6 @@
 """The networks, written once and used by every system and every baseline."""
 
-from dgbench.models.aggregation import Aggregator, Scales, normalisation_scales
+from dgbench.models.aggregation import Aggregator
 from dgbench.models.build import MODEL_NAMES, build_model
 from dgbench.models.dtdg.evolvegcn import EvolveGcnO
 from dgbench.models.dtdg.gcn_gru import GcnGru
@@ -17,7 +17,5 @@ __all__ = [
     "LinkHead",
     "MpnnLstm",
     "NodeHead",
-    "Scales",
     "build_model",
-    "normalisation_scales",
 ]

@@ -70,13 +70,14 @@ class MpnnLstm(FrameModel):
 
     def dense_1(self, aggregated: Tensor) -> Tensor:
         """A-hat X of the whole frame [W, N, F] -> X1 [W, N, H]."""
-        return self._after(self.norm_1, self.conv_1(aggregated))
+        return self.after(self.norm_1, self.conv_1(aggregated))
 
     def dense_2(self, aggregated: Tensor) -> Tensor:
         """A-hat X1 of the whole frame [W, N, H] -> X2 [W, N, H]."""
-        return self._after(self.norm_2, self.conv_2(aggregated))
+        return self.after(self.norm_2, self.conv_2(aggregated))
 
-    def _after(self, norm: nn.Module, x: Tensor) -> Tensor:
+    def after(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """What follows a layer's product: activation, the frame's norm, dropout."""
         return functional.dropout(norm(torch.relu(x)), self.dropout, self.training)
 
     def skip(self, raw: Sequence[Tensor], step: int) -> Tensor:

@@ -15,8 +15,8 @@ def load(workload: Workload) -> SnapshotSequence:
     """The snapshots a workload names: topology, features float32[T, N, F], targets float32[T, N].
 
     Raises:
-        InvalidInputError: if the sequence is too short for one frame and its target, or holds
-            other features than `feature_dim`.
+        InvalidInputError: if the sequence is too short for one frame and its target, holds
+            other features than `feature_dim`, or weights that cannot be normalised.
         UnknownKeyError, MissingDataError, DataError: from the datasets floor.
     """
     from dgbench import datasets
@@ -26,11 +26,17 @@ def load(workload: Workload) -> SnapshotSequence:
         source=workload.source,
         scale=workload.scale,
         seed=workload.seed,
-        snapshots=workload.snapshots,
         edge_life=workload.edge_life,
         feature_dim=workload.feature_dim,
     )
-    return checked(datasets.open_snapshots(spec), workload)
+    return checked(latest(datasets.open_snapshots(spec), workload.snapshots), workload)
+
+
+def latest(data: SnapshotSequence, count: int | None) -> SnapshotSequence:
+    """The last `count` snapshots, where a growing graph is fullest; all of them for None."""
+    if count is None or count >= len(data):
+        return data
+    return data.slice(len(data) - count, len(data))
 
 
 def checked(data: SnapshotSequence, workload: Workload) -> SnapshotSequence:
@@ -50,7 +56,27 @@ def checked(data: SnapshotSequence, workload: Workload) -> SnapshotSequence:
         raise InvalidInputError(
             f"feature_dim is {workload.feature_dim}, but '{workload.dataset}' has {width} features"
         )
+    _check_degrees(data)
     return data
+
+
+def _check_degrees(data: SnapshotSequence) -> None:
+    """Refuse weights that leave a vertex without a positive degree: it has no normalisation."""
+    from dgbench.datasets.transforms import factors
+
+    seen: set[int] = set()
+    for t in range(len(data)):
+        csr = data.topology[t]
+        if csr.values is None or id(csr) in seen:
+            continue
+        seen.add(id(csr))
+        bad = (factors(csr, "mean")[0] == 0).nonzero().flatten()
+        if bad.numel():
+            raise InvalidInputError(
+                f"snapshot {t}: the weights of vertex {int(bad[0])} sum to -1 or less; with its "
+                f"self loop the degree must be positive ({bad.numel()} such vertices)",
+                hint="use the graph without weights, or weights that are not negative",
+            )
 
 
 def describe(data: SnapshotSequence) -> dict[str, Any]:

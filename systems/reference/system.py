@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from dgbench.models import normalisation_scales
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import System, Trainer, Workload
 from dgbench.systems.base import data as workload_data
@@ -22,7 +21,7 @@ class EdgeListAggregator:
     """A-hat as an edge list with one coefficient per edge, loops included.
 
     `sym` coefficients are torch-geometric's own `gcn_norm`, so that the factored scales of the
-    models floor are checked against an outside source.
+    datasets floor are checked against an outside source.
     """
 
     def __init__(
@@ -60,15 +59,16 @@ class EdgeListAggregator:
         nodes = csr.num_rows
         weight = None if csr.values is None else csr.values.to(self._device, self._dtype)
         if self._norm == "sym":
-            normalisation_scales(csr, "sym")  # refuses degrees that have no root
             from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
             return gcn_norm(edges, weight, nodes, dtype=self._dtype)
+        from dgbench.datasets.transforms import factors
+
         loops = torch.arange(nodes, device=self._device).expand(2, nodes)
         if weight is None:
             weight = torch.ones(edges.shape[1], dtype=self._dtype, device=self._device)
         weight = torch.cat([weight, weight.new_ones(nodes)])
-        scale = normalisation_scales(csr, self._norm).row.to(self._device, self._dtype)
+        scale = factors(csr, "mean")[0].to(self._device, self._dtype)
         edges = torch.cat([edges, loops], dim=1)
         return edges, weight * scale[edges[1]]
 

@@ -1,0 +1,85 @@
+"""PyGT and the paper's three variants of it, as systems (PiPAD section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import System, Trainer, Workload
+from dgbench.systems.base import data as workload_data
+from dgbench.systems.pygt.released import origin
+from dgbench.systems.pygt.trainer import PyGTTrainer, Variant
+
+
+class PyGTSystem(System):
+    """The released torch-geometric-temporal cells as they are."""
+
+    name = "pygt"
+    title = "PyGT"
+    kind = "baseline"
+    about = (
+        "PyG-Temporal's own cells: one snapshot at a time, COO edges with 64-bit ids, "
+        "normalisation and aggregation in every call, synchronous copies."
+    )
+    provenance = origin()
+    variant: ClassVar[Variant] = Variant()
+
+    def unsupported(self, workload: Workload, device: str) -> list[str]:
+        reasons = []
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            reasons.append("there is no CUDA device here")
+        if workload.norm != "sym":
+            reasons.append(f"PyG's GCNConv normalises symmetrically only, not '{workload.norm}'")
+        if workload.model == "evolvegcn" and workload.cell != "gru":
+            reasons.append(f"the released EvolveGCNO has a GRU, not the cell '{workload.cell}'")
+        if workload.model == "mpnn_lstm" and workload.loss_on == "every":
+            reasons.append("the released MPNNLSTM returns the last snapshot's output only")
+        return reasons
+
+    def open(
+        self,
+        workload: Workload,
+        *,
+        device: str = "cpu",
+        switches: Mapping[str, bool] | None = None,
+        meter: Meter | None = None,
+    ) -> Trainer:
+        self.switches(switches)
+        if reasons := self.unsupported(workload, device):
+            raise UnsupportedError(f"{self.name}: {'; '.join(reasons)}")
+        data = workload_data.load(workload)
+        return PyGTTrainer(workload, data, self.variant, device=device, meter=meter)
+
+
+class PyGTASystem(PyGTSystem):
+    """PyGT with asynchronous copies."""
+
+    name = "pygt-a"
+    title = "PyGT-A"
+    about = "PyGT with copies from pinned memory on a stream of their own, one snapshot ahead."
+    provenance = f"{origin()}, transfer re-implemented"
+    variant = Variant(asynchronous=True)
+
+
+class PyGTRSystem(PyGTSystem):
+    """PyGT-A with inter-frame reuse."""
+
+    name = "pygt-r"
+    title = "PyGT-R"
+    about = "PyGT-A with the first layer's aggregation kept in host memory across frames."
+    provenance = f"re-implemented on the cells: {origin()}"
+    variant = Variant(asynchronous=True, reuse=True)
+
+
+class PyGTGSystem(PyGTSystem):
+    """PyGT-R with CSR products for what is still aggregated."""
+
+    name = "pygt-g"
+    title = "PyGT-G"
+    about = "PyGT-R with a CSR product (GE-SpMM style, CSC for the gradient) in place of scatter."
+    provenance = f"re-implemented (GE-SpMM style) on the cells: {origin()}"
+    variant = Variant(asynchronous=True, reuse=True, csr=True)

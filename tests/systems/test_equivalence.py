@@ -1,0 +1,111 @@
+"""Every exact system against the reference: outputs, losses, gradients and trained parameters."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from tiny_data import serve, tiny_sequence, tiny_workload
+
+from dgbench.systems.base import Broken, find_system, system_names
+from dgbench.systems.reference import ReferenceSystem
+
+SYSTEMS = ("reference", "pygt", "pygt-a", "pygt-r", "pygt-g", "pipad")
+MODELS = (("tgcn_model", "gru"), ("evolvegcn", "gru"), ("evolvegcn", "lstm"), ("mpnn_lstm", "gru"))
+TOLERANCE = 1e-5
+
+CASES = [
+    pytest.param(*case, id="-".join(map(str, [*case[0], *case[1:]])))
+    for case in itertools.product(
+        MODELS, ("sym", "mean"), ("node", "link"), ("last", "every"), ("plain", "weighted")
+    )
+]
+
+
+def distance(got: torch.Tensor, want: torch.Tensor, scale: float | None = None) -> float:
+    """Norm of the difference relative to the norm of what is wanted."""
+    want = want.double()
+    size = float(want.norm()) if scale is None else scale
+    return float((got.double() - want).norm()) / max(size, 1e-30)
+
+
+def opened(name: str, workload):
+    """The system's trainer on the workload, or a skip with the reason."""
+    if name not in system_names():
+        pytest.skip(f"{name} is not registered")
+    system = find_system(name)
+    if isinstance(system, Broken):
+        pytest.skip(f"{name} does not load: {system.reason}")
+    if reasons := system.unsupported(workload, "cpu"):
+        pytest.skip("; ".join(reasons))
+    trainer = system.open(workload)
+    trainer.prepare()
+    return trainer
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize(("model", "norm", "task", "loss_on", "weights"), CASES)
+def test_equal_to_the_reference(monkeypatch, name, model, norm, task, loss_on, weights):
+    data = tiny_sequence(weighted=weights == "weighted")
+    serve(monkeypatch, data)
+    work = tiny_workload(
+        model=model[0], cell=model[1], norm=norm, task=task, loss_on=loss_on, lr=1e-2
+    )
+    trainer = opened(name, work)
+    oracle = ReferenceSystem(torch.float64).open(work)
+    for frame in (0, oracle.num_frames - 1):
+        assert distance(trainer.evaluate(frame), oracle.evaluate(frame)) < TOLERANCE
+        got, want = trainer.gradients(frame), oracle.gradients(frame)
+        assert set(got) == set(want)
+        # A parameter with no influence (a bias before a batch norm) has a gradient of rounding
+        # errors, so each is held to the norm of all of them together.
+        whole = float(torch.cat([g.flatten() for g in want.values()]).norm())
+        assert whole > 0
+        for key in want:
+            assert got[key].shape == want[key].shape, key
+            assert distance(got[key], want[key], whole) < TOLERANCE, key
+    for frame in range(oracle.num_frames):
+        assert trainer.step(frame) == pytest.approx(oracle.step(frame), rel=TOLERANCE)
+    got, want = trainer.state(), oracle.state()
+    assert set(got) == set(want)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("model", MODELS, ids="-".join)
+def test_same_parameters_before_and_same_losses_after(monkeypatch, name, model):
+    serve(monkeypatch, tiny_sequence(nodes=20, edges=60, snapshots=9))
+    work = tiny_workload(model=model[0], cell=model[1], lr=1e-3)
+    trainer = opened(name, work)
+    reference = find_system("reference").open(work)
+    want = reference.state()
+    for key, value in trainer.state().items():
+        assert torch.equal(value, want[key]), key
+    for _ in range(4):
+        assert trainer.train_epoch() == pytest.approx(reference.train_epoch(), rel=1e-4)
+    changed = [key for key, value in trainer.state().items() if not torch.equal(value, want[key])]
+    assert len(changed) == len(want)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
+def test_small_frames_and_graphs_without_edges(monkeypatch, name, model):
+    serve(monkeypatch, tiny_sequence(nodes=3, edges=0, snapshots=3))
+    work = tiny_workload(model=model, frame=1)
+    trainer = opened(name, work)
+    reference = find_system("reference").open(work)
+    assert trainer.num_frames == 2
+    assert distance(trainer.evaluate(1), reference.evaluate(1)) < TOLERANCE
+    assert trainer.step(0) == pytest.approx(reference.step(0), rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_looking_does_not_train(monkeypatch, name):
+    serve(monkeypatch, tiny_sequence())
+    trainer = opened(name, tiny_workload(model="mpnn_lstm"))
+    before = trainer.state()
+    first = trainer.evaluate(0)
+    trainer.gradients(0)
+    assert torch.equal(first, trainer.evaluate(0))
+    after = trainer.state()
+    assert all(torch.equal(after[key], before[key]) for key in before)
