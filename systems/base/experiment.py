@@ -31,6 +31,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         repeats: rounds to run (1 for exact counts, at least 5 for a timed claim).
         timeout_s: wall-clock limit of one process, seconds.
         memory_bytes: limit of the process tree's resident memory, or None.
+        phases: whether to run it once more, instrumented, after its timed rounds. That process
+            has `context.instrumented` set and a row of its own, which no ratio uses.
     """
 
     paper: str
@@ -40,6 +42,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     repeats: int = 1
     timeout_s: float = 60.0
     memory_bytes: int | None = None
+    phases: bool = False
 
 
 class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,256 @@
+"""Plans: which processes run, in which order, and which never start."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from dgbench.harness.plan.presets import preset_info
+from dgbench.harness.store.row import Row
+from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.systems.base.compare import CONTROL
+from dgbench.systems.base.experiment import Cell, Experiment
+from dgbench.systems.base.paper import Paper
+
+TIMED = 3
+"""Cells with this many rounds or more are timed; only they get an A/A control."""
+
+_PROCESS_S = 0.1
+"""Guess for what a process costs beside its budget, where no earlier run says better."""
+
+
+class PlannedCell(msgspec.Struct, kw_only=True):
+    """A cell with what is known of it before it runs.
+
+    Attributes:
+        cell: as the experiment gave it; a control has `params["control"] = "aa"` added.
+        hash: content hash, 16 hex digits.
+        status, reason: set where the cell will not start (`no-gpu`, `skipped` ...).
+        estimate_s: seconds one process should take. known: whether an earlier run says so.
+    """
+
+    cell: Cell
+    hash: str
+    status: str = ""
+    reason: str = ""
+    estimate_s: float = 0.0
+    known: bool = False
+
+    @property
+    def control(self) -> bool:
+        """Whether it is the second A of an A/A pair."""
+        return CONTROL in self.cell.params
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One process to start: a cell (index into `Plan.cells`), a round from 1, instrumented."""
+
+    index: int
+    round: int
+    instrumented: bool = False
+
+
+class Plan(msgspec.Struct, kw_only=True):
+    """Everything a run will do.
+
+    Attributes:
+        preset, device: for all cells.
+        cells: in the order of papers and experiments; those with a `status` do not start.
+        budget_s: steady seconds one process aims for.
+        problems: sentences about experiments that could not say their cells.
+    """
+
+    preset: str
+    device: str
+    cells: list[PlannedCell]
+    budget_s: float = 1.0
+    problems: list[str] = []
+
+    @classmethod
+    def build(
+        cls,
+        papers: Iterable[Paper],
+        experiments: Sequence[str] | None = None,
+        preset: str = "quick",
+        device: str = "cpu",
+        *,
+        last: Iterable[Row] = (),
+        control: str | None = None,
+        gpus: int | None = None,
+    ) -> Plan:
+        """Ask experiments for their cells and order them.
+
+        Args:
+            papers: loaded papers. experiments: names to keep, `fig10` or `pipad/fig10`; None or
+                an empty list keeps all.
+            preset, device: `device` is `cpu` or `cuda`.
+            last: rows of earlier runs, for estimates.
+            control: `none`, `paper` or `experiment`; None takes the preset's.
+            gpus: GPUs here, None to look.
+
+        Raises:
+            UnknownKeyError: a preset or an experiment is not known.
+            InvalidInputError: the device is neither `cpu` nor `cuda`.
+        """
+        info = preset_info(preset)
+        if device not in ("cpu", "cuda"):
+            raise InvalidInputError(f"'device' is '{device}', allowed: cpu, cuda")
+        papers = list(papers)
+        chosen = _choose(papers, experiments or ())
+        plan = cls(preset=preset, device=device, cells=[], budget_s=info.budget_s)
+        control = info.control if control is None else control
+        if device == "cuda" and gpus is None:
+            from dgbench.harness.machine.facts import gpu_count
+
+            gpus = gpu_count()
+        for paper in papers:
+            covered = False
+            for experiment in chosen[paper.name]:
+                cells = plan._cells_of(paper, experiment)
+                wanted = control == "experiment" or (control == "paper" and not covered)
+                if wanted and (twin := _control_for(cells)) is not None:
+                    cells.insert(cells.index(twin[0]) + 1, twin[1])
+                    covered = True
+                plan.cells.extend(plan._planned(cell, gpus) for cell in cells)
+        plan._refuse_twice()
+        plan._estimate(list(last))
+        return plan
+
+    @property
+    def steps(self) -> list[Step]:
+        """Processes in order: group by group, round 1 of all contenders, then round 2 ...
+
+        Every second round runs backwards (A B, B A, A B): a machine that steadily slows down
+        then favours each side in turn. Instrumented processes follow the rounds of their group.
+        """
+        return list(self._steps())
+
+    @property
+    def runnable(self) -> list[PlannedCell]:
+        """Cells that will start."""
+        return [c for c in self.cells if not c.status]
+
+    @property
+    def seconds(self) -> float:
+        """Estimated seconds of the whole run."""
+        return sum(self.cells[step.index].estimate_s for step in self.steps)
+
+    @property
+    def pairs(self) -> int:
+        """Most rounds of any cell."""
+        return max((c.cell.repeats for c in self.runnable), default=0)
+
+    def _steps(self) -> Iterator[Step]:
+        groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        for index, planned in enumerate(self.cells):
+            if not planned.status:
+                cell = planned.cell
+                groups[cell.paper, cell.experiment, cell.group].append(index)
+        for members in groups.values():
+            for number in range(1, max(self.cells[i].cell.repeats for i in members) + 1):
+                order = members if number % 2 else members[::-1]
+                for index in order:
+                    if number <= self.cells[index].cell.repeats:
+                        yield Step(index, number)
+            for index in members:
+                if self.cells[index].cell.phases and not self.cells[index].control:
+                    yield Step(index, 1, instrumented=True)
+
+    def _cells_of(self, paper: Paper, experiment: Experiment) -> list[Cell]:
+        try:
+            return list(experiment.cells(self.preset, self.device))
+        except Exception as error:  # a plugin may fail in any way; the others still run
+            self.problems.append(
+                f"{paper.name}/{experiment.name} cannot say its cells: "
+                f"{type(error).__name__}: {error}"
+            )
+            return []
+
+    def _planned(self, cell: Cell, gpus: int | None) -> PlannedCell:
+        planned = PlannedCell(cell=cell, hash=cell_hash(cell, self.preset, self.device))
+        if self.device == "cuda" and not gpus:
+            planned.status, planned.reason = "no-gpu", "no NVIDIA GPU was found here"
+        elif cell.repeats < 1:
+            planned.status, planned.reason = "skipped", "it asks for no rounds"
+        return planned
+
+    def _refuse_twice(self) -> None:
+        seen: set[str] = set()
+        kept = []
+        for planned in self.cells:
+            if planned.hash in seen:
+                cell = planned.cell
+                self.problems.append(
+                    f"{cell.paper}/{cell.experiment} names the cell {cell.params} twice in group "
+                    f"'{cell.group}'; it runs once"
+                )
+                continue
+            seen.add(planned.hash)
+            kept.append(planned)
+        self.cells = kept
+
+    def _estimate(self, last: list[Row]) -> None:
+        by_hash: dict[str, list[float]] = defaultdict(list)
+        by_experiment: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for row in last:
+            if row.device == self.device and row.preset == self.preset and row.seconds > 0:
+                by_hash[row.cell_hash].append(row.seconds)
+                by_experiment[row.paper, row.experiment].append(row.seconds)
+        for planned in self.cells:
+            cell = planned.cell
+            seconds = by_hash.get(planned.hash) or by_experiment.get((cell.paper, cell.experiment))
+            if seconds:
+                planned.estimate_s = statistics.median(seconds) + _PROCESS_S
+                planned.known = planned.hash in by_hash
+            else:
+                planned.estimate_s = min(cell.timeout_s, self.budget_s + _PROCESS_S)
+
+
+def cell_hash(cell: Cell, preset: str, device: str) -> str:
+    """Content hash of what a cell measures: where it belongs, params, preset and device.
+
+    Rounds, limits and the code's version are left out: more rounds of a cell are the same cell,
+    and the version is in each row's provenance.
+    """
+    content: dict[str, Any] = {
+        "paper": cell.paper,
+        "experiment": cell.experiment,
+        "params": cell.params,
+        "group": cell.group,
+        "preset": preset,
+        "device": device,
+    }
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:16]
+
+
+def _choose(papers: list[Paper], names: Sequence[str]) -> dict[str, list[Experiment]]:
+    known = {f"{p.name}/{e.name}": (p.name, e.name) for p in papers for e in p.experiments}
+    wanted: set[tuple[str, str]] = set()
+    for name in names:
+        hits = [key for full, key in known.items() if name in (full, key[1])]
+        if not hits:
+            raise unknown_key("experiment", name, known)
+        wanted.update(hits)
+    return {
+        p.name: [e for e in p.experiments if not names or (p.name, e.name) in wanted]
+        for p in papers
+    }
+
+
+def _control_for(cells: list[Cell]) -> tuple[Cell, Cell] | None:
+    """The cell that gets a control and its copy: the first of a group with several contenders
+    that are timed, or the first timed cell."""
+    timed = [c for c in cells if c.repeats >= TIMED]
+    if not timed:
+        return None
+    sizes: dict[str, int] = defaultdict(int)
+    for cell in timed:
+        sizes[cell.group] += 1
+    first = next((c for c in timed if sizes[c.group] > 1), timed[0])
+    params = {**first.params, CONTROL: "aa"}
+    return first, msgspec.structs.replace(first, params=params, phases=False)

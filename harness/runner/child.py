@@ -1,0 +1,220 @@
+"""What happens inside a cell's own process."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import math
+import os
+import random
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dgbench.harness.runner.protocol import Job, Result
+from dgbench.runtime.errors import (
+    CheckFailed,
+    DgbenchError,
+    MissingDataError,
+    MissingPackageError,
+    UnsupportedError,
+)
+from dgbench.systems.base.compare import CONTROL
+from dgbench.systems.base.experiment import Cell, Experiment, Measurement, RunContext
+
+_NO_GPU = re.compile(
+    r"no NVIDIA driver|not compiled with CUDA|no CUDA (device|GPU)|CUDA.*not available", re.I
+)
+_MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memory|bad_alloc", re.I)
+
+
+def run_child(job: Job, lookup: Callable[[str], Any]) -> None:
+    """Run one cell and end the process. What it prints goes to `job.log`."""
+    base = _resident()
+    try:
+        _redirect(job.log)
+        _prefer_as_victim()
+        result = _run(job, lookup)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt of a plugin, too
+        result = explain(error)
+    result.base_rss_bytes = base
+    try:
+        _write(job.result, result)
+    finally:
+        _flush()
+    os._exit(0)
+
+
+def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
+    import torch
+
+    from dgbench.runtime.meter import Meter
+
+    torch.set_num_threads(job.threads)
+    torch.manual_seed(1)
+    random.seed(1)
+    if job.cell.paper == "-":
+        from dgbench.harness.machine.limits import measure_limits
+
+        return Result(status="ok", measurement=Measurement(values=measure_limits(job.device)))
+    context = RunContext(
+        device=job.device,
+        preset=job.preset,
+        threads=job.threads,
+        instrumented=job.instrumented,
+        meter=Meter(timing=job.instrumented, device=job.device),
+        budget_s=job.budget_s,
+    )
+    experiment = find_experiment(lookup(job.cell.paper), job.cell)
+    params = {k: v for k, v in job.cell.params.items() if k != CONTROL}
+    measurement = experiment.run(msgspec.structs.replace(job.cell, params=params), context)
+    if isinstance(measurement, Measurement):
+        for name, count in context.meter.counters.items():
+            measurement.counters.setdefault(name, int(count))
+        if job.instrumented and not measurement.phases:
+            measurement.phases = context.meter.phases()
+        _to_plain(measurement)
+    wrong = complaints(measurement)
+    if not wrong:
+        return Result(status="ok", measurement=measurement)
+    name = f"{job.cell.paper}/{job.cell.experiment}"
+    if isinstance(measurement, Measurement) and wrong[0].startswith("not finite"):
+        return Result(status="check", reason=f"{name} measured nonsense: {'; '.join(wrong)}")
+    return Result(status="crash", reason=f"{name} handed back garbage: {'; '.join(wrong)}")
+
+
+def find_experiment(paper: Any, cell: Cell) -> Experiment:
+    """The experiment a cell belongs to. Raises DgbenchError if the paper has none of that name."""
+    for experiment in paper.experiments:
+        if experiment.name == cell.experiment:
+            return experiment
+    raise DgbenchError(f"paper '{cell.paper}' has no experiment '{cell.experiment}'")
+
+
+def complaints(measurement: Any) -> list[str]:
+    """What is wrong with a measurement; numbers that are not finite come first."""
+    if not isinstance(measurement, Measurement):
+        return [f"a {type(measurement).__name__} instead of a Measurement"]
+    numbers = {
+        "values": measurement.values,
+        "phases": measurement.phases,
+        "deviation": measurement.deviation,
+        "samples": dict(enumerate(measurement.samples or [])),
+    }
+    found = []
+    try:
+        for name, entries in numbers.items():
+            for key, value in entries.items():
+                if isinstance(value, float | int) and not math.isfinite(value):
+                    found.append(f"not finite: {name}[{key!r}] is {value}")
+        found += [f"samples[{i}] is {s}" for i, s in enumerate(measurement.samples) if s <= 0]
+        msgspec.convert(msgspec.to_builtins(measurement), Measurement)
+        msgspec.json.encode(measurement)
+    except (msgspec.MsgspecError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        found.append(str(error))
+    return found
+
+
+def explain(error: BaseException) -> Result:
+    """The status and the one line that an exception of a cell becomes."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    hint = getattr(error, "hint", "")
+    full = f"{text} ({' '.join(hint.split())})" if hint else text
+    if isinstance(error, CheckFailed):
+        print(f"check failed: {full}", file=sys.stderr)
+        deviation = {k: float(v) for k, v in error.deviation.items() if math.isfinite(v)}
+        return Result(status="check", reason=full, measurement=Measurement(deviation=deviation))
+    if not isinstance(error, DgbenchError):
+        traceback.print_exception(type(error), error, error.__traceback__)
+    if _NO_GPU.search(text):
+        return Result(status="no-gpu", reason=full)
+    if isinstance(error, UnsupportedError | MissingPackageError):
+        return Result(status="not-supported", reason=full)
+    if isinstance(error, MissingDataError):
+        return Result(status="skipped", reason=full)
+    if isinstance(error, ImportError):
+        name = error.name or ""
+        if name.startswith("dgbench.kernels_cuda"):
+            return Result(status="not-built", reason=f"compiled operators are missing: {text}")
+        if name and not name.startswith("dgbench"):
+            return Result(
+                status="not-supported", reason=f"package '{name}' is missing or broken: {text}"
+            )
+    if _is_memory(error, text):
+        return Result(status="oom", reason=_memory_reason(text))
+    return Result(
+        status="crash",
+        reason=full if isinstance(error, DgbenchError) else f"{type(error).__name__}: {text}",
+    )
+
+
+def _is_memory(error: BaseException, text: str) -> bool:
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and _MEMORY.search(text) is not None
+    )
+
+
+def _memory_reason(text: str) -> str:
+    import torch
+
+    if "CUDA" in text and torch.cuda.is_initialized():
+        used = torch.cuda.max_memory_allocated() / 2**30
+        total = torch.cuda.get_device_properties(0).total_memory / 2**30
+        return f"out of memory on the GPU, {used:.1f} of {total:.1f} GiB"
+    return f"out of memory: {text[:200]}"
+
+
+def _to_plain(measurement: Measurement) -> None:
+    """Numpy and torch scalars become floats and ints; what cannot is left for `complaints`."""
+
+    def plain(value: Any) -> Any:
+        if hasattr(value, "item"):
+            with contextlib.suppress(ValueError, RuntimeError, TypeError):
+                return value.item()
+        return value
+
+    for name in ("values", "counters", "phases", "deviation", "data"):
+        found = getattr(measurement, name)
+        if isinstance(found, dict):
+            setattr(measurement, name, {k: plain(v) for k, v in found.items()})
+    if isinstance(measurement.samples, list | tuple):
+        measurement.samples = [plain(v) for v in measurement.samples]
+
+
+def _redirect(log: str) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(nothing, 0)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(nothing)
+    os.close(file)
+    faulthandler.enable(2)
+
+
+def _prefer_as_victim() -> None:
+    """If memory runs out, Linux shall take this process and not the runner."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+
+
+def _resident() -> int:
+    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def _write(path: str, result: Result) -> None:
+    with open(f"{path}.part", "wb") as file:
+        file.write(msgspec.msgpack.encode(result))
+    os.replace(f"{path}.part", path)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()

@@ -1,0 +1,260 @@
+"""The runner's side of the fork server: start it, give it a job, hold the job to its limits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dgbench.harness.probes.cpu import Tree
+from dgbench.harness.runner.protocol import (
+    Ended,
+    Job,
+    Ready,
+    Refused,
+    Setup,
+    Started,
+    name_of,
+    receive,
+    send,
+)
+from dgbench.runtime.errors import DgbenchError
+
+TICK_S = 0.02
+"""How often a running process's memory and age are looked at."""
+
+GRACE_S = 0.3
+"""Seconds between SIGTERM and SIGKILL."""
+
+STUCK_S = 10.0
+"""Seconds after which a killed process that does not go away is given up."""
+
+START_S = 120.0
+"""Seconds the server may take to import everything."""
+
+_CODE = "import sys, json; sys.path[:] = json.loads(sys.argv[2]); " + (
+    "from dgbench.harness.runner.server import main; main(int(sys.argv[1]))"
+)
+
+
+class ServerDied(Exception):
+    """The fork server is gone; it can be started again."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop; the process that ran was killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a process ended.
+
+    Attributes:
+        ended: what the server saw. killed: "", `time` or `oom`.
+        peak_bytes: largest memory of its tree. limit_bytes: its limit.
+        processes: most processes of its tree at once.
+    """
+
+    ended: Ended
+    killed: str
+    peak_bytes: int
+    limit_bytes: int
+    processes: int
+
+
+class ForkServer:
+    """A running fork server.
+
+    Attributes:
+        pid: of the server. seconds: it took to start. notes: what it could not import ahead.
+    """
+
+    def __init__(
+        self,
+        lookup: Callable[[str], Any],
+        papers: list[str],
+        *,
+        threads: int,
+        log: Path,
+        modules: tuple[str, ...] = (),
+    ) -> None:
+        """Start a server and wait until it can fork.
+
+        Args:
+            lookup: module-level function from a paper's name to its `Paper`.
+            papers: loaded before the first fork. modules: imported besides.
+            threads: OpenMP threads of the cells. log: what the server itself prints.
+
+        Raises:
+            DgbenchError: it does not start; the message says why.
+        """
+        name, file = name_of(lookup)
+        ours, theirs = socket.socketpair()
+        environment = {
+            **os.environ,
+            # Read when the libraries are loaded; the cells inherit what the server has loaded.
+            "OMP_NUM_THREADS": str(threads),
+            "MKL_NUM_THREADS": str(threads),
+            # numpy's OpenBLAS would start its threads at import, and threads do not fork.
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        with open(log, "ab") as file_log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _CODE, str(theirs.fileno()), json.dumps(_search_path())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=file_log,
+                stderr=file_log,
+                env=environment,
+                start_new_session=True,
+            )
+        theirs.close()
+        self.sock = ours
+        self.pid = self.process.pid
+        self.current = 0
+        try:
+            ours.settimeout(START_S)
+            send(ours, Setup(lookup=name, file=file, papers=papers, modules=list(modules)))
+            ready = receive(ours)
+            ours.settimeout(None)
+        except OSError:
+            ready = None
+        except BaseException:
+            self.close()
+            raise
+        if isinstance(ready, Ready):
+            self.seconds, self.notes, self.threads = ready.seconds, ready.notes, ready.threads
+            return
+        self.close()
+        why = ready.reason if isinstance(ready, Refused) else f"see {log}"
+        raise DgbenchError(f"the fork server does not start: {why}", hint=f"its log: {log}")
+
+    def run(
+        self,
+        job: Job,
+        *,
+        timeout_s: float,
+        limit_bytes: int,
+        stop: Callable[[], bool] = lambda: False,
+        watch: bool = True,
+    ) -> Outcome:
+        """Run one job to its end.
+
+        Args:
+            timeout_s: wall-clock limit. limit_bytes: memory limit of its process tree.
+            stop: asked on every tick; True kills the process. watch: False leaves memory alone.
+
+        Raises:
+            ServerDied: the server is gone, and the process with it.
+            Stopped: `stop` said so, or Ctrl-C came.
+        """
+        self.current = 0
+        try:
+            return self._run(job, timeout_s, limit_bytes, stop, watch)
+        except KeyboardInterrupt:
+            self._kill_current()
+            raise Stopped from None
+
+    def _run(
+        self,
+        job: Job,
+        timeout_s: float,
+        limit_bytes: int,
+        stop: Callable[[], bool],
+        watch: bool,
+    ) -> Outcome:
+        try:
+            send(self.sock, job)
+        except OSError as error:
+            raise ServerDied from error
+        started = self._receive()
+        if not isinstance(started, Started):
+            raise ServerDied
+        self.current = started.pid
+        tree = Tree(started.pid)
+        end = time.monotonic() + timeout_s
+        killed = ""
+        while True:
+            if select.select([self.sock], [], [], TICK_S)[0]:
+                ended = self._receive()
+                break
+            if stop():
+                self._kill_current()
+                raise Stopped
+            if watch and tree.rss() > limit_bytes:
+                killed = "oom"
+            elif time.monotonic() > end:
+                killed = "time"
+            if killed:
+                ended = self._kill_current()
+                break
+        self.current = 0
+        if not isinstance(ended, Ended):
+            raise ServerDied
+        peak = max(tree.peak_bytes, ended.peak_rss_bytes)
+        return Outcome(ended, killed, peak, limit_bytes, tree.processes)
+
+    def _kill_current(self) -> Ended | None:
+        """End the running process and all below it; waits until the server has seen it."""
+        if not self.current:
+            return None
+        pids = Tree(self.current).pids()
+        # Memory that is running out leaves no time to be polite; 0.3 s is short enough.
+        _signal_all(self.current, pids, signal.SIGTERM)
+        if not select.select([self.sock], [], [], GRACE_S)[0]:
+            _signal_all(self.current, [*pids, *Tree(self.current).pids()], signal.SIGKILL)
+        else:
+            _signal_all(0, pids[1:], signal.SIGKILL)  # those in groups of their own
+        if not select.select([self.sock], [], [], STUCK_S)[0]:
+            # Stuck in the kernel (a driver, a dead disk): leave it behind with its server.
+            stuck, self.current = self.current, 0
+            self.process.kill()
+            return Ended.of_stuck(stuck)
+        ended = self._receive()
+        self.current = 0
+        return ended if isinstance(ended, Ended) else None
+
+    def _receive(self) -> Any:
+        try:
+            return receive(self.sock)
+        except OSError:
+            return None
+
+    def close(self) -> None:
+        """End the server and what it runs; may be called twice."""
+        with contextlib.suppress(OSError):
+            self.sock.close()
+        try:
+            self.process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def __enter__(self) -> ForkServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _signal_all(group: int, pids: list[int], number: signal.Signals) -> None:
+    if group:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+
+
+def _search_path() -> list[str]:
+    return [os.path.abspath(entry or os.getcwd()) for entry in sys.path]

@@ -1,0 +1,70 @@
+"""What a run tells while it goes on."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dgbench.harness.plan import Plan
+    from dgbench.harness.runner.run import Summary
+    from dgbench.harness.store import Row
+    from dgbench.systems.base.experiment import Cell
+
+
+class Listener:
+    """Receives the events of a run, all on the thread that runs it. The default does nothing.
+
+    A listener must be quick: while it works, nothing is measured and nothing else happens.
+    """
+
+    def on_plan(self, plan: Plan, kept: list[Row]) -> None:
+        """The run begins; `kept` are rows of an earlier part of it that are not run again."""
+
+    def on_start(self, cell: Cell, round: int) -> None:
+        """A process of `cell` begins. The machine's own row has `cell.paper == "-"`."""
+
+    def on_row(self, row: Row) -> None:
+        """A row is on disk, also for a cell that did not start or failed."""
+
+    def on_note(self, text: str) -> None:
+        """Something a reader should know: torn lines set aside, the fork server died ..."""
+
+    def on_end(self, summary: Summary) -> None:
+        """The run is over, also after Ctrl-C."""
+
+
+class LogListener(Listener):
+    """Writes one line per event through `logging`."""
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self.logger = logger or logging.getLogger("dgbench.run")
+        self._done = self._all = 0
+
+    def on_plan(self, plan: Plan, kept: list[Row]) -> None:
+        self._done, self._all = len(kept), len(plan.steps)
+        self.logger.info(
+            "plan: %d cells, %d processes, about %.0f s", len(plan.cells), self._all, plan.seconds
+        )
+        if kept:
+            self.logger.info("kept: %d rows of an earlier part", len(kept))
+
+    def on_row(self, row: Row) -> None:
+        self._done += 1
+        text = f"{row.time:.6f} s" if row.time is not None else row.reason or "done"
+        self.logger.info(
+            "%d/%d %s %s %s: %s %s",
+            self._done,
+            self._all,
+            f"{row.paper}/{row.experiment}",
+            row.id,
+            " ".join(f"{k}={v}" for k, v in row.params.items()),
+            row.status,
+            text,
+        )
+
+    def on_note(self, text: str) -> None:
+        self.logger.warning("%s", text)
+
+    def on_end(self, summary: Summary) -> None:
+        self.logger.info("%s", summary.sentence)

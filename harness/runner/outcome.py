@@ -1,0 +1,127 @@
+"""From the end of a process to its row."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from dgbench.harness.runner.client import Outcome
+from dgbench.harness.runner.protocol import Result, signal_name
+from dgbench.harness.store import Row
+from dgbench.systems.base.experiment import Cell
+
+TAIL_LINES, TAIL_BYTES = 12, 1500
+
+NEAR = 0.8
+"""A process killed from outside with this share of its limit in use was killed for memory."""
+
+
+def fill_row(row: Row, cell: Cell, outcome: Outcome | None, log: Path, result: Path) -> None:
+    """Put into `row` how its process ended and what it measured; removes the result file.
+
+    Args:
+        outcome: None where the fork server died with the process twice.
+        log, result: what the process printed and left. An empty log is removed.
+    """
+    found, trouble = _read(result)
+    with contextlib.suppress(OSError):
+        result.unlink(missing_ok=True)
+        Path(f"{result}.part").unlink(missing_ok=True)
+    row.status, row.reason = _status(cell, outcome, found, trouble)
+    if outcome is not None:
+        _probe(row, outcome, found)
+    if found is not None and row.status in ("ok", "check"):
+        _measured(row, found)
+    tail = _tail(log)
+    if tail:
+        row.log = f"logs/{log.name}"
+    if row.status == "crash" and tail:
+        last = tail.splitlines()[-1].strip()
+        if last and last not in row.reason and found is None:
+            row.reason += f"; last line of its log: {last[:160]}"
+        row.notes.append(f"end of its log:\n{tail}")
+
+
+def gib(count: int, of: int) -> str:
+    """`21.9 of 24.0 GiB`, or MiB where the limit is small."""
+    unit, scale = ("GiB", 2**30) if of >= 2**30 else ("MiB", 2**20)
+    return f"{count / scale:.1f} of {of / scale:.1f} {unit}"
+
+
+def _status(
+    cell: Cell, outcome: Outcome | None, found: Result | None, trouble: str
+) -> tuple[str, str]:
+    if outcome is None:
+        return "crash", "the fork server died with it, twice"
+    memory = gib(outcome.peak_bytes, outcome.limit_bytes)
+    if outcome.killed == "oom":
+        return "oom", f"out of memory, {memory}"
+    if outcome.killed == "time":
+        return "time", f"stopped at its limit of {cell.timeout_s:g} s"
+    if found is not None and outcome.ended.code == 0:
+        if found.status == "oom" and "GPU" not in found.reason:
+            return "oom", f"{found.reason} (its processes held {memory})"
+        return found.status, found.reason
+    code = outcome.ended.code
+    if code == -9 and outcome.peak_bytes >= NEAR * outcome.limit_bytes:
+        return "oom", f"out of memory, killed by the system at {memory}"
+    if code < 0:
+        return "crash", f"killed by {signal_name(-code)}"
+    if trouble:
+        return "crash", trouble
+    return "crash", f"the process ended with exit code {code} and without a result"
+
+
+def _probe(row: Row, outcome: Outcome, found: Result | None) -> None:
+    ended = outcome.ended
+    row.seconds = ended.seconds
+    row.probes["peak_rss_bytes"] = outcome.peak_bytes
+    if found is not None and found.base_rss_bytes:
+        # Python, torch and all else that the fork server had imported before the cell began.
+        row.probes["base_rss_bytes"] = found.base_rss_bytes
+    if ended.seconds > 0:
+        row.probes["cpu_percent"] = round(100 * ended.cpu_s / ended.seconds, 1)
+    row.probes["context_switches_voluntary"] = ended.voluntary
+    row.probes["context_switches_involuntary"] = ended.involuntary
+    row.probes["read_bytes"] = ended.read_bytes
+    row.probes["written_bytes"] = ended.written_bytes
+    if outcome.processes > 1:
+        row.probes["processes"] = outcome.processes
+
+
+def _measured(row: Row, found: Result) -> None:
+    m = found.measurement
+    row.deviation = m.deviation
+    row.notes += m.notes
+    row.data = m.data
+    if row.status != "ok":
+        return  # a wrong result has no time
+    row.values, row.units, row.counters = m.values, m.units, m.counters
+    row.phases, row.samples, row.warmup = m.phases, m.samples, m.warmup
+
+
+def _read(path: Path) -> tuple[Result | None, str]:
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=Result), ""
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, msgspec.MsgspecError) as error:
+        return None, f"its result cannot be read: {error}"
+
+
+def _tail(path: Path) -> str:
+    """Last lines of a log; "" where nothing was printed, and then the file is removed."""
+    try:
+        size = path.stat().st_size
+        if size == 0:
+            path.unlink()
+            return ""
+        with path.open("rb") as file:
+            file.seek(max(0, size - 16 * TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    lines = text.rstrip().splitlines()[-TAIL_LINES:]
+    return "\n".join(lines)[-TAIL_BYTES:]

@@ -1,0 +1,356 @@
+"""Running a plan: every step becomes a row, whatever happens to it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from types import FrameType
+from typing import Any, Literal
+
+from dgbench.harness.machine.provenance import provenance
+from dgbench.harness.plan import Plan, PlannedCell, Step, cell_hash
+from dgbench.harness.probes.cpu import Surroundings, available_memory
+from dgbench.harness.probes.nvml import GpuSampler, Nvml
+from dgbench.harness.runner.client import ForkServer, Outcome, ServerDied, Stopped
+from dgbench.harness.runner.listener import Listener
+from dgbench.harness.runner.outcome import fill_row
+from dgbench.harness.runner.protocol import Job
+from dgbench.harness.store import FAILED, Row, Store
+from dgbench.runtime.errors import DgbenchError, StoreError
+from dgbench.runtime.statistics import noise_floor
+from dgbench.runtime.threads import default_threads
+from dgbench.systems.base.compare import control_ratios
+from dgbench.systems.base.experiment import Cell
+from dgbench.systems.base.registry import get_paper
+
+MEMORY_SHARE = 0.95
+"""Share of the memory that is free when a process starts that it may take, at most."""
+
+MACHINE = Cell(paper="-", experiment="machine", params={}, group="limits", timeout_s=60.0)
+"""The cell that measures the machine's own limits; its row stands first."""
+
+Retry = Literal["", "failed", "all"]
+
+
+@dataclass(slots=True)
+class Summary:
+    """How a run ended.
+
+    Attributes:
+        run, path: id and folder.
+        cells, cells_ok, cells_failed, cells_skipped: cells of the plan; a cell is ok if all its
+            rows are, skipped if it never started or this machine lacks something.
+        kept: rows taken over from an earlier part. rows: rows written now.
+        seconds: wall time of this part.
+        interrupted: Ctrl-C or SIGTERM came. trouble: why the run stopped early otherwise.
+        noise_floor: relative, from the A/A controls; None without any.
+        restarts: how often the fork server had to be started again.
+    """
+
+    run: str
+    path: Path
+    cells: int = 0
+    cells_ok: int = 0
+    cells_failed: int = 0
+    cells_skipped: int = 0
+    kept: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+    trouble: str = ""
+    noise_floor: float | None = None
+    restarts: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """One line for a log or a terminal."""
+        done = self.cells_ok + self.cells_failed + self.cells_skipped
+        minutes, seconds = divmod(int(self.seconds), 60)
+        if self.interrupted or self.trouble:
+            start = f"Stopped: {done} of {self.cells} cells kept."
+            return f"{start} {self.trouble}".strip()
+        text = f"Done in {minutes}:{seconds:02d}. {self.cells_ok} cells ok"
+        text += f", {self.cells_failed} failed" if self.cells_failed else ""
+        text += f", {self.cells_skipped} not run here" if self.cells_skipped else ""
+        floor = self.noise_floor
+        return f"{text}." + (f" Noise floor ±{100 * floor:.1f} %." if floor is not None else "")
+
+
+def run_plan(
+    plan: Plan,
+    store: Store,
+    *,
+    threads: int | None = None,
+    listener: Listener | None = None,
+    resume: bool = True,
+    retry: Retry = "",
+    lookup: Callable[[str], Any] = get_paper,
+    limits: bool = True,
+    watch: bool = True,
+    modules: tuple[str, ...] = (),
+) -> Summary:
+    """Run what a plan says and keep a row for each of its processes.
+
+    A cell that crashes, hangs, runs out of memory or lacks something becomes a row that says so,
+    and the next one runs. Ctrl-C (and SIGTERM) ends the running process and keeps all rows.
+
+    Args:
+        plan: what to run. store: open for writing; the rows it holds count as done.
+        threads: OpenMP threads of each process, None for the physical cores.
+        listener: told of every event.
+        resume: leave out steps that have a row; False runs all of them again.
+        retry: with `resume`, `failed` runs again what is oom, time, crash or check, and `all`
+            whatever is not ok.
+        lookup: module-level function from a paper's name to its `Paper`.
+        limits: also measure the machine's limits, once a run.
+        watch: False takes no probes and holds no process to its memory limit, to find out what
+            watching costs.
+        modules: names to import in the fork server besides torch and torch-geometric.
+
+    Raises:
+        StoreError: the store cannot be written before anything ran.
+        DgbenchError: the fork server does not start.
+    """
+    runner = _Runner(plan, store, threads or default_threads(), listener or Listener(), watch)
+    runner.lookup, runner.modules = lookup, modules
+    return runner.run(resume, retry, limits)
+
+
+class _Runner:
+    def __init__(
+        self, plan: Plan, store: Store, threads: int, listener: Listener, watch: bool
+    ) -> None:
+        self.plan, self.store, self.threads = plan, store, threads
+        self.listener, self.watch = listener, watch
+        self.lookup: Callable[[str], Any] = get_paper
+        self.modules: tuple[str, ...] = ()
+        self.server: ForkServer | None = None
+        self.stopping = False
+        self.nvml: Nvml | None = None
+        self.provenance = ""
+        self.summary = Summary(run=store.run, path=store.path, cells=len(plan.cells))
+
+    def run(self, resume: bool, retry: Retry, limits: bool) -> Summary:
+        begin = time.perf_counter()
+        settings = {
+            "preset": self.plan.preset,
+            "device": self.plan.device,
+            "threads": self.threads,
+            "budget_s": self.plan.budget_s,
+        }
+        self.store.write_plan(self.plan)
+        self.provenance = self.store.add_provenance(provenance(settings))
+        self.store.update(state="running", **settings)
+        kept = self._kept(retry) if resume else {}
+        self.summary.kept = len(kept)
+        for torn in self.store.torn:
+            self.listener.on_note(f"set aside to rows.torn, line {torn.line}: {torn.reason}")
+        for problem in self.plan.problems:
+            self.listener.on_note(problem)
+        self.listener.on_plan(self.plan, list(kept.values()))
+        try:
+            with self._signals():
+                self._all(kept, limits)
+        except (Stopped, KeyboardInterrupt):
+            self.summary.interrupted = True
+        except StoreError as error:
+            self.summary.trouble = f"{error}. {error.hint}".strip()
+        finally:
+            if self.server is not None:
+                self.server.close()
+            if self.nvml is not None:
+                self.nvml.close()
+            self.summary.seconds = time.perf_counter() - begin
+            self._finish()
+        self.listener.on_end(self.summary)
+        return self.summary
+
+    def _all(self, kept: dict[tuple[str, int, bool], Row], limits: bool) -> None:
+        for planned in self.plan.cells:
+            if planned.status and (planned.hash, 1, False) not in kept:
+                self._append(self._row(planned.cell, planned.hash, 1, False, planned))
+        steps = self.plan.steps
+        todo = [s for s in steps if self._key(s) not in kept]
+        if self.plan.device == "cuda":
+            self.nvml = Nvml()
+        machine = cell_hash(MACHINE, self.plan.preset, self.plan.device)
+        if limits and todo and (machine, 1, False) not in kept:
+            self._one(MACHINE, machine, 1, False)
+        for step in todo:
+            planned = self.plan.cells[step.index]
+            self._one(planned.cell, planned.hash, step.round, step.instrumented)
+
+    def _key(self, step: Step) -> tuple[str, int, bool]:
+        return self.plan.cells[step.index].hash, step.round, step.instrumented
+
+    def _kept(self, retry: Retry) -> dict[tuple[str, int, bool], Row]:
+        rows = {(r.cell_hash, r.round, r.instrumented): r for r in self.store.rows()}
+        if retry == "failed":
+            return {k: r for k, r in rows.items() if r.status not in FAILED}
+        if retry == "all":
+            return {k: r for k, r in rows.items() if r.ok}
+        return rows
+
+    def _one(self, cell: Cell, hash_: str, number: int, instrumented: bool) -> None:
+        if self.stopping:
+            raise Stopped
+        self.listener.on_start(cell, number)
+        row = self._row(cell, hash_, number, instrumented)
+        logs = self.store.path.resolve() / "logs"
+        log, result = logs / f"{row.id}.log", logs / f"{row.id}.result"
+        job = Job(
+            cell=cell,
+            device=self.plan.device,
+            preset=self.plan.preset,
+            threads=self.threads,
+            instrumented=instrumented,
+            budget_s=self.plan.budget_s,
+            log=str(log),
+            result=str(result),
+        )
+        outcome = self._observed(job, row)
+        fill_row(row, cell, outcome, log, result)
+        self._append(row)
+
+    def _observed(self, job: Job, row: Row) -> Outcome | None:
+        """Run a job between the probes; a dead server is started again, once per job."""
+        limit = int(MEMORY_SHARE * available_memory())
+        if job.cell.memory_bytes:
+            limit = min(limit, job.cell.memory_bytes)
+        for _ in range(2):
+            server = self._server()
+            around = Surroundings() if self.watch else None
+            sampler = None
+            if self.watch and self.nvml is not None:
+                sampler = GpuSampler(self.nvml, visible_gpu()).start()
+            try:
+                outcome = server.run(
+                    job,
+                    timeout_s=job.cell.timeout_s,
+                    limit_bytes=limit,
+                    stop=lambda: self.stopping,
+                    watch=self.watch,
+                )
+            except ServerDied:
+                server.close()
+                self.server = None
+                self.summary.restarts += 1
+                note = "the fork server died and was started again"
+                row.notes.append(note)
+                self.listener.on_note(note)
+                continue
+            finally:
+                found = sampler.stop() if sampler is not None else {}
+            row.probes.update(found)
+            if around is not None:
+                row.probes.update(around.probes(outcome.ended.cpu_s))
+            return outcome
+        return None
+
+    def _server(self) -> ForkServer:
+        if self.server is None:
+            names = dict.fromkeys(c.cell.paper for c in self.plan.runnable)
+            self.server = ForkServer(
+                self.lookup,
+                list(names),
+                threads=self.threads,
+                log=self.store.path / "logs" / "server.log",
+                modules=self.modules,
+            )
+            for note in self.server.notes:
+                self.listener.on_note(note)
+            if self.server.threads > 1:
+                self.listener.on_note(
+                    f"the fork server has {self.server.threads} threads, it should have one: "
+                    "an imported package starts them"
+                )
+        return self.server
+
+    def _row(
+        self,
+        cell: Cell,
+        hash_: str,
+        number: int,
+        instrumented: bool,
+        planned: PlannedCell | None = None,
+    ) -> Row:
+        name = f"{hash_[:8]}-r{number}{'i' if instrumented else ''}"
+        earlier = self.store.attempts(name)
+        return Row(
+            id=f"{name}.{earlier + 1}" if earlier else name,
+            run=self.store.run,
+            cell_hash=hash_,
+            paper=cell.paper,
+            experiment=cell.experiment,
+            params=dict(cell.params),
+            group=cell.group,
+            round=number,
+            device=self.plan.device,
+            preset=self.plan.preset,
+            instrumented=instrumented,
+            status=planned.status if planned else "ok",
+            reason=planned.reason if planned else "",
+            started=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+            provenance=self.provenance,
+        )
+
+    def _append(self, row: Row) -> None:
+        self.store.append(row)
+        self.summary.rows += 1
+        self.listener.on_row(row)
+
+    def _finish(self) -> None:
+        by_cell: dict[str, list[Row]] = {}
+        for row in self.store.rows():
+            by_cell.setdefault(row.cell_hash, []).append(row)
+        for planned in self.plan.cells:
+            rows = by_cell.get(planned.hash, [])
+            wanted = planned.cell.repeats if not planned.status else 1
+            if any(r.status in FAILED for r in rows):
+                self.summary.cells_failed += 1
+            elif any(not r.ok for r in rows):
+                self.summary.cells_skipped += 1
+            elif sum(not r.instrumented for r in rows) >= wanted:
+                self.summary.cells_ok += 1
+        self.summary.noise_floor = noise_floor(control_ratios(self.store.rows()))
+        early = self.summary.interrupted or bool(self.summary.trouble)
+        note = self.summary.trouble or ("stopped by the user" if early else "")
+        with contextlib.suppress(DgbenchError):  # a full disk is already in `trouble`
+            self.store.update(
+                state="partial" if early else "done",
+                note=note,
+                ended=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            )
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM ends the run in order; a second one ends it at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            if self.stopping:
+                raise KeyboardInterrupt
+            self.stopping = True
+
+        before = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for name, handler in before.items():
+                signal.signal(name, handler)
+
+
+def visible_gpu() -> int:
+    """NVML's number of the first GPU that CUDA shows; 0 where that is not a number."""
+    import os
+
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
+    return int(first) if first.isdigit() else 0

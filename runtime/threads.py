@@ -1,0 +1,17 @@
+"""How many threads to compute with."""
+
+from __future__ import annotations
+
+import os
+
+
+def default_threads() -> int:
+    """Physical cores this process may run on; the logical ones where that is not known.
+
+    Two threads of one core share its vector units, so more threads than cores only add noise.
+    """
+    import psutil
+
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    usable = usable or os.cpu_count() or 1
+    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))

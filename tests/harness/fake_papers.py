@@ -1,0 +1,195 @@
+"""Tiny papers whose cells behave badly on purpose. The fork server imports this by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from dgbench.runtime.errors import (
+    CheckFailed,
+    MissingDataError,
+    MissingPackageError,
+    UnsupportedError,
+    unknown_key,
+)
+from dgbench.systems.base import Cell, Experiment, Measurement, Paper
+
+
+def _ok(cell, context):
+    context.meter.count("edges", 7)
+    with context.meter.phase("compute"):
+        total = float(torch.ones(200_000).exp().sum())
+    return Measurement(
+        values={"total": total, "threads": float(torch.get_num_threads())},
+        samples=[0.01, 0.02, 0.03],
+        warmup=1,
+        data={"dataset": "none", "twin": True},
+        deviation={"loss": 1e-7},
+    )
+
+
+def _abort(cell, context):
+    print("about to abort", file=sys.stderr, flush=True)
+    os.abort()
+
+
+def _hang(cell, context):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    time.sleep(60)
+
+
+def _eat(cell, context):
+    held = []
+    while True:
+        held.append(torch.ones(4 << 20))
+        time.sleep(0.002)
+
+
+def _raise(cell, context):
+    raise ValueError("a mistake of ours")
+
+
+def _lie(cell, context):
+    return {"samples": [1.0]}
+
+
+def _lie_inside(cell, context):
+    return Measurement(samples=["fast"])
+
+
+def _nan(cell, context):
+    return Measurement(values={"loss": float("nan")}, samples=[1.0])
+
+
+def _quiet_exit(cell, context):
+    os._exit(0)
+
+
+def _exit(cell, context):
+    sys.exit(3)
+
+
+def _wrong(cell, context):
+    raise CheckFailed("loss differs by 0.1, allowed is 1e-4", deviation={"loss": 0.1})
+
+
+def _memory_error(cell, context):
+    raise MemoryError("no more")
+
+
+def _unsupported(cell, context):
+    raise UnsupportedError("pygt cannot train this", hint="choose another model")
+
+
+def _no_package(cell, context):
+    raise MissingPackageError("package 'dgl' is missing", hint="pip install dgl==1.1.3")
+
+
+def _no_import(cell, context):
+    import a_package_that_nobody_has  # noqa: F401
+
+
+def _no_data(cell, context):
+    raise MissingDataError("dataset 'x' is not held here")
+
+
+def _no_gpu(cell, context):
+    raise RuntimeError("Found no NVIDIA driver on your system")
+
+
+def _kill_parent_once(cell, context):
+    flag = Path(str(cell.params["flag"]))
+    if not flag.exists():
+        flag.touch()
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(5)
+    return _ok(cell, context)
+
+
+def _flaky(cell, context):
+    flag = Path(str(cell.params["flag"]))
+    if not flag.exists():
+        flag.touch()
+        raise ValueError("fails the first time")
+    return _ok(cell, context)
+
+
+def _slow(cell, context):
+    time.sleep(0.3)
+    return _ok(cell, context)
+
+
+def _params(cell, context):
+    return Measurement(values={"params": float(len(cell.params))}, samples=[1.0])
+
+
+def _spin(cell, context):
+    """A fixed amount of work, to see what watching it costs."""
+    from dgbench.runtime.steady import measure_steady
+
+    left = torch.rand(256, 256)
+    steady = measure_steady(lambda: left @ left, budget_s=context.budget_s, max_iters=100_000)
+    return Measurement(samples=steady.samples, warmup=steady.warmup)
+
+
+BEHAVIOURS = {k[1:]: v for k, v in dict(globals()).items() if k.startswith("_") and k[1] != "_"}
+
+
+class Fake(Experiment):
+    """Runs `cell.params["how"]`."""
+
+    paper = "fake"
+    name = "behave"
+    title = "Behaviours"
+    question = "what happens?"
+    made: tuple[Cell, ...] = ()
+
+    def cells(self, preset, device):
+        return list(self.made)
+
+    def run(self, cell, context):
+        how = cell.params["how"]
+        if how not in BEHAVIOURS:
+            raise unknown_key("behaviour", how, BEHAVIOURS)
+        return BEHAVIOURS[how](cell, context)
+
+
+def make_paper(*cells, name="fake"):
+    experiment = Fake()
+    experiment.made = tuple(cells)
+    return Paper(
+        name=name,
+        title="Fake",
+        venue="nowhere",
+        about="",
+        system="none",
+        ledger=Path("none"),
+        experiments=(experiment,),
+        checks={},
+    )
+
+
+def cell(how, *, repeats=1, group="g", timeout_s=20.0, memory_bytes=None, phases=False, **params):
+    return Cell(
+        paper="fake",
+        experiment="behave",
+        params={"how": how, **params},
+        group=group,
+        repeats=repeats,
+        timeout_s=timeout_s,
+        memory_bytes=memory_bytes,
+        phases=phases,
+    )
+
+
+def lookup(name):
+    if name != "fake":
+        raise unknown_key("paper", name, ["fake"])
+    return make_paper()
