@@ -8,6 +8,7 @@ void bind_build_info(nb::module_& m);
 void bind_slices(nb::module_& m);
 void bind_overlap(nb::module_& m);
 void bind_twins(nb::module_& m);
+void bind_scan(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -16,4 +17,5 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_slices(m);
   dgbench::bind_overlap(m);
   dgbench::bind_twins(m);
+  dgbench::bind_scan(m);
 }

@@ -1,0 +1,374 @@
+"""Recurrent scans: all T steps of a GRU or an LSTM over all vertices in one compiled call.
+
+Once features are aggregated, vertices no longer exchange anything, so a block of vertices can run
+through the whole frame while its state stays in cache: one pass over x, no intermediate in memory.
+This is the point where PiPAD (PPoPP 2023, section 4.2) reuses the weights across the snapshots of a
+frame, carried to its end. The backward pass makes states and gates again, block by block, from x.
+
+Both operators are differentiable in every tensor argument (once), run on float32 and float64, and
+give the same bits for every number of threads. The CPU uses `torch.get_num_threads()` threads.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.build_info import extension, stream_of
+from dgbench.runtime.errors import InvalidInputError
+
+GRU_GATES = 3
+"""z, r, c."""
+LSTM_GATES = 4
+"""i, f, g, o."""
+
+
+def gru_scan(
+    x: Tensor,
+    w_in: Tensor,
+    w_hid: Tensor,
+    bias: Tensor,
+    h0: Tensor | None = None,
+    all_steps: bool = False,
+) -> tuple[Tensor | None, Tensor]:
+    """Run the GRU of the temporal graph convolutional network (T-GCN, section 3.3) over a frame.
+
+    z = σ(x Wz + h Uz + bz), r likewise, c = tanh(x Wc + (r * h) Uc + bc), h' = z * h + (1 - z) * c.
+
+    Args:
+        x: float32 or float64 [T, N, F]. Any stride between steps and between vertices is read in
+            place, so a permuted [N, T, F] costs no copy; features must be adjacent, else x is
+            copied.
+        w_in: [F, 3 H], columns in the order z, r, c.
+        w_hid: [H, 3 H], columns as above.
+        bias: [3 H].
+        h0: [N, H], zero if absent.
+        all_steps: also give the state after every step.
+
+    Returns:
+        (h_all [T, N, H], or None without `all_steps`; h_last [N, H], which is h0 for T = 0).
+
+    Raises:
+        InvalidInputError: a shape, dtype or device that does not fit.
+        UnsupportedError: a device without compiled operators.
+    """
+    _check(x, w_in, w_hid, bias, GRU_GATES, {"h0": h0})
+    h_all, h_last, _ = _gru(x, w_in, w_hid, bias, h0, all_steps, _wants_grad(x, w_in, w_hid, bias))
+    return (h_all if all_steps else None), h_last
+
+
+def lstm_scan(
+    x: Tensor,
+    w_in: Tensor,
+    w_hid: Tensor,
+    bias: Tensor,
+    h0: Tensor | None = None,
+    c0: Tensor | None = None,
+    all_steps: bool = True,
+) -> tuple[Tensor | None, Tensor, Tensor]:
+    """Run an LSTM over a frame.
+
+    i, f, o = σ(x W + h U + b), g = tanh(x W + h U + b), c' = f * c + i * g, h' = o * tanh(c').
+
+    Args:
+        x: float32 or float64 [T, N, F]; strides as in `gru_scan`.
+        w_in: [F, 4 H], columns in the order i, f, g, o.
+        w_hid: [H, 4 H], columns as above.
+        bias: [4 H].
+        h0: [N, H], zero if absent.
+        c0: [N, H], zero if absent.
+        all_steps: also give the state after every step.
+
+    Returns:
+        (h_all [T, N, H], or None without `all_steps`; h_last [N, H]; c_last [N, H]).
+
+    Raises:
+        InvalidInputError: a shape, dtype or device that does not fit.
+        UnsupportedError: a device without compiled operators.
+    """
+    _check(x, w_in, w_hid, bias, LSTM_GATES, {"h0": h0, "c0": c0})
+    keep = _wants_grad(x, w_in, w_hid, bias, h0, c0)
+    h_all, h_last, c_last, _ = _lstm(x, w_in, w_hid, bias, h0, c0, all_steps, keep)
+    return (h_all if all_steps else None), h_last, c_last
+
+
+def _wants_grad(*tensors: Tensor | None) -> bool:
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def _check(
+    x: Tensor,
+    w_in: Tensor,
+    w_hid: Tensor,
+    bias: Tensor,
+    gates: int,
+    states: dict[str, Tensor | None],
+) -> None:
+    if x.dim() != 3:
+        raise InvalidInputError(
+            f"x has shape {list(x.shape)}, expected [T, N, F]",
+            hint="stack the snapshots along a first dimension",
+        )
+    if x.dtype not in (torch.float32, torch.float64):
+        raise InvalidInputError(f"x is {x.dtype}, allowed are float32 and float64")
+    if w_hid.dim() != 2 or w_hid.shape[1] != gates * w_hid.shape[0]:
+        raise InvalidInputError(
+            f"w_hid has shape {list(w_hid.shape)}, expected [H, {gates} H]",
+            hint=f"the {gates} gates stand side by side in the columns",
+        )
+    hidden = w_hid.shape[0]
+    expected = {
+        "w_in": (w_in, [x.shape[2], gates * hidden]),
+        "w_hid": (w_hid, [hidden, gates * hidden]),
+        "bias": (bias, [gates * hidden]),
+    }
+    expected |= {k: (v, [x.shape[1], hidden]) for k, v in states.items() if v is not None}
+    for name, (tensor, shape) in expected.items():
+        if list(tensor.shape) != shape:
+            raise InvalidInputError(
+                f"{name} has shape {list(tensor.shape)}, expected {shape} for x "
+                f"{list(x.shape)} and w_hid {list(w_hid.shape)}"
+            )
+        if tensor.dtype != x.dtype or tensor.device != x.device:
+            raise InvalidInputError(
+                f"{name} is {tensor.dtype} on '{tensor.device}', expected {x.dtype} on "
+                f"'{x.device}' as x"
+            )
+
+
+def _tail(device: torch.device) -> tuple[int, ...]:
+    """The trailing argument of the compiled call: the stream, or the number of threads."""
+    return stream_of(device) or (torch.get_num_threads(),)
+
+
+def _adjacent(x: Tensor) -> bool:
+    return x.shape[2] <= 1 or x.stride(2) == 1
+
+
+def _in(x: Tensor | None) -> Tensor | None:
+    """A dense array without autograd history, as the extension takes it."""
+    return None if x is None else x.detach().contiguous()
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x.detach() if _adjacent(x) else x.detach().contiguous()
+
+
+def _like_rows(x: Tensor) -> Tensor:
+    grad = torch.empty_like(x)  # keeps the order of the dimensions of a permuted x
+    return grad if _adjacent(grad) else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+
+
+def _sizes(x: Tensor, w_hid: Tensor, gates: int) -> tuple[int, ...]:
+    steps, vertices, features = x.shape
+    return steps, vertices, features, w_hid.shape[0], gates, x.element_size()
+
+
+def _record(x: Tensor, w_hid: Tensor, gates: int, keep: bool) -> Tensor:
+    """What the forward pass leaves for the backward pass: nothing on the CPU."""
+    if not keep or x.device.type == "cpu":
+        return x.new_empty(0)
+    return x.new_empty(extension(x.device).scan_record_size(*_sizes(x, w_hid, gates)))
+
+
+def _workspace(x: Tensor, w_hid: Tensor, gates: int) -> Tensor | None:
+    count = extension(x.device).scan_workspace_size(*_sizes(x, w_hid, gates))
+    return x.new_empty(count) if count else None
+
+
+def _states(x: Tensor, w_hid: Tensor, all_steps: bool) -> tuple[Tensor, Tensor]:
+    steps, vertices, hidden = x.shape[0], x.shape[1], w_hid.shape[0]
+    h_all = x.new_empty((steps, vertices, hidden)) if all_steps else x.new_empty((0,))
+    return h_all, x.new_empty((vertices, hidden))
+
+
+def _some(tensor: Tensor) -> Tensor | None:
+    return tensor if tensor.numel() else None
+
+
+@torch.library.custom_op("dgbench::gru_scan", mutates_args=())
+def _gru(
+    x: Tensor,
+    w_in: Tensor,
+    w_hid: Tensor,
+    bias: Tensor,
+    h0: Tensor | None,
+    all_steps: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    h_all, h_last = _states(x, w_hid, all_steps)
+    record = _record(x, w_hid, GRU_GATES, keep)
+    extension(x.device).gru_scan_forward(
+        _rows(x),
+        _in(w_in),
+        _in(w_hid),
+        _in(bias),
+        _in(h0),
+        h_all if all_steps else None,
+        h_last,
+        _some(record),
+        *_tail(x.device),
+    )
+    return h_all, h_last, record
+
+
+@_gru.register_fake
+def _(x, w_in, w_hid, bias, h0, all_steps, keep):
+    return (*_states(x, w_hid, all_steps), _record(x, w_hid, GRU_GATES, keep))
+
+
+@torch.library.custom_op("dgbench::lstm_scan", mutates_args=())
+def _lstm(
+    x: Tensor,
+    w_in: Tensor,
+    w_hid: Tensor,
+    bias: Tensor,
+    h0: Tensor | None,
+    c0: Tensor | None,
+    all_steps: bool,
+    keep: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    h_all, h_last = _states(x, w_hid, all_steps)
+    c_last = torch.empty_like(h_last)
+    record = _record(x, w_hid, LSTM_GATES, keep)
+    extension(x.device).lstm_scan_forward(
+        _rows(x),
+        _in(w_in),
+        _in(w_hid),
+        _in(bias),
+        _in(h0),
+        _in(c0),
+        h_all if all_steps else None,
+        h_last,
+        c_last,
+        _some(record),
+        *_tail(x.device),
+    )
+    return h_all, h_last, c_last, record
+
+
+@_lstm.register_fake
+def _(x, w_in, w_hid, bias, h0, c0, all_steps, keep):
+    h_all, h_last = _states(x, w_hid, all_steps)
+    return h_all, h_last, torch.empty_like(h_last), _record(x, w_hid, LSTM_GATES, keep)
+
+
+def _grads(x: Tensor, dense: list[Tensor | None], needed: list[bool]) -> list[Tensor]:
+    """Room for the gradients of x and of the dense inputs; an empty one where none is needed."""
+    out = [_like_rows(x) if needed[0] else x.new_empty(0)]
+    for tensor, wanted in zip(dense, needed[1:], strict=True):
+        if wanted and tensor is not None:
+            out.append(torch.empty(tensor.shape, dtype=x.dtype, device=x.device))
+        else:
+            out.append(x.new_empty(0))
+    return out
+
+
+def _wanted(grads: list[Tensor], needed: list[bool]) -> list[Tensor | None]:
+    return [g if wanted else None for g, wanted in zip(grads, needed, strict=True)]
+
+
+@torch.library.custom_op("dgbench::gru_scan_backward", mutates_args=())
+def _gru_backward(
+    grad_h_all: Tensor | None,
+    grad_h_last: Tensor | None,
+    x: Tensor,
+    w_in: Tensor,
+    w_hid: Tensor,
+    bias: Tensor,
+    h0: Tensor | None,
+    record: Tensor,
+    needed: list[bool],
+) -> list[Tensor]:
+    grads = _grads(x, [w_in, w_hid, bias, h0], needed)
+    extension(x.device).gru_scan_backward(
+        _rows(x),
+        _in(w_in),
+        _in(w_hid),
+        _in(bias),
+        _in(h0),
+        _some(record),
+        _in(grad_h_all),
+        _in(grad_h_last),
+        *_wanted(grads, needed),
+        _workspace(x, w_hid, GRU_GATES),
+        *_tail(x.device),
+    )
+    return grads
+
+
+@_gru_backward.register_fake
+def _(grad_h_all, grad_h_last, x, w_in, w_hid, bias, h0, record, needed):
+    return _grads(x, [w_in, w_hid, bias, h0], needed)
+
+
+@torch.library.custom_op("dgbench::lstm_scan_backward", mutates_args=())
+def _lstm_backward(
+    grad_h_all: Tensor | None,
+    grad_h_last: Tensor | None,
+    grad_c_last: Tensor | None,
+    x: Tensor,
+    w_in: Tensor,
+    w_hid: Tensor,
+    bias: Tensor,
+    h0: Tensor | None,
+    c0: Tensor | None,
+    record: Tensor,
+    needed: list[bool],
+) -> list[Tensor]:
+    grads = _grads(x, [w_in, w_hid, bias, h0, c0], needed)
+    extension(x.device).lstm_scan_backward(
+        _rows(x),
+        _in(w_in),
+        _in(w_hid),
+        _in(bias),
+        _in(h0),
+        _in(c0),
+        _some(record),
+        _in(grad_h_all),
+        _in(grad_h_last),
+        _in(grad_c_last),
+        *_wanted(grads, needed),
+        _workspace(x, w_hid, LSTM_GATES),
+        *_tail(x.device),
+    )
+    return grads
+
+
+@_lstm_backward.register_fake
+def _(grad_h_all, grad_h_last, grad_c_last, x, w_in, w_hid, bias, h0, c0, record, needed):
+    return _grads(x, [w_in, w_hid, bias, h0, c0], needed)
+
+
+def _setup_gru(ctx, inputs, output) -> None:
+    ctx.set_materialize_grads(False)  # else an unused h_all would bring zeros of its size
+    ctx.save_for_backward(*inputs[:5], output[-1])
+
+
+def _differentiate_gru(ctx, grad_h_all, grad_h_last, _record):
+    *inputs, record = ctx.saved_tensors
+    needed = [bool(n) for n in ctx.needs_input_grad[:5]]
+    grads = _gru_backward(_step_grads(grad_h_all), grad_h_last, *inputs, record, needed)
+    return (*_wanted(grads, needed), None, None)
+
+
+def _setup_lstm(ctx, inputs, output) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:6], output[-1])
+
+
+def _differentiate_lstm(ctx, grad_h_all, grad_h_last, grad_c_last, _record):
+    *inputs, record = ctx.saved_tensors
+    needed = [bool(n) for n in ctx.needs_input_grad[:6]]
+    grads = _lstm_backward(
+        _step_grads(grad_h_all), grad_h_last, grad_c_last, *inputs, record, needed
+    )
+    return (*_wanted(grads, needed), None, None)
+
+
+def _step_grads(grad: Tensor | None) -> Tensor | None:
+    return grad if grad is not None and grad.dim() == 3 else None
+
+
+_gru.register_autograd(_differentiate_gru, setup_context=_setup_gru)
+_lstm.register_autograd(_differentiate_lstm, setup_context=_setup_lstm)
