@@ -1,0 +1,17 @@
+"""Synthetic twins: seeded graphs fitted to the published statistics of datasets that cannot be
+held here. A number measured on one always says so, and `limits` lists what one may not decide."""
+
+from dgbench.datasets.twins.generate import describe, generate, names, stream, supports
+from dgbench.datasets.twins.params import Curve, TwinParams, params, read_params
+
+__all__ = [
+    "Curve",
+    "TwinParams",
+    "describe",
+    "generate",
+    "names",
+    "params",
+    "read_params",
+    "stream",
+    "supports",
+]
