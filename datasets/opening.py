@@ -1,0 +1,241 @@
+"""Opening datasets by name: real data where it is held, else the twin, always prepared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import torch
+
+from dgbench.datasets import store
+from dgbench.datasets.catalogue import DatasetCard, card
+from dgbench.datasets.checks import compare, count_events
+from dgbench.datasets.events import EventStream
+from dgbench.datasets.origin import Origin
+from dgbench.datasets.readers import RawEvents, Signals, read
+from dgbench.datasets.sequence import (
+    PackedTopology,
+    SnapshotSequence,
+    SnapshotSpec,
+    check_scale,
+)
+from dgbench.datasets.sources.locate import Held, find_form, missing
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a name and a source come to: a held form, or the twin (`held` is None).
+
+    Attributes:
+        card: the dataset.
+        held: the files to read, or None for the twin.
+        key: identity of the content, hashed into the name of the prepared form.
+        scale, seed: of the twin.
+    """
+
+    card: DatasetCard
+    held: Held | None
+    key: list[Any]
+    scale: float = 1.0
+    seed: int = 0
+
+
+def open_events(name: str, source: str = "auto", scale: float = 1.0, seed: int = 1) -> EventStream:
+    """The events of a dataset, from the prepared form.
+
+    Args:
+        name: name or alias of a card.
+        source: `real`, `twin`, or `auto` (real where it is held, else the twin).
+        scale, seed: size factor and seed of a twin; they change nothing about real data.
+
+    Raises:
+        UnknownKeyError: no card has that name.
+        MissingDataError: the data is not here and a twin was not asked for or does not exist.
+        DataError: a file is not what its card says.
+        UnsupportedError: the dataset has one topology without times.
+    """
+    choice = choose(name, source, scale, seed)
+    if choice.card.static:
+        raise UnsupportedError(
+            f"'{choice.card.name}' has one topology that never changes, so it has no events",
+            hint="open it with open_snapshots",
+        )
+    where = store.slot(choice.card.name, ["events", choice.key])
+    return _stream(store.obtain(where, lambda: _pack_events(build_events(choice))))
+
+
+def open_snapshots(spec: SnapshotSpec) -> SnapshotSequence:
+    """The snapshots of a dataset as a spec asks for them, from the prepared form.
+
+    Raises as `open_events`, and InvalidInputError for a spec that the data cannot meet.
+    """
+    spec.check()
+    choice = choose(spec.dataset, spec.source, spec.scale, spec.seed)
+    spec = resolve(spec, choice)
+    wanted = msgspec.structs.asdict(spec)
+    if spec.features != "random" and choice.held is not None:
+        wanted["seed"] = 0  # nothing about it is drawn
+    where = store.slot(choice.card.name, ["snapshots", choice.key, wanted])
+    return _sequence(store.obtain(where, lambda: build_snapshots(choice, spec)), spec)
+
+
+def choose(name: str, source: str = "auto", scale: float = 1.0, seed: int = 1) -> Choice:
+    """Decide between real data and twin; raises MissingDataError with the ways out."""
+    if source not in ("auto", "real", "twin"):
+        raise InvalidInputError(f"source is '{source}'; allowed: auto, real, twin")
+    found = card(name)
+    check_scale(scale)
+    if source != "twin":
+        held = find_form(found)
+        if held is not None:
+            form = msgspec.json.encode(held.form).decode()
+            published = msgspec.json.encode(found.published).decode()
+            return Choice(found, held, ["real", held.hashes(), form, published])
+    from dgbench.datasets import twins
+
+    exists = twins.supports(found.name)
+    if source == "real" or not exists:
+        if source == "twin":
+            raise UnsupportedError(
+                f"there is no synthetic twin of '{found.name}'",
+                hint=f"twins exist of: {', '.join(twins.names())}",
+            )
+        raise missing(found, exists)
+    row = msgspec.json.encode(twins.params(found.name)).decode()
+    version = getattr(twins, "VERSION", 1)
+    return Choice(found, None, ["twin", version, row, float(scale), int(seed)], scale, seed)
+
+
+def resolve(spec: SnapshotSpec, choice: Choice) -> SnapshotSpec:
+    """The spec with the canonical name, T filled in and the source that was chosen."""
+    steps = spec.snapshots or choice.card.default_snapshots
+    if steps is None and choice.card.kind == "events":
+        raise InvalidInputError(
+            f"snapshots is not given, and the card of '{choice.card.name}' has no default"
+        )
+    real = choice.held is not None
+    return msgspec.structs.replace(
+        spec,
+        dataset=choice.card.name,
+        source="real" if real else "twin",
+        scale=1.0 if real else spec.scale,
+        snapshots=steps,
+    )
+
+
+def build_events(choice: Choice) -> EventStream:
+    """Read or generate the events, without the prepared form."""
+    if choice.held is None:
+        from dgbench.datasets import twins
+
+        return twins.generate(choice.card.name, scale=choice.scale, seed=choice.seed)
+    raw = read(choice.held.form, choice.held.paths)
+    if isinstance(raw, Signals):
+        raw = _as_events(raw)
+    form = choice.held.form
+    stream = EventStream.build(
+        raw.src,
+        raw.dst,
+        raw.t,
+        num_nodes=raw.num_nodes,
+        num_src=raw.num_src,
+        weight=raw.weight,
+        edge_feat=raw.edge_feat,
+        node_feat=raw.node_feat,
+        label=raw.label,
+        sort=not form.reader.sorted,
+    )
+    counts = count_events(stream, form.counts)
+    if choice.card.kind == "signals":
+        counts["snapshots"] = form.counts.snapshots or 0
+    notes = compare(choice.card, form, counts)
+    kind = "subset" if form.subset else "real"
+    return _replace_origin(stream, Origin(choice.card.name, kind, notes=notes))
+
+
+def build_snapshots(choice: Choice, spec: SnapshotSpec) -> store.Pack:
+    """Make the snapshots of a resolved spec, without the prepared form of the result."""
+    from dgbench.datasets import shaping
+
+    if choice.card.kind == "signals" and choice.held is not None:
+        return shaping.from_signals(choice, read(choice.held.form, choice.held.paths), spec)
+    where = store.slot(choice.card.name, ["events", choice.key])
+    stream = _stream(store.obtain(where, lambda: _pack_events(build_events(choice))))
+    return shaping.from_events(stream, spec)
+
+
+def _as_events(signals: Signals) -> RawEvents:
+    order = signals.step.argsort(kind="stable")
+    return RawEvents(
+        src=signals.src[order],
+        dst=signals.dst[order],
+        t=signals.step[order].astype(float),
+        num_nodes=signals.num_nodes,
+        weight=None if signals.weight is None else signals.weight[order],
+    )
+
+
+_OPTIONAL = ("weight", "edge_feat", "node_feat", "label")
+
+
+def _pack_events(stream: EventStream) -> store.Pack:
+    arrays = {"src": stream.src, "dst": stream.dst, "t": stream.t}
+    eid = torch.arange(len(stream)) if stream.eid is None else stream.eid
+    arrays["eid"] = eid
+    arrays |= {k: v for k in _OPTIONAL if (v := getattr(stream, k)) is not None}
+    fields = {
+        "num_nodes": stream.num_nodes,
+        "num_src": stream.num_src,
+        "origin": origin_fields(stream.origin),
+    }
+    return store.Pack(fields, arrays)
+
+
+def _stream(pack: store.Pack) -> EventStream:
+    return EventStream(
+        num_nodes=pack.fields["num_nodes"],
+        num_src=pack.fields["num_src"],
+        origin=origin_of(pack.fields["origin"]),
+        **pack.arrays,
+    )
+
+
+def _sequence(pack: store.Pack, spec: SnapshotSpec) -> SnapshotSequence:
+    fields, arrays = pack.fields, pack.arrays
+    topology = PackedTopology(
+        arrays["indptr"],
+        arrays["indices"],
+        fields["starts"],
+        arrays.get("values"),
+        fields["steps"],
+    )
+    counts = [b - a for a, b in zip(fields["starts"], fields["starts"][1:], strict=False)]
+    if len(counts) == 1:
+        counts *= fields["steps"]
+    return SnapshotSequence(
+        topology=topology,
+        features=arrays["features"],
+        targets=arrays["targets"],
+        num_nodes=fields["num_nodes"],
+        origin=origin_of(fields["origin"]),
+        spec=spec,
+        edge_counts=tuple(counts),
+    )
+
+
+def origin_fields(origin: Origin) -> list[Any]:
+    """An origin as JSON."""
+    return [origin.dataset, origin.kind, origin.scale, origin.seed, list(origin.notes)]
+
+
+def origin_of(fields: list[Any]) -> Origin:
+    """The inverse of `origin_fields`."""
+    return Origin(*fields[:4], notes=tuple(fields[4]))
+
+
+def _replace_origin(stream: EventStream, origin: Origin) -> EventStream:
+    from dataclasses import replace
+
+    return replace(stream, origin=origin)

@@ -1,0 +1,78 @@
+"""What readers hand back, and how files are opened for them."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dgbench.runtime.errors import DataError
+
+
+@dataclass(slots=True)
+class RawEvents:
+    """Columns of a table of events, ids already dense, not yet validated nor sorted.
+
+    Attributes:
+        src, dst: int64[E].
+        t: float64[E].
+        num_nodes, num_src: sizes; num_src is None unless the graph is bipartite.
+        weight: float32[E] or None. edge_feat: float32[E, D] or None. label: int64[E] or None.
+        node_feat: float32[N, D] or None.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    t: np.ndarray
+    num_nodes: int
+    num_src: int | None = None
+    weight: np.ndarray | None = None
+    edge_feat: np.ndarray | None = None
+    label: np.ndarray | None = None
+    node_feat: np.ndarray | None = None
+
+
+@dataclass(slots=True)
+class Signals:
+    """A graph with a native signal per vertex and step.
+
+    Attributes:
+        src, dst: int64[E]; step: int32[E], the snapshot of each entry. A static graph has
+            the entries of its one topology, all at step 0.
+        weight: float32[E] or None.
+        num_nodes, steps: N and T.
+        static: whether the topology never changes.
+        targets: float32[T, N], normalised as the notes say.
+        native: float32[T, N, D] or None; without it the last values of `targets` are the
+            native features.
+        notes: how targets and features were normalised.
+    """
+
+    src: np.ndarray
+    dst: np.ndarray
+    step: np.ndarray
+    weight: np.ndarray | None
+    num_nodes: int
+    steps: int
+    static: bool
+    targets: np.ndarray
+    native: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, unpacked if it ends in .gz. Raises DataError."""
+    try:
+        if path.suffix == ".gz":
+            with gzip.open(path) as stream:
+                return stream.read()
+        return path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} is not a whole gzip file: {error}", hint="fetch the file again"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -1,0 +1,226 @@
+"""Snapshots with native signals: PyG-Temporal's JSON files and PEMS08."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from dgbench.datasets.catalogue import ReaderSpec
+from dgbench.datasets.readers.raw import Signals, read_bytes
+from dgbench.datasets.readers.tables import read_table
+from dgbench.runtime.errors import DataError
+
+Edges = list[tuple[int, int]]
+
+
+class _Mapping(msgspec.Struct):
+    edge_index: dict[str, Edges]
+    edge_weight: dict[str, list[float]]
+
+
+class _Covid(msgspec.Struct):
+    edge_mapping: _Mapping
+    time_periods: int
+    y: list[list[float]]
+
+
+class _Tennis(msgspec.Struct):
+    edges: Edges
+    weights: list[float]
+    y: list[float]
+    X: list[list[float]]
+
+
+class _Chickenpox(msgspec.Struct):
+    edges: Edges
+    node_ids: dict[str, int]
+    FX: list[list[float]]
+
+
+class _Stop(msgspec.Struct):
+    bus_stop: int
+    y: list[float]
+
+
+class _Line(msgspec.Struct):
+    source: int
+    target: int
+    weight: float
+
+
+class _Montevideo(msgspec.Struct):
+    nodes: list[_Stop]
+    links: list[_Line]
+
+
+def read_covid(paths: Sequence[Path], spec: ReaderSpec) -> Signals:
+    """England-Covid: mobility per day (days are unordered string keys) and new cases."""
+    (path,) = paths
+    found = _decode(path, _Covid)
+    days = range(found.time_periods)
+    edges, weights = [], []
+    for day in days:
+        try:
+            edges.append(found.edge_mapping.edge_index[str(day)])
+            weights.append(found.edge_mapping.edge_weight[str(day)])
+        except KeyError:
+            raise DataError(f"{path}: day {day} of {found.time_periods} is missing") from None
+    cases = _matrix(path, "y", found.y, found.time_periods)
+    src, dst, step, weight = _entries(path, edges, weights)
+    return Signals(
+        *(src, dst, step, weight),
+        num_nodes=spec.nodes or cases.shape[1],
+        steps=found.time_periods,
+        static=False,
+        targets=_standard(cases, 0),
+        notes=("targets: new cases, standardised per region over all days",),
+    )
+
+
+def read_tennis(paths: Sequence[Path], spec: ReaderSpec) -> Signals:
+    """Twitter tennis: mentions per hour; y is the number of mentions received."""
+    (path,) = paths
+    tree = _decode(path, dict[str, msgspec.Raw])
+    steps = _decode_raw(path, tree.get("time_periods"), int)
+    hours = [_decode_raw(path, tree.get(str(hour)), _Tennis) for hour in range(steps)]
+    src, dst, step, weight = _entries(
+        path, [hour.edges for hour in hours], [hour.weights for hour in hours]
+    )
+    mentions = _matrix(path, "y", [hour.y for hour in hours], steps)
+    native = np.asarray([hour.X for hour in hours], dtype=np.float32)
+    return Signals(
+        *(src, dst, step, weight),
+        num_nodes=spec.nodes or mentions.shape[1],
+        steps=steps,
+        static=False,
+        targets=np.log1p(mentions).astype(np.float32),
+        native=np.log1p(np.maximum(native, 0)),
+        notes=("targets: log(1 + mentions received); features: log(1 + X)",),
+    )
+
+
+def read_chickenpox(paths: Sequence[Path], spec: ReaderSpec) -> Signals:
+    """Chickenpox: one topology, weekly cases that the publisher has standardised."""
+    (path,) = paths
+    found = _decode(path, _Chickenpox)
+    cases = _matrix(path, "FX", found.FX, len(found.FX))
+    src, dst, step, _ = _entries(path, [found.edges], None)
+    return Signals(
+        *(src, dst, step, None),
+        num_nodes=spec.nodes or len(found.node_ids),
+        steps=cases.shape[0],
+        static=True,
+        targets=cases.astype(np.float32),
+        notes=("targets: cases as standardised by the publisher",),
+    )
+
+
+def read_montevideo(paths: Sequence[Path], spec: ReaderSpec) -> Signals:
+    """Montevideo bus: one topology of bus lines, passengers per hour and stop."""
+    (path,) = paths
+    found = _decode(path, _Montevideo)
+    place = {stop.bus_stop: number for number, stop in enumerate(found.nodes)}
+    try:
+        edges = [(place[line.source], place[line.target]) for line in found.links]
+    except KeyError as error:
+        raise DataError(f"{path}: a line ends at the unknown stop {error}") from None
+    series = [stop.y for stop in found.nodes]
+    steps = len(series[0]) if series else 0
+    passengers = _matrix(path, "y", series, len(series)).T
+    src, dst, step, weight = _entries(path, [edges], [[line.weight for line in found.links]])
+    return Signals(
+        *(src, dst, step, weight),
+        num_nodes=spec.nodes or len(place),
+        steps=steps,
+        static=True,
+        targets=_standard(passengers, 0),
+        notes=("targets: passengers, standardised per stop over all hours",),
+    )
+
+
+def read_pems(paths: Sequence[Path], spec: ReaderSpec) -> Signals:
+    """PEMS08: `flow` (the held part) or `data` [frames, sensors, channels], and its links."""
+    series, links = paths
+    try:
+        with np.load(io.BytesIO(read_bytes(series)), allow_pickle=False) as store:
+            key = next((k for k in ("flow", "data") if k in store.files), None)
+            if key is None:
+                raise DataError(f"{series} holds {store.files}; `flow` or `data` is needed")
+            flow = store[key]
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise DataError(f"{series} is not a readable npz file: {error}") from None
+    flow = flow[..., 0] if flow.ndim == 3 else flow
+    flow = flow.astype(np.float64)
+    _check_matrix(series, key, flow)
+    table = ReaderSpec(
+        format="table", columns=("src", "dst", "weight"), skip=1, ids="keep", nodes=flow.shape[1]
+    )
+    roads = read_table([links], table)
+    return Signals(
+        src=roads.src,
+        dst=roads.dst,
+        step=np.zeros(roads.src.size, np.int32),
+        weight=roads.weight,
+        num_nodes=flow.shape[1],
+        steps=flow.shape[0],
+        static=True,
+        targets=_standard(flow, None),
+        notes=("targets: flow, standardised over all frames and sensors; weights: road distance",),
+    )
+
+
+def _decode(path: Path, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(read_bytes(path), type=kind)
+    except msgspec.MsgspecError as error:
+        raise DataError(f"{path} is not the JSON its card describes: {error}") from None
+
+
+def _decode_raw(path: Path, raw: Any, kind: Any) -> Any:
+    if raw is None:
+        raise DataError(f"{path} lacks a step or its number of steps (`time_periods`)")
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError as error:
+        raise DataError(f"{path} is not the JSON its card describes: {error}") from None
+
+
+def _entries(
+    path: Path, edges: Sequence[Edges], weights: Sequence[Sequence[float]] | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Flat src, dst int64[E], step int32[E] and weight of a list of edge lists."""
+    counts = [len(part) for part in edges]
+    if weights is not None and counts != [len(part) for part in weights]:
+        raise DataError(f"{path}: the numbers of edges and of weights differ")
+    flat = np.concatenate([np.asarray(part, np.int64).reshape(-1, 2) for part in edges])
+    step = np.repeat(np.arange(len(edges), dtype=np.int32), counts)
+    weight = None
+    if weights is not None:
+        weight = np.concatenate([np.asarray(part, np.float32) for part in weights])
+    return flat[:, 0].copy(), flat[:, 1].copy(), step, weight
+
+
+def _matrix(path: Path, name: str, rows: Sequence[Sequence[float]], count: int) -> np.ndarray:
+    if len(rows) != count or len({len(row) for row in rows}) > 1:
+        raise DataError(f"{path}: `{name}` is not a table of {count} equal rows")
+    out = np.asarray(rows, dtype=np.float64).reshape(count, -1)
+    _check_matrix(path, name, out)
+    return out
+
+
+def _check_matrix(path: Path, name: str, values: np.ndarray) -> None:
+    if values.ndim != 2 or not np.isfinite(values).all():
+        raise DataError(f"{path}: `{name}` must be a table of finite numbers")
+
+
+def _standard(values: np.ndarray, axis: int | None) -> np.ndarray:
+    """Standardise over all steps, per vertex (axis 0) or over everything (None)."""
+    spread = values.std(axis=axis, keepdims=True)
+    level = np.where(spread > 1e-12, spread, np.inf)
+    return ((values - values.mean(axis=axis, keepdims=True)) / level).astype(np.float32)

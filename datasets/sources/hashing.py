@@ -1,0 +1,83 @@
+"""Checking files against the hashes on their cards, once per content."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from dgbench.datasets.catalogue import FileRef
+from dgbench.datasets.readers.raw import read_bytes
+from dgbench.datasets.store import cache_root
+from dgbench.runtime.errors import DataError
+
+
+class _Seen(msgspec.Struct):
+    size: int
+    mtime_ns: int
+    sha256: str
+
+
+_DECODER = msgspec.json.Decoder(_Seen)
+_MEMORY: dict[str, _Seen] = {}
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file. Remembered in the cache for as long as size and time of change stay."""
+    facts = os.stat(path)
+    name = os.path.abspath(path)
+    note = cache_root() / "hashes" / f"{hashlib.sha1(name.encode()).hexdigest()}.json"
+    seen = _MEMORY.get(name)
+    if seen is None:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            seen = _DECODER.decode(note.read_bytes())
+    if seen and (seen.size, seen.mtime_ns) == (facts.st_size, facts.st_mtime_ns):
+        _MEMORY[name] = seen
+        return seen.sha256
+    with open(path, "rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256") if hasattr(hashlib, "file_digest") else None
+        if digest is None:  # Python 3.10
+            digest = hashlib.sha256()
+            while part := stream.read(1 << 20):
+                digest.update(part)
+    seen = _MEMORY[name] = _Seen(facts.st_size, facts.st_mtime_ns, digest.hexdigest())
+    with contextlib.suppress(OSError):  # only saves time
+        note.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=note.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(msgspec.json.encode(seen))
+        os.replace(temporary, note)
+    return seen.sha256
+
+
+def content_sha256(path: Path) -> str:
+    """sha256 of what a .gz file unpacks to, or of the file itself."""
+    return hashlib.sha256(read_bytes(path)).hexdigest()
+
+
+def check_file(path: Path, ref: FileRef) -> str:
+    """Compare a file with its card; return the sha256 of the file.
+
+    A .gz file that was compressed differently is accepted if it unpacks to the right content.
+
+    Raises:
+        DataError: saying what was found and what the card wants.
+    """
+    found = file_sha256(path)
+    if ref.sha256 is None and ref.content_sha256 is None:
+        return found
+    if found == ref.sha256:
+        return found
+    if ref.content_sha256 is not None and content_sha256(path) == ref.content_sha256:
+        return found
+    size = path.stat().st_size
+    wanted = "" if ref.bytes is None else f" and {ref.bytes:,} bytes"
+    raise DataError(
+        f"{path} is not the file of the card: found sha256 {found} and {size:,} bytes, "
+        f"expected {ref.sha256 or ref.content_sha256}{wanted}",
+        hint="fetch it again, or remove it to use another form or the twin",
+    )

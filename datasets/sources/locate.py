@@ -1,0 +1,83 @@
+"""Finding the files of a dataset on this machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from dgbench.datasets.catalogue import DatasetCard, Form
+from dgbench.datasets.sources.hashing import check_file
+from dgbench.datasets.store import cache_root
+from dgbench.runtime.errors import InvalidInputError, MissingDataError
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A form whose files are all here.
+
+    Attributes:
+        form: the form.
+        paths: its files, in the order of the form.
+    """
+
+    form: Form
+    paths: tuple[Path, ...]
+
+    def hashes(self) -> list[str]:
+        """sha256 of each file, checked against the card (DataError)."""
+        return [check_file(p, ref) for p, ref in zip(self.paths, self.form.files, strict=True)]
+
+
+def data_dir() -> Path | None:
+    """The folder named by `DGBENCH_DATA`, or None. InvalidInputError if it is not a folder."""
+    named = os.environ.get("DGBENCH_DATA")
+    if not named:
+        return None
+    folder = Path(named).expanduser()
+    if not folder.is_dir():
+        raise InvalidInputError(
+            f"DGBENCH_DATA names '{named}', which is not a folder",
+            hint="unset it, or point it at a folder laid out like the `path`s on the cards",
+        )
+    return folder
+
+
+def download_dir() -> Path:
+    """Where `fetch` puts files: `downloads` in the cache folder."""
+    return cache_root() / "downloads"
+
+
+def find_form(card: DatasetCard) -> Held | None:
+    """The first form of a card whose files are all in `DGBENCH_DATA` or were downloaded."""
+    folders = [f for f in (data_dir(), download_dir()) if f is not None]
+    for form in card.forms:
+        paths = []
+        for ref in form.files:
+            found = next((f / ref.path for f in folders if os.path.isfile(f / ref.path)), None)
+            if found is None:
+                break
+            paths.append(found)
+        else:
+            return Held(form, tuple(paths))
+    return None
+
+
+def missing(card: DatasetCard, twin: bool) -> MissingDataError:
+    """The error for a dataset that is not here, with the ways out."""
+    folder = os.environ.get("DGBENCH_DATA")
+    where = f"not in DGBENCH_DATA ({folder})" if folder else "DGBENCH_DATA is not set"
+    ways = []
+    wanted = ", ".join(ref.path for ref in card.forms[0].files) if card.forms else ""
+    if wanted:
+        ways.append(f"set DGBENCH_DATA to a folder that holds {wanted}")
+    if any(all(ref.url for ref in form.files) for form in card.forms):
+        ways.append(f"run `dgbench data fetch {card.name}`")
+    if twin:
+        ways.append("use the synthetic twin: source='twin' (`--source twin`)")
+    if card.addresses and not card.forms:
+        ways.append(f"its publisher: {card.addresses[0].url} (no reader for it here)")
+    return MissingDataError(
+        f"the real data of '{card.name}' is not here: {where}, and nothing was downloaded",
+        hint="\n".join(ways),
+    )

@@ -1,0 +1,306 @@
+"""The prepared form: arrays in one file that is mapped into memory, and a small index.
+
+A prepared dataset is a directory `<cache>/prepared/<name>-<hash>/` with
+
+* `data.bin`, all arrays one after the other, each at a multiple of 64 bytes;
+* `meta.json`, their names, types, shapes and places, free fields, the sizes and checksums.
+
+The hash covers the content of the source files, how they were read and the version of this
+format, so that a change of any of them makes another directory. A directory appears under its
+name by one rename after everything in it has been flushed. A reader checks the checksum of the
+index and the size of the data each time; `verify` also checks the data itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import mmap
+import os
+import shutil
+import stat
+import tempfile
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.runtime.errors import DataError
+
+FORMAT: Final = 1
+"""Version of the layout and of what is computed before storing; part of every hash."""
+
+LOCK_TIMEOUT_S: Final = 3600.0
+_ALIGN: Final = 64
+_CHUNK: Final = 1 << 24
+_UNWRITABLE: Final = {
+    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.ENOTDIR, errno.EEXIST),
+    *(errno.EDQUOT, errno.EFBIG, errno.ENOENT, errno.ENOLCK),
+}
+_DTYPES: Final = {
+    str(d).removeprefix("torch."): d
+    for d in (torch.int64, torch.int32, torch.float64, torch.float32, torch.uint8)
+}
+
+
+@dataclass(slots=True)
+class Pack:
+    """What is stored: free fields (JSON) and named arrays (contiguous tensors on the CPU)."""
+
+    fields: dict[str, Any]
+    arrays: dict[str, Tensor] = field(default_factory=dict)
+
+
+class _Place(msgspec.Struct, array_like=True):
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+
+class _Index(msgspec.Struct):
+    format: int
+    fields: msgspec.Raw
+    arrays: list[_Place]
+    bytes: int
+    crc32: int
+
+
+class _Sealed(msgspec.Struct):
+    sha256: str
+    index: msgspec.Raw
+
+
+_SEALED = msgspec.json.Decoder(_Sealed)
+_INDEX = msgspec.json.Decoder(_Index)
+
+
+class BrokenError(Exception):
+    """A prepared directory that is incomplete or damaged; it is made again."""
+
+
+def cache_root() -> Path:
+    """The cache folder: `DGBENCH_CACHE`, else `dgbench` in the user's cache folder."""
+    named = os.environ.get("DGBENCH_CACHE")
+    if named:
+        return Path(named).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "dgbench"
+
+
+def slot(name: str, key: Any) -> str:
+    """Directory name of prepared data: the dataset's name and a hash of `key` (JSON-able)."""
+    digest = hashlib.sha256(msgspec.json.encode([FORMAT, key], order="deterministic"))
+    return f"{name}-{digest.hexdigest()[:24]}"
+
+
+def obtain(where: str, build: Callable[[], Pack]) -> Pack:
+    """The prepared data at slot `where`, built first if it is not there.
+
+    One process builds, others wait for it. If the cache cannot be written, a temporary folder
+    is used with a warning, and if that fails too, what was built is returned as it is.
+
+    Args:
+        where: a name made by `slot`.
+        build: makes the data; it is called at most once.
+    """
+    pack: Pack | None = None
+    for root in _roots():
+        target = root / "prepared" / where
+        found = load(target)
+        if found is not None:
+            return found
+        try:
+            with _locked(root, where):
+                found = load(target)
+                if found is None:
+                    pack = pack or _run(build)
+                    save(target, pack)
+                    found = load(target)
+            if found is not None:
+                return found
+        except OSError as error:
+            if error.errno not in _UNWRITABLE:
+                raise
+            warnings.warn(
+                f"prepared data cannot be written to {root} ({error.strerror or error}); "
+                "set DGBENCH_CACHE to a folder with room to write",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+    return pack or _run(build)
+
+
+def load(target: Path) -> Pack | None:
+    """Map a prepared directory; None if it is not there or damaged."""
+    try:
+        return _load(target)
+    except FileNotFoundError:
+        return None
+    except (BrokenError, OSError, ValueError, KeyError, msgspec.MsgspecError):
+        return None
+
+
+def verify(target: Path) -> str:
+    """Why a prepared directory is damaged, or "" if every byte of it is as it was written."""
+    try:
+        _load(target)
+        index = _read_index(target)
+        crc = 0
+        with open(target / "data.bin", "rb") as stream:
+            while part := stream.read(_CHUNK):
+                crc = zlib.crc32(part, crc)
+        return "" if crc == index.crc32 else "the checksum of data.bin does not match"
+    except (BrokenError, OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
+        return str(error)
+
+
+def save(target: Path, pack: Pack) -> None:
+    """Write a directory under a temporary name and rename it. The caller holds the lock."""
+    parent = target.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    for stale in parent.glob(f".{target.name}.*"):  # left by a process that died
+        shutil.rmtree(stale, ignore_errors=True)
+    arrays = {k: v.detach().cpu().contiguous() for k, v in pack.arrays.items()}
+    need = sum(v.numel() * v.element_size() + _ALIGN for v in arrays.values()) + (1 << 16)
+    if shutil.disk_usage(parent).free < need:
+        raise OSError(errno.ENOSPC, f"{need:,} bytes are needed")
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+    try:
+        places, size, crc = _write_arrays(temporary / "data.bin", arrays)
+        index = msgspec.json.encode(
+            {
+                "format": FORMAT,
+                "fields": pack.fields,
+                "arrays": places,
+                "bytes": size,
+                "crc32": crc,
+            }
+        )
+        sealed = {"sha256": hashlib.sha256(index).hexdigest(), "index": msgspec.Raw(index)}
+        with open(temporary / "meta.json", "wb") as stream:
+            stream.write(msgspec.json.encode(sealed))
+            _flush(stream)
+        _flush_folder(temporary)
+        if target.exists():
+            damaged = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
+            os.rename(target, damaged / "old")
+            shutil.rmtree(damaged, ignore_errors=True)
+        os.chmod(temporary, 0o755)
+        os.rename(temporary, target)
+        _flush_folder(parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, Tensor]) -> tuple[list[_Place], int, int]:
+    places, offset, crc = [], 0, 0
+    with open(path, "wb") as stream:
+        for name, value in arrays.items():
+            padding = b"\0" * (-offset % _ALIGN)
+            offset += stream.write(padding)
+            crc = zlib.crc32(padding, crc)
+            dtype = str(value.dtype).removeprefix("torch.")
+            places.append(_Place(name, dtype, tuple(value.shape), offset))
+            flat = (
+                value.reshape(-1).view(torch.uint8).numpy() if value.numel() else np.empty(0, "u1")
+            )
+            for start in range(0, flat.size, _CHUNK):
+                part = memoryview(flat[start : start + _CHUNK])
+                stream.write(part)
+                crc = zlib.crc32(part, crc)
+            offset += flat.size
+        _flush(stream)
+    return places, offset, crc
+
+
+def _read_index(target: Path) -> _Index:
+    with open(target / "meta.json", "rb") as stream:
+        sealed = _SEALED.decode(stream.read())
+    if hashlib.sha256(bytes(sealed.index)).hexdigest() != sealed.sha256:
+        raise BrokenError("the checksum of meta.json does not match")
+    index = _INDEX.decode(sealed.index)
+    if index.format != FORMAT:
+        raise BrokenError(f"format {index.format}, {FORMAT} is needed")
+    return index
+
+
+def _load(target: Path) -> Pack:
+    index = _read_index(target)
+    with open(target / "data.bin", "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        if size != index.bytes:
+            raise BrokenError(f"data.bin has {size} bytes, {index.bytes} are needed")
+        # Copy on write: a caller that writes to a tensor changes neither the file nor others.
+        view = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY) if size else b""
+    arrays = {}
+    for place in index.arrays:
+        dtype = _DTYPES[place.dtype]
+        count = 1
+        for length in place.shape:
+            count *= length
+        if count == 0:
+            arrays[place.name] = torch.empty(place.shape, dtype=dtype)
+            continue
+        flat = torch.frombuffer(view, dtype=dtype, count=count, offset=place.offset)
+        arrays[place.name] = flat if len(place.shape) == 1 else flat.view(place.shape)
+    return Pack(msgspec.json.decode(index.fields), arrays)
+
+
+def _run(build: Callable[[], Pack]) -> Pack:
+    """Build, keeping errors of the source apart from errors of the cache."""
+    try:
+        return build()
+    except OSError as error:
+        raise DataError(f"the data cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def _locked(root: Path, where: str) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    folder = root / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / f"{where}.lock", timeout=LOCK_TIMEOUT_S):
+            yield
+    except Timeout:
+        raise DataError(
+            f"another process has been preparing '{where}' for {LOCK_TIMEOUT_S:.0f} s",
+            hint=f"if none is running, remove {folder / where}.lock",
+        ) from None
+
+
+def _roots() -> Iterator[Path]:
+    yield cache_root()
+    with contextlib.suppress(OSError):
+        owner = os.getuid() if hasattr(os, "getuid") else "user"
+        spare = Path(tempfile.gettempdir()) / f"dgbench-cache-{owner}"
+        spare.mkdir(mode=0o700, exist_ok=True)
+        facts = spare.lstat()
+        mine = not hasattr(os, "getuid") or facts.st_uid == os.getuid()
+        if stat.S_ISDIR(facts.st_mode) and mine:
+            yield spare
+
+
+def _flush(stream: Any) -> None:
+    stream.flush()
+    os.fsync(stream.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # some file systems cannot flush a folder
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
