@@ -48,7 +48,8 @@ def load_ledger(path: Path) -> list[Claim]:
         claim = _claim(path, position, entry)
         if claim.id in seen:
             raise InvalidInputError(
-                f"ledger {path}: id '{claim.id}' is used by entries {seen[claim.id]} and {position}",
+                f"ledger {path}: id '{claim.id}' is used by entries "
+                f"{seen[claim.id]} and {position}",
                 hint="every claim has an id of its own",
             )
         seen[claim.id] = position

@@ -7,8 +7,9 @@ In short, from the strongest rule to the weakest:
    a direction and no more. Pointing the other way it decides nothing: *not run here*, marked.
 3. Counted evidence is exact: within the tolerance it reproduces, with the right sign but another
    value it is *direction only*, otherwise it contradicts.
-4. Measured evidence reproduces with the right sign and a value within the tolerance. It contradicts
-   only if its whole interval lies on the other side; an interval that holds both sides is undecided.
+4. Measured evidence reproduces with the right sign and a value within the tolerance. It
+   contradicts only if its whole interval lies on the other side; an interval that holds both sides
+   is undecided.
 5. A result whose mathematics deviates from the reference is never *reproduced*.
 """
 

@@ -1,0 +1,90 @@
+"""The `dgbench` command.
+
+Commands import what they need when they are called, so that `--help` and completion are quick.
+Results go to stdout, progress and warnings to stderr. A mistake of the user ends with `error:`, a
+hint and exit code 2, never with a traceback unless `--debug` asks for one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from dgbench.harness.cli import claiming, comparing, listing, reporting, running
+from dgbench.runtime.errors import DgbenchError
+
+app = typer.Typer(
+    name="dgbench",
+    help="Race systems that train graph networks on dynamic graphs, and check the papers' claims.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for module in (listing, running, claiming, comparing, reporting):
+    module.register(app)
+
+
+def _attach(module_name: str, name: str) -> None:
+    """Add another file's command or sub-commands; one that does not load is said, not fatal."""
+    try:
+        module = importlib.import_module(f"dgbench.harness.cli.{module_name}")
+    except ImportError as error:
+        reason = f"{type(error).__name__}: {error}"
+
+        def broken() -> None:
+            raise DgbenchError(f"'dgbench {name}' cannot be loaded: {reason}")
+
+        app.command(name, help="(cannot be loaded)")(broken)
+        return
+    if hasattr(module, "app"):
+        app.add_typer(module.app, name=name)
+    elif hasattr(module, "register"):
+        module.register(app)
+    else:
+        app.command(name)(getattr(module, name))
+
+
+_attach("data", "data")
+_attach("doctor", "doctor")
+
+
+@app.callback()
+def _common(
+    debug: bool = typer.Option(False, "--debug", help="Show tracebacks and debug messages."),
+) -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.DEBUG if debug else logging.WARNING,
+        format="%(levelname)s %(name)s: %(message)s" if debug else "warning: %(message)s",
+    )
+    for loud in ("matplotlib", "fontTools", "PIL"):
+        logging.getLogger(loud).setLevel(logging.WARNING)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point. Exits with 0, 1 (a comparison found something slower), 2 (a mistake) or 130."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    # The switch may stand anywhere: people add it at the end of the line that failed.
+    arguments = (["--debug"] if debug else []) + [a for a in arguments if a != "--debug"]
+    try:
+        app(args=arguments)
+    except DgbenchError as error:
+        if debug:
+            raise
+        from dgbench.harness.terminal.errors import say_error
+
+        say_error(error)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("Stopped.", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:
+        sys.stderr.close()
+        raise SystemExit(0) from None

@@ -1,0 +1,90 @@
+"""`dgbench claims`: every claim of a paper with its verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("claims", short_help="Claims of a paper, with verdicts.")(claims)
+
+
+def claims(
+    paper: str = typer.Argument(..., help="A paper's name, see `dgbench list papers`."),
+    run: str = typer.Option("last", "--run", help="A run: id, stamp, path, or 'last'."),
+    needs: bool = typer.Option(False, "--needs", help="Only what cannot be decided, and why."),
+    as_json: bool = typer.Option(False, "--json", help="Every claim of the ledger as JSON."),
+) -> None:
+    """Show the claims of a paper and what a run says about them.
+
+    Without any run every claim is listed as "not run here" with what it needs.
+
+    Example: dgbench claims pipad --json
+    """
+    from dgbench.harness.claims import evaluate
+    from dgbench.harness.terminal.text import say, say_json
+    from dgbench.harness.terminal.verdicts import needs_text, paper_text
+    from dgbench.systems.base import get_paper
+
+    plugin = get_paper(paper)
+    rows, where = _rows(run)
+    found = evaluate(plugin, rows)
+    if as_json:
+        say_json([as_plain(c, v) for c, v in zip(found.claims, found.verdicts, strict=True)])
+        return
+    say(needs_text(found) if needs else paper_text(found))
+    say(where)
+
+
+def as_plain(claim: Any, verdict: Any) -> dict[str, Any]:
+    """One claim and its verdict as JSON values; keys are a public format."""
+    return {
+        "id": claim.id,
+        "verdict": verdict.verdict,
+        "measured": plain(verdict.measured),
+        "low": plain(verdict.low),
+        "high": plain(verdict.high),
+        "paper": plain(claim.value),
+        "unit": claim.unit,
+        "reason": verdict.reason,
+        "row": verdict.row,
+        "rows": list(verdict.rows),
+        "evidence": verdict.evidence,
+        "data": verdict.data,
+        "tolerance": verdict.tolerance,
+        "deviation": plain(verdict.deviation),
+        "other_way": verdict.other_way,
+        "glyph": verdict.glyph,
+        "where": claim.where,
+        "statement": claim.statement,
+        "hardware": claim.hardware,
+    }
+
+
+def plain(value: Any) -> Any:
+    """JSON values only: not-a-number and infinities become None, other objects words."""
+    import math
+
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if hasattr(value, "item"):
+        return plain(value.item())
+    return str(value)
+
+
+def _rows(run: str) -> tuple[list[Any], str]:
+    from dgbench.harness.store import Store, find_run, list_runs
+
+    if run == "last" and not list_runs():
+        return [], "No run yet: dgbench reproduce"
+    store = Store.open(find_run(run))
+    return store.rows(), f"Run {store.run} ({store.path})"

@@ -1,0 +1,134 @@
+"""`dgbench list`: what there is to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+WHAT = ("systems", "papers", "experiments", "techniques")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("list", short_help="Systems, papers, experiments, techniques.")(list_all)
+
+
+def list_all(
+    what: str = typer.Argument("", help=f"One of {', '.join(WHAT)}; default: all of them."),
+    as_json: bool = typer.Option(False, "--json", help="The same as JSON."),
+) -> None:
+    """List systems, papers, experiments and techniques.
+
+    Example: dgbench list experiments
+    """
+    from dgbench.harness.terminal.text import say, say_json
+    from dgbench.runtime.errors import unknown_key
+
+    if what and what not in WHAT:
+        raise unknown_key("listing", what, WHAT)
+    everything = inventory()
+    wanted = {key: everything[key] for key in (WHAT if not what else (what,))}
+    if as_json:
+        say_json({**wanted, "broken": everything["broken"]} if not what else wanted[what])
+        return
+    for number, (key, entries) in enumerate(wanted.items()):
+        say(("\n" if number else "") + _section(key, entries))
+    for entry in everything["broken"]:
+        say(f"\nbroken: {entry['kind']} '{entry['name']}' from {entry['origin']}")
+        say(f"  {entry['reason']}")
+    for note in everything["colours"]:
+        say(f"\nnote: {note}")
+
+
+def inventory() -> dict[str, list[Any]]:
+    """Everything that is installed, as plain values; broken plugins are listed apart."""
+    from dgbench.systems.base import Broken, find_paper, find_system, paper_names, system_names
+
+    found: dict[str, list[Any]] = {key: [] for key in (*WHAT, "broken", "colours")}
+    loaded = []
+    for name in system_names():
+        system = find_system(name)
+        if isinstance(system, Broken):
+            found["broken"].append(_broken("system", system))
+            continue
+        loaded.append(system)
+        found["systems"].append(
+            {
+                "name": name,
+                "title": system.title,
+                "kind": system.kind,
+                "provenance": system.provenance,
+                "about": system.about,
+            }
+        )
+        found["techniques"] += [
+            {
+                "system": name,
+                "name": t.name,
+                "what": t.what,
+                "exact": t.exact,
+                "default": t.default,
+                "source": t.source,
+            }
+            for t in system.techniques
+        ]
+    for name in paper_names():
+        paper = find_paper(name)
+        if isinstance(paper, Broken):
+            found["broken"].append(_broken("paper", paper))
+            continue
+        found["papers"].append(
+            {
+                "name": name,
+                "title": paper.title,
+                "venue": paper.venue,
+                "system": paper.system,
+                "claims": len(paper.checks),
+                "about": paper.about,
+            }
+        )
+        found["experiments"] += [
+            {
+                "id": f"{name}/{e.name}",
+                "title": e.title,
+                "question": e.question,
+                "claims": list(e.claims),
+            }
+            for e in paper.experiments
+        ]
+    from dgbench.harness.figures.palette import close_colours
+
+    found["colours"] = close_colours(loaded)
+    return found
+
+
+def _broken(kind: str, entry: Any) -> dict[str, str]:
+    return {"kind": kind, "name": entry.name, "origin": entry.origin, "reason": entry.reason}
+
+
+def _section(key: str, entries: list[dict[str, Any]]) -> str:
+    from dgbench.harness.terminal.text import table
+
+    if not entries:
+        return f"{key}: none"
+    if key == "systems":
+        rows = [[e["name"], e["kind"], e["title"], e["provenance"]] for e in entries]
+        return table(["system", "kind", "title", "what it is"], rows)
+    if key == "papers":
+        rows = [[e["name"], str(e["claims"]), e["title"], e["venue"]] for e in entries]
+        return table(["paper", "claims", "title", "venue"], rows, right={1})
+    if key == "experiments":
+        rows = [[e["id"], e["title"], e["question"]] for e in entries]
+        return table(["experiment", "title", "question"], rows)
+    rows = [
+        [
+            e["system"],
+            e["name"],
+            "exact" if e["exact"] else "approximate",
+            "on" if e["default"] else "off",
+            e["what"],
+        ]
+        for e in entries
+    ]
+    return table(["system", "technique", "mathematics", "default", "what it does"], rows)

@@ -1,0 +1,315 @@
+"""`dgbench run` and `dgbench reproduce`: plan, run, decide, report."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+PRESET = typer.Option("quick", "--preset", help="smoke, quick, full or paper.")
+DEVICE = typer.Option("auto", "--device", help="auto, cpu or cuda.")
+RESUME = typer.Option("", "--resume", help="Go on with this run: id, stamp, path or 'last'.")
+RETRY = typer.Option(
+    "", "--retry", help="With --resume: 'failed' or 'all' that is not ok runs again."
+)
+OUT = typer.Option(None, "--out", help="Folder for runs (default results/runs).")
+SEED = typer.Option(None, "--seed", help="Replaces the seed of every cell that has one.")
+LIMIT = typer.Option(0, "--limit", help="Only the first N groups of each experiment.", min=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What both commands take."""
+
+    preset: str
+    device: str
+    resume: str
+    retry: str
+    out: Path | None
+    seed: int | None
+    limit: int
+
+    def check(self) -> None:
+        """Raise for values that cannot be meant."""
+        from dgbench.harness.plan.presets import preset_info
+        from dgbench.runtime.errors import DgbenchError
+
+        preset_info(self.preset)
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise DgbenchError(f"--device is '{self.device}', allowed: auto, cpu, cuda")
+        if self.retry not in ("", "failed", "all"):
+            raise DgbenchError(f"--retry is '{self.retry}', allowed: failed, all")
+        if self.retry and not self.resume:
+            raise DgbenchError("--retry needs a run to go on with", hint="add --resume last")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the app."""
+    app.command("run", short_help="Run experiments and report.")(run)
+    app.command("reproduce", short_help="Run whole papers, decide their claims, report.")(reproduce)
+
+
+def run(
+    experiments: list[str] = typer.Argument(
+        None, metavar="EXPERIMENT", help="As pipad/fig10; not needed with --resume."
+    ),
+    preset: str = PRESET,
+    device: str = DEVICE,
+    resume: str = RESUME,
+    retry: str = RETRY,
+    out: Path = OUT,
+    seed: int = SEED,
+    limit: int = LIMIT,
+) -> None:
+    """Run experiments and write their report.
+
+    Example: dgbench run pipad/fig10 --preset smoke
+    """
+    from dgbench.runtime.errors import DgbenchError
+
+    if not experiments and not resume:
+        raise DgbenchError("no experiment is named", hint="list them: dgbench list experiments")
+    options = Options(preset, device, resume, retry, out, seed, limit)
+    _go(_papers_of(experiments or []), experiments or [], options)
+
+
+def reproduce(
+    papers: list[str] = typer.Argument(None, metavar="PAPER", help="Default: all papers."),
+    preset: str = PRESET,
+    device: str = DEVICE,
+    resume: str = RESUME,
+    retry: str = RETRY,
+    out: Path = OUT,
+    seed: int = SEED,
+    limit: int = LIMIT,
+) -> None:
+    """Run all experiments of papers, decide every claim and write the report.
+
+    Example: dgbench reproduce pipad
+    """
+    from dgbench.systems.base import Broken, find_paper, get_paper, paper_names
+
+    if papers:
+        chosen = [get_paper(name) for name in dict.fromkeys(papers)]
+    else:
+        chosen = []
+        for name in paper_names():
+            found = find_paper(name)
+            if isinstance(found, Broken):
+                print(f"warning: paper '{name}' is left out: {found.reason}", file=sys.stderr)
+            else:
+                chosen.append(found)
+    _go(chosen, [], Options(preset, device, resume, retry, out, seed, limit))
+
+
+def _papers_of(experiments: list[str]) -> list[Any]:
+    """The papers that experiments name; the nearest names where one is not known."""
+    from dgbench.runtime.errors import DgbenchError, unknown_key
+    from dgbench.systems.base import Broken, find_paper, get_paper, paper_names
+
+    names = [name.partition("/")[0] for name in experiments]
+    if all("/" in name for name in experiments):
+        papers = [get_paper(name) for name in dict.fromkeys(names)]
+    else:
+        loaded = [find_paper(name) for name in paper_names()]
+        papers = [p for p in loaded if not isinstance(p, Broken)]
+    known = [f"{p.name}/{e.name}" for p in papers for e in p.experiments]
+    for name in experiments:
+        if name not in known and not any(k.endswith(f"/{name}") for k in known):
+            if name in [p.name for p in papers]:
+                raise DgbenchError(
+                    f"'{name}' is a paper, not an experiment",
+                    hint=f"all of it: dgbench reproduce {name}\nexperiments: {', '.join(known)}",
+                )
+            raise unknown_key("experiment", name, known)
+    wanted = set(experiments)
+    return [
+        p
+        for p in papers
+        if any(f"{p.name}/{e.name}" in wanted or e.name in wanted for e in p.experiments)
+    ]
+
+
+def _go(papers: list[Any], experiments: list[str], options: Options) -> None:
+    from dgbench.harness.runner import run_plan
+    from dgbench.harness.store import Store, find_run
+    from dgbench.harness.terminal.planning import plan_head
+    from dgbench.harness.terminal.progress import Progress
+    from dgbench.harness.terminal.text import say
+
+    options.check()
+    root = options.out
+    if options.resume:
+        folder = find_run(options.resume, root)
+        plan, papers = _plan_of(folder)
+        if experiments:
+            print("note: --resume goes on with the plan of that run", file=sys.stderr)
+        store = Store.open(folder, writable=True)
+    else:
+        plan = _new_plan(papers, experiments, options)
+        store = Store.create(
+            root,
+            {"papers": [p.name for p in papers], "experiments": experiments, "command": _command()},
+        )
+    with store:
+        say(plan_head(plan, papers, _last_time(root, papers, experiments, plan)), sys.stderr)
+        summary = run_plan(plan, store, listener=Progress(), retry=options.retry or "")
+        _finish(store, papers, summary)
+    if summary.interrupted:
+        raise typer.Exit(130)
+    if summary.trouble or not summary.cells_ok:
+        raise typer.Exit(1)
+
+
+def _finish(store: Any, papers: list[Any], summary: Any) -> None:
+    """Verdicts, report and the four last lines, also for a run that was stopped."""
+    from dgbench.harness.claims import evaluate
+    from dgbench.harness.report import build_report
+    from dgbench.harness.report.run import gpu_name
+    from dgbench.harness.terminal.text import say
+    from dgbench.harness.terminal.verdicts import contradictions, ending, verdict_table
+
+    rows = store.rows()
+    found = [evaluate(paper, rows) for paper in papers]
+    say("\n" + verdict_table(found))
+    if wrong := contradictions(found):
+        say("\n" + wrong)
+    if summary.cells_failed:
+        noun = "cell" if summary.cells_failed == 1 else "cells"
+        say(
+            f"\n{summary.cells_failed} {noun} failed: "
+            f"dgbench run --resume {store.run} --retry failed"
+        )
+    if summary.trouble:
+        print(f"error: {summary.trouble}", file=sys.stderr)
+    path = build_report(store.path, papers)
+    early = summary.interrupted or bool(summary.trouble)
+    done = summary.cells_ok + summary.cells_failed + summary.cells_skipped
+    lines = ending(
+        seconds=summary.seconds,
+        cells=(summary.cells_ok, summary.cells_failed, summary.cells_skipped),
+        rows=rows,
+        papers=found,
+        noise=summary.noise_floor,
+        gpu=gpu_name(store) if store.info.get("device") == "cuda" else "",
+        report=str(path),
+        stopped=(done, summary.cells) if early else None,
+    )
+    say("\n" + "\n".join(lines))
+
+
+def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> Any:
+    from dgbench.harness.machine import gpu_count
+    from dgbench.harness.plan import Plan
+    from dgbench.runtime.errors import DgbenchError
+
+    if not papers:
+        raise DgbenchError("there is no paper to run", hint="see what is installed: dgbench list")
+    device = options.device
+    if device == "auto":
+        device = "cuda" if gpu_count() else "cpu"
+    plan = Plan.build(
+        papers, experiments or None, options.preset, device, last=_earlier_rows(options.out)
+    )
+    if options.limit:
+        _keep_groups(plan, options.limit)
+    if options.seed is not None:
+        _set_seed(plan, options.seed)
+    if not plan.runnable:
+        reasons = sorted({c.reason for c in plan.cells if c.reason}) or plan.problems
+        raise DgbenchError(
+            f"none of {len(plan.cells)} cells can run here: {'; '.join(reasons) or 'no cells'}",
+            hint="see what this machine offers: dgbench doctor",
+        )
+    return plan
+
+
+def _plan_of(folder: Path) -> tuple[Any, list[Any]]:
+    """The plan that a run was started with, and its papers."""
+    import msgspec
+
+    from dgbench.harness.plan import Plan
+    from dgbench.harness.store import Store
+    from dgbench.runtime.errors import StoreError
+    from dgbench.systems.base import get_paper
+
+    store = Store.open(folder)
+    try:
+        plan = msgspec.convert(store.read_plan(), Plan)
+    except msgspec.ValidationError as error:
+        raise StoreError(
+            f"the plan of run {store.run} cannot be read: {error}", hint="start a new run"
+        ) from error
+    names = store.info.get("papers") or [c.cell.paper for c in plan.cells]
+    return plan, [get_paper(name) for name in dict.fromkeys(names)]
+
+
+def _keep_groups(plan: Any, limit: int) -> None:
+    """Keep the first groups of each experiment: whole groups, so that pairs stay pairs."""
+    kept: dict[tuple[str, str], list[str]] = {}
+    for planned in plan.cells:
+        groups = kept.setdefault((planned.cell.paper, planned.cell.experiment), [])
+        if planned.cell.group not in groups:
+            groups.append(planned.cell.group)
+    plan.cells = [
+        c for c in plan.cells if c.cell.group in kept[c.cell.paper, c.cell.experiment][:limit]
+    ]
+
+
+def _set_seed(plan: Any, seed: int) -> None:
+    import msgspec
+
+    from dgbench.harness.plan import cell_hash
+    from dgbench.runtime.errors import DgbenchError
+
+    changed = 0
+    for planned in plan.cells:
+        if "seed" in planned.cell.params:
+            params = {**planned.cell.params, "seed": seed}
+            planned.cell = msgspec.structs.replace(planned.cell, params=params)
+            planned.hash = cell_hash(planned.cell, plan.preset, plan.device)
+            changed += 1
+    if not changed:
+        raise DgbenchError("--seed changes nothing: no cell of this plan has a seed")
+
+
+def _earlier_rows(root: Path | None) -> list[Any]:
+    """Rows of the newest runs, from which the plan estimates how long cells take."""
+    from dgbench.harness.store import Store, list_runs
+    from dgbench.runtime.errors import DgbenchError
+
+    rows: list[Any] = []
+    for path in list_runs(root)[-3:]:
+        try:
+            rows += Store.open(path).rows()
+        except DgbenchError:
+            continue
+    return rows
+
+
+def _last_time(root: Any, papers: list[Any], experiments: list[str], plan: Any) -> float | None:
+    """Seconds that the last finished run of the same kind took."""
+    from datetime import datetime
+
+    import msgspec
+
+    from dgbench.harness.store import list_runs
+
+    wanted = ([p.name for p in papers], experiments, plan.preset, plan.device)
+    for path in reversed(list_runs(root)):
+        try:
+            info = msgspec.json.decode((path / "run.json").read_bytes())
+            found = tuple(info.get(k) for k in ("papers", "experiments", "preset", "device"))
+            if found == wanted and info.get("state") == "done":
+                begin, end = (datetime.fromisoformat(info[k]) for k in ("started", "ended"))
+                return (end - begin).total_seconds()
+        except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+            continue
+    return None
+
+
+def _command() -> str:
+    return " ".join(["dgbench", *sys.argv[1:]])

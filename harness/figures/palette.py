@@ -1,0 +1,156 @@
+"""Colours and marks, bound by name: a system looks the same in every figure and on every page.
+
+Nothing here imports matplotlib. The constants were searched for, not chosen by eye: hues of
+systems differ by at least 12 (CIEDE2000) for normal vision and three kinds of colour blindness,
+and by at least 6 in lightness; `tests/harness/test_figures.py` recomputes that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dgbench.harness.figures.colour import contrast, difference
+
+INK: Final = "#1F2328"
+SECONDARY: Final = "#57606A"
+GRID: Final = "#DDE1E6"
+LINK: Final = "#0B5394"
+FOCUS: Final = "#B45309"
+NOISE: Final = "#C9CED6"
+WHITE: Final = "#FFFFFF"
+RED: Final = "#C8371B"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a system is drawn: colour, marker (matplotlib's letter), filled or hollow, dashes."""
+
+    colour: str
+    marker: str
+    filled: bool
+
+
+SYSTEMS: Final[dict[str, Mark]] = {
+    "pipad": Mark("#3A8EF0", "o", True),
+    "esdg": Mark("#9E7604", "D", True),
+    "gnnflow": Mark("#187858", "s", True),
+    "dgc": Mark("#A01181", "v", True),
+    "tgcn": Mark("#712B00", "^", True),
+    "reference": Mark("#1A1A1A", "P", False),
+}
+BASELINES: Final = (
+    Mark("#3F4752", "o", False),
+    Mark("#6B7380", "s", False),
+    Mark("#868E9B", "^", False),
+)
+"""First, second and third baseline of a figure. A fourth wears the third's grey with a cross."""
+FOURTH: Final = Mark("#3F4752", "X", False)
+GUESTS: Final = (
+    Mark("#4454DF", "h", True),
+    Mark("#989469", "p", True),
+    Mark("#461052", "<", True),
+)
+"""Third parties' systems that name no colour, in order of appearance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glyph:
+    """A verdict's look: fill, edge and the word people read."""
+
+    fill: str
+    edge: str
+    word: str
+
+
+VERDICTS: Final[dict[str, Glyph]] = {
+    "R": Glyph("#0B5C7A", "#0B5C7A", "reproduced"),
+    "d": Glyph("#7DB8D3", "#0B5C7A", "direction only"),
+    "X": Glyph("#FBE6DF", "#C8371B", "contradicted"),
+    "p": Glyph("#FFFFFF", "#7D6BA8", "projected"),
+    "-": Glyph("#FFFFFF", "#7A818C", "not run here"),
+}
+
+PHASES: Final[dict[str, tuple[str, str]]] = {
+    "compute": ("#4F5967", ""),
+    "communicate": ("#B98BB0", "..."),
+    "transfer": ("#E0A458", "////"),
+    "sample": ("#9CC5D8", "\\\\\\\\"),
+    "update": ("#D9DDE3", ""),
+}
+"""Fill and hatch of each phase, in drawing order. The hatch is part of the code."""
+
+COMPARISON: Final = {"FAST": "#0B5C7A", "SLOW": "#C8371B", "SAME": "#57606A", "AMBG": "#57606A"}
+
+STATUS_WORDS: Final = {
+    "oom": "OOM",
+    "time": "time",
+    "crash": "crash",
+    "check": "check",
+    "no-gpu": "no GPU",
+    "not-supported": "not supported",
+    "not-built": "not built",
+    "skipped": "skipped",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A system as a figure needs it: title and mark."""
+
+    name: str
+    title: str
+    mark: Mark
+    strong: bool
+
+
+def looks(names: Iterable[str], systems: dict[str, Any] | None = None) -> dict[str, Look]:
+    """The look of each system of a figure, in the order given.
+
+    Args:
+        names: registry names, or any words (drawn as baselines).
+        systems: name -> System where known; otherwise the registry is asked.
+    """
+    found: dict[str, Look] = {}
+    baselines, guests = iter((*BASELINES, FOURTH)), iter(GUESTS)
+    for name in dict.fromkeys(names):
+        system = systems.get(name) if systems is not None else _system(name)
+        kind = getattr(system, "kind", "baseline")
+        title = getattr(system, "title", name)
+        if name in SYSTEMS:
+            mark = SYSTEMS[name]
+        elif getattr(system, "colour", None):
+            mark = Mark(system.colour, system.marker or "h", kind == "paper")
+        elif kind == "paper":
+            mark = next(guests, GUESTS[-1])
+        else:
+            mark = next(baselines, FOURTH)
+        found[name] = Look(name, title, mark, kind == "paper" or name in SYSTEMS)
+    return found
+
+
+def close_colours(systems: Iterable[Any]) -> list[str]:
+    """Sentences about systems whose own colour is too close to another one, or too pale."""
+    notes = []
+    taken = {name: mark.colour for name, mark in SYSTEMS.items()}
+    for system in systems:
+        colour = getattr(system, "colour", None)
+        if not colour or system.name in SYSTEMS:
+            continue
+        if contrast(colour, WHITE) < 3:
+            notes.append(f"{system.name}: colour {colour} is too pale on white (below 3:1)")
+        for other, theirs in taken.items():
+            if difference(colour, theirs) < 10:
+                notes.append(f"{system.name}: colour {colour} is too close to {other}'s {theirs}")
+        taken[system.name] = colour
+    return notes
+
+
+def _system(name: str) -> Any:
+    try:
+        from dgbench.systems.base import find_system
+
+        return find_system(name)
+    except Exception:
+        return None

@@ -1,0 +1,98 @@
+"""Laying out small multiples by hand: columns at full width, rows at half width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dgbench.harness.figures import style
+
+
+def order(points: Sequence[dict], key: str) -> list[Any]:
+    """Values of a key in the order in which they are first met."""
+    return list(dict.fromkeys(point.get(key) for point in points))
+
+
+def row_label(name: str, points: Sequence[dict]) -> str:
+    """A row's name, with "(twin)" where synthetic data stood in."""
+    twin = any(p.get("twin") for p in points) and "(twin)" not in str(name)
+    return f"{name} (twin)" if twin else str(name)
+
+
+class Grid:
+    """A figure of panels with shared legend and footer.
+
+    Args:
+        panels: their titles (None draws no title), in order.
+        wide: full width; otherwise one panel a row.
+        columns: panels side by side at full width.
+        heights: inches of each panel's axes.
+        labels: row labels that the left margin must hold.
+        right: inches for text right of each panel.
+        handles: entries of the shared legend.
+        footer: lines of `style.footer_lines`.
+        below: inches under each panel for ticks and its label.
+        left: inches of the left margin instead of what `labels` need.
+    """
+
+    def __init__(
+        self,
+        panels: Sequence[Any],
+        *,
+        wide: bool,
+        columns: int,
+        heights: Sequence[float],
+        labels: Sequence[str] = (),
+        right: float = 0.1,
+        handles: Sequence[Any] = (),
+        footer: Sequence[str] = (),
+        below: float = 0.36,
+        left: float | None = None,
+        share_left: bool = True,
+        above: float = 0.0,
+    ) -> None:
+        self.panels = list(panels)
+        self.columns = columns if wide else 1
+        self.width = style.FULL if wide else style.HALF
+        self._heights = list(heights)
+        self._right, self._below, self._above = right, below, above
+        self._share = share_left
+        most = 1.7 if wide else 1.25
+        self._left = left if left is not None else 0.06 + style.label_room(labels, most=most)
+        self._footer = list(footer)
+        columns_of_legend = (6 if len(handles) < 7 else 4) if wide else 2
+        self._legend = style.legend_height(len(handles), columns_of_legend)
+        self._title = 0.2 if any(p is not None for p in self.panels) else 0.04
+        lines = math.ceil(len(self.panels) / self.columns)
+        self._tops = []
+        top = 0.06 + self._legend
+        for line in range(lines):
+            top += self._title + self._above
+            self._tops.append(top)
+            members = self._heights[line * self.columns : (line + 1) * self.columns]
+            top += max(members) + below
+        height = top + style.footer_height(self._footer) + 0.02
+        self.figure = style.new_figure(self.width, height)
+        if handles:
+            style.legend(self.figure, list(handles), top=0.06, columns=columns_of_legend)
+
+    def first_column(self, panel: Any) -> bool:
+        """Whether a panel stands at the left edge."""
+        return self.panels.index(panel) % self.columns == 0
+
+    def axes(self, context: Any) -> Iterator[tuple[Any, Any]]:
+        """Each panel with its axes; the footer is written at the end."""
+        gap = 0.12
+        lefts = 1 if self._share else self.columns
+        free = self.width - 0.08 - self._left * lefts
+        free -= (self._right + (gap if self._share else 0)) * self.columns
+        each = free / self.columns
+        for index, panel in enumerate(self.panels):
+            line, column = divmod(index, self.columns)
+            x = self._left + column * (each + self._right + (gap if self._share else self._left))
+            axes = style.place(self.figure, x, self._tops[line], each, self._heights[index])
+            if panel is not None:
+                axes.set_title(str(panel))
+            yield panel, axes
+        style.draw_footer(self.figure, self._footer, context)

@@ -1,0 +1,151 @@
+"""Type 1: where is it faster, by how much, and is that what the paper said?
+
+Rows are datasets, panels are models, x is the factor on a log axis. Keys of a point: see
+`docs/figures.md`, kind `speedup`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dgbench.harness.figures import style
+from dgbench.harness.figures.palette import INK, SECONDARY, looks
+from dgbench.harness.figures.panels import Grid, order, row_label
+
+REQUIRED = ("row", "system", "baseline")
+NUMBERS = ("value",)
+
+
+def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide: bool) -> Any:
+    """The figure at full or half width."""
+    panels = order(points, "panel")
+    rows = order(points, "row")
+    systems = looks(order(points, "system"))
+    titles = {
+        name: look.title for name, look in looks([*systems, *order(points, "baseline")]).items()
+    }
+    most = max(
+        sum(p["row"] == row and p.get("panel") == panel for p in points)
+        for row in rows
+        for panel in panels
+    )
+    detail = wide and len(panels) <= 2
+    shown = [p for p in points if not p.get("failed")]
+    numbers = [v for p in shown for v in (p["value"], p.get("low"), p.get("high"), p.get("paper"))]
+    limits = style.log_limits(numbers, include=1.0)
+    row_height = max(style.ROW, 0.15 * most + 0.09)
+    labels = {row: row_label(row, [p for p in points if p["row"] == row]) for row in rows}
+    handles = [style.mark_handle(look) for look in systems.values()]
+    if any(p.get("paper") is not None for p in shown):
+        handles.append(style.paper_handle())
+    if context.noise is not None:
+        handles.append(style.noise_handle(context.noise))
+    if len(shown) < len(points):
+        handles.append(style.failed_handle())
+    grid = Grid(
+        panels,
+        wide=wide,
+        columns=min(3, len(panels)),
+        heights=[row_height * len(rows)] * len(panels),
+        labels=list(labels.values()),
+        right=0.98 if detail else 0.46,
+        handles=handles,
+        footer=style.footer_lines(
+            _special(points, options), context, width=style.FULL if wide else style.HALF
+        ),
+        below=0.36,
+    )
+    for panel, axes in grid.axes(context):
+        mine = [p for p in points if p.get("panel") == panel]
+        _panel(axes, mine, rows, systems, titles, labels, limits, row_height, context, detail)
+        if not grid.first_column(panel):
+            axes.set_yticklabels([])
+        axes.set_xlabel(options.get("xlabel", "speed-up, baseline time / system time (log)"))
+    return grid.figure
+
+
+def _panel(axes, points, rows, systems, titles, labels, limits, height, context, detail) -> None:
+    axes.set_xscale("log")
+    axes.set_xlim(*limits)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), labels=[labels[row] for row in rows])
+    axes.tick_params(axis="y", length=0)
+    width = axes.get_position().width * axes.figure.get_size_inches()[0]
+    style.log_axis(axes.xaxis, *limits, unit="x", room=width)
+    axes.grid(axis="x")
+    style.noise_band(axes, context.noise)
+    transform = axes.get_yaxis_transform()
+    for y, row in enumerate(rows):
+        here = [p for p in points if p["row"] == row]
+        for index, point in enumerate(here):
+            place = y + (index - (len(here) - 1) / 2) * 0.15 / height
+            look = systems[point["system"]]
+            if point.get("failed"):
+                half = 0.36 / max(1, len(here))
+                style.hatched(axes, limits[0], place - half, limits[1] - limits[0], 2 * half)
+                words = style.failure_words(point, titles, width - 0.15)
+                axes.text(
+                    0.5, place, words, transform=transform, ha="center", va="center",
+                    fontsize=style.CELL, color=INK, zorder=7,
+                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
+                )  # fmt: skip
+                continue
+            value, is_same = point["value"], style.same(point["value"], context.noise)
+            style.interval(axes, point.get("low"), point.get("high"), place, look.mark.colour)
+            if point.get("paper") is not None:
+                style.paper_tick(axes, point["paper"], place, 0.09 / height)
+            style.dot(axes, value, place, look, hollow=is_same)
+            text = style.factor(value)
+            if detail:
+                text = style.with_interval(value, point.get("low"), point.get("high"))
+            axes.text(
+                1.03, place, "same" if is_same else text, transform=transform, va="center",
+                fontsize=style.CELL, fontweight="normal" if is_same else "bold",
+                color=SECONDARY if is_same else INK, style="italic" if is_same else "normal",
+            )  # fmt: skip
+    if any(p.get("rest") for p in points):
+        first = min(rows.index(p["row"]) for p in points if p.get("rest"))
+        axes.axhline(first - 0.5, color=SECONDARY, lw=0.6)
+
+
+def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
+    names = order(points, "baseline")
+    said = options.get("baseline_label") or ", ".join(look.title for look in looks(names).values())
+    items = [f"baseline: {said}"]
+    pairs = [p["n"] for p in points if p.get("n")]
+    if pairs:
+        low, high = min(pairs), max(pairs)
+        items.append(f"n = {low} pairs" if low == high else f"n = {low} to {high} pairs")
+        items.append("bar: 95 % paired t interval")
+    deviations = [p["deviation"] for p in points if p.get("deviation") is not None]
+    if deviations:
+        items.append(f"largest deviation from the reference {max(deviations):.0e}")
+    if points and all(p.get("twin") for p in points):
+        items.append("data: all twins")
+    return items
+
+
+def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -> str:
+    """One sentence: range, how often faster, failures."""
+    mine = [p for p in points if not p.get("rest")]
+    good = [p for p in mine if not p.get("failed")]
+    failed = len(mine) - len(good)
+    system = ", ".join(look.title for look in looks(order(points, "system")).values())
+    base = ", ".join(look.title for look in looks(order(points, "baseline")).values())
+    if not good:
+        return f"Speed-up of {system} over {base}: none of {len(mine)} workloads gave a value."
+    low = min(good, key=lambda p: p["value"])
+    high = max(good, key=lambda p: p["value"])
+    alike = sum(style.same(p["value"], context.noise) for p in good)
+    faster = sum(p["value"] > 1 and not style.same(p["value"], context.noise) for p in good)
+    text = f"{system} is faster than {base} on {faster} of {len(mine)} workloads"
+    text += f", from {_where(low)} to {_where(high)}"
+    text += f"; {alike} the same" if alike else ""
+    return text + (f"; {failed} failed." if failed else ".")
+
+
+def _where(point: dict) -> str:
+    twin = " (twin)" if point.get("twin") else ""
+    panel = f", {point['panel']}" if point.get("panel") else ""
+    return f"{style.factor(point['value'])} ({point['row']}{twin}{panel})"

@@ -1,0 +1,161 @@
+"""Type 2a: where does the time of a sequential system go?
+
+Stacked bars in milliseconds from an instrumented run; a black tick marks the total of the run
+without instruments. Keys of a point: see `docs/figures.md`, kind `time_split`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dgbench.harness.figures import style
+from dgbench.harness.figures.palette import INK, PHASES, SECONDARY, looks
+from dgbench.harness.figures.panels import Grid, order, row_label
+
+REQUIRED = ("row", "system")
+NUMBERS = ("phase", "seconds", "total")
+_BAR = 0.66
+
+
+def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide: bool) -> Any:
+    """The figure at full or half width."""
+    from matplotlib.patches import Patch
+
+    panels = order(points, "panel")
+    names = looks(order(points, "system"))
+    bars = {
+        panel: list(
+            dict.fromkeys((p["row"], p["system"]) for p in points if p.get("panel") == panel)
+        )
+        for panel in panels
+    }
+    labels = {
+        key: _label(key, [p for p in points if (p["row"], p["system"]) == key], names)
+        for panel in panels
+        for key in bars[panel]
+    }
+    met = {p.get("phase") for p in points}
+    known = [phase for phase in PHASES if phase in met]
+    handles = [
+        Patch(facecolor=PHASES[p][0], edgecolor="white", hatch=PHASES[p][1], label=p) for p in known
+    ]
+    handles.append(Patch(facecolor="white", edgecolor=SECONDARY, ls="--", lw=0.8,
+                         label="not attributed"))  # fmt: skip
+    tick = style.paper_handle()
+    tick.set_label("total without instruments")
+    handles.append(tick)
+    grid = Grid(
+        panels,
+        wide=wide,
+        columns=min(2, len(panels)),
+        heights=[style.ROW * len(bars[panel]) for panel in panels],
+        labels=list(labels.values()),
+        right=0.56,
+        handles=handles,
+        footer=style.footer_lines(
+            _special(points), context, width=style.FULL if wide else style.HALF
+        ),
+        share_left=len(panels) == 1 or not wide,
+    )
+    for panel, axes in grid.axes(context):
+        mine = [p for p in points if p.get("panel") == panel]
+        _panel(axes, mine, bars[panel], labels, names)
+        axes.set_xlabel("time of one step, ms" if not options.get("xlabel") else options["xlabel"])
+    return grid.figure
+
+
+def _panel(axes, points, bars, labels, names) -> None:
+    from matplotlib.patches import Rectangle
+
+    ends = [1e3 * p.get("total", 0) for p in points if not p.get("failed")]
+    sums = [1e3 * sum(p["seconds"] for p in _bar(points, key)) for key in bars]
+    end = 1.06 * max([*ends, *sums, 1e-9])
+    axes.set_xlim(0, end)
+    axes.set_ylim(len(bars) - 0.5, -0.5)
+    axes.set_yticks(range(len(bars)), labels=[labels[key] for key in bars])
+    axes.tick_params(axis="y", length=0)
+    axes.locator_params(axis="x", nbins=5)
+    axes.grid(axis="x")
+    transform = axes.get_yaxis_transform()
+    for y, key in enumerate(bars):
+        mine = [p for p in points if (p["row"], p["system"]) == key]
+        failed = next((p for p in mine if p.get("failed")), None)
+        if failed is not None:
+            _failed(axes, failed, y, end, {n: look.title for n, look in names.items()})
+            continue
+        total = 1e3 * mine[0]["total"]
+        if any(p.get("pipelined") for p in mine):
+            axes.add_patch(
+                Rectangle((0, y - _BAR / 2), total, _BAR, fill=False, ls="--", lw=0.8, ec=SECONDARY)
+            )
+            axes.text(total * 0.02, y, " overlapped", va="center", fontsize=style.CELL)
+        else:
+            _stack(axes, mine, y, total)
+        style.paper_tick(axes, total, y, 0.4)
+        axes.text(1.02, y, style.seconds_text(total / 1e3), transform=transform, va="center",
+                  fontsize=style.CELL, fontweight="bold")  # fmt: skip
+
+
+def _stack(axes, points, y, total) -> None:
+    from matplotlib.patches import Rectangle
+
+    x = 0.0
+    rank = {phase: i for i, phase in enumerate(PHASES)}
+    for point in sorted(points, key=lambda p: rank.get(p["phase"], 99)):
+        width = 1e3 * point["seconds"]
+        colour, hatch = PHASES.get(point["phase"], ("#FFFFFF", "xxx"))
+        box = (x, y - _BAR / 2)
+        axes.add_patch(Rectangle(box, width, _BAR, facecolor=colour, edgecolor="white",
+                                 hatch=hatch, lw=0, zorder=2))  # fmt: skip
+        axes.add_patch(Rectangle(box, width, _BAR, fill=False, ec=SECONDARY, lw=0.5, zorder=2.1))
+        x += width
+    if total - x > 0.004 * total:
+        axes.add_patch(Rectangle((x, y - _BAR / 2), total - x, _BAR, facecolor="white",
+                                 ec=SECONDARY, ls="--", lw=0.7, zorder=2))  # fmt: skip
+
+
+def _failed(axes, point, y, end, titles) -> None:
+    style.hatched(axes, 0, y - _BAR / 2, end, _BAR)
+    width = axes.get_position().width * axes.figure.get_size_inches()[0]
+    axes.text(end / 2, y, style.failure_words(point, titles, width - 0.15), ha="center",
+              va="center", fontsize=style.CELL, color=INK, zorder=7,
+              bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2})  # fmt: skip
+
+
+def _bar(points, key) -> list[dict]:
+    return [p for p in points if (p["row"], p["system"]) == key and not p.get("failed")]
+
+
+def _label(key, points, names) -> str:
+    row, system = key
+    return f"{row_label(row, points)} · {names[system].title}"
+
+
+def _special(points: Sequence[dict]) -> list[str]:
+    items = ["phases from a second, instrumented run"]
+    slow = [p["slowdown"] for p in points if p.get("slowdown") is not None]
+    if slow:
+        items.append(f"which was at most {100 * max(slow):.1f} % slower")
+    if points and all(p.get("twin") for p in points):
+        items.append("data: all twins")
+    return items
+
+
+def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -> str:
+    """One sentence: the largest phase of each system."""
+    names = looks(order(points, "system"))
+    parts = []
+    for name, look in names.items():
+        mine = [p for p in points if p["system"] == name and not p.get("failed")]
+        total = sum(p["total"] for p in {(p["row"], p.get("panel")): p for p in mine}.values())
+        if not total:
+            parts.append(f"{look.title} gave no value")
+            continue
+        spent: dict[str, float] = {}
+        for point in mine:
+            spent[point["phase"]] = spent.get(point["phase"], 0.0) + point["seconds"]
+        top = max(spent, key=spent.get)
+        parts.append(f"{look.title} spends {100 * spent[top] / total:.0f} % in {top}")
+    failed = sum(bool(p.get("failed")) for p in points)
+    return "; ".join(parts) + (f"; {failed} failed." if failed else ".")

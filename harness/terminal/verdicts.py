@@ -1,0 +1,178 @@
+"""The verdict table, its contradictions, and the four lines that end every run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dgbench.harness.claims.evaluate import PaperVerdicts
+from dgbench.harness.claims.verdict import GLYPHS, Verdict, show
+from dgbench.harness.terminal.text import WIDTH, table, wrapped
+
+COLUMNS = ("reproduced", "direction", "contradicted", "projected", "not run")
+
+
+def verdict_table(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
+    """Claims per paper and verdict; the five counts of a line always sum to its claims."""
+    lines = [(p.paper.name, len(p.verdicts), p.counts) for p in papers]
+    if len(lines) > 1:
+        total = {glyph: sum(counts[glyph] for _, _, counts in lines) for glyph in GLYPHS}
+        lines.append(("all", sum(n for _, n, _ in lines), total))
+    if width < WIDTH:
+        return "\n\n".join(_block(*line) for line in lines)
+    name = max(8, *(len(line[0]) for line in lines)) if lines else 8
+    # A name of up to 8 letters gives a table of 73 columns.
+    text = [f"{'paper':<{name}}  {'claims':>6}  " + "  ".join(COLUMNS)]
+    for paper, claims, counts in lines:
+        cells = [
+            str(counts[g]).rjust(len(column)) for g, column in zip(GLYPHS, COLUMNS, strict=True)
+        ]
+        text.append(f"{paper:<{name}}  {claims:>6}  " + "  ".join(cells))
+    return "\n".join(text)
+
+
+def _block(paper: str, claims: int, counts: dict[str, int]) -> str:
+    words = [f"  {c:<13}{counts[g]:>4}" for g, c in zip(GLYPHS, COLUMNS, strict=True)]
+    return "\n".join([f"{paper}: {claims} claims", *words])
+
+
+def contradictions(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
+    """Every contradicted claim with both values and the reason; "" if there is none."""
+    found = [v for p in papers for v in p.verdicts if v.verdict == "contradicted"]
+    if not found:
+        return ""
+    rows = [
+        [
+            f"X {v.id}",
+            v.evidence,
+            show(v.paper, v.unit, printed=True),
+            show(v.measured, v.unit),
+            v.reason,
+        ]
+        for v in found
+    ]
+    head = f"contradicted ({len(found)})"
+    flat = table([head, "", "paper", "here", "why"], rows)
+    if all(len(line) <= width for line in flat.splitlines()):
+        return flat
+    lines = [head]
+    for (name, evidence, paper, here, why), _ in zip(rows, found, strict=True):
+        lines.append(f"{name}   {evidence}")
+        lines.append(wrapped(f"paper {paper}, here {here}: {why}", "  ", width))
+    return "\n".join(lines)
+
+
+def ending(
+    *,
+    seconds: float,
+    cells: tuple[int, int, int],
+    rows: Sequence[Any],
+    papers: Sequence[PaperVerdicts],
+    noise: float | None,
+    gpu: str,
+    report: str,
+    stopped: tuple[int, int] | None = None,
+) -> list[str]:
+    """The four last lines of a run; the very last is the path of the report.
+
+    Args:
+        seconds: wall time. cells: ok, failed, not run here.
+        rows: all rows of the run. noise: noise floor as a fraction or None.
+        gpu: name of the GPU that was used, or "".
+        stopped: (cells kept, cells planned) after Ctrl-C.
+    """
+    good, failed, missing = cells
+    words = [f"{good} cells ok" if good != 1 else "1 cell ok"]
+    if failed:
+        words.append(f"{failed} failed")
+    if missing:
+        words.append(f"{missing} not run here")
+    floor = "not measured" if noise is None else f"±{100 * noise:.1f} %"
+    start = (
+        f"Stopped: {stopped[0]} of {stopped[1]} cells kept, {', '.join(words)}."
+        if stopped
+        else f"Done in {clock(seconds)}. {', '.join(words)}."
+    )
+    first = f"{start} Noise floor {floor}."
+    return [first, _evidence_line(papers, gpu), twins_line(rows), f"Report: {report}"]
+
+
+def _evidence_line(papers: Sequence[PaperVerdicts], gpu: str) -> str:
+    verdicts = [v for p in papers for v in p.verdicts]
+    count = sum(v.evidence == "analogue" and v.verdict == "direction only" for v in verdicts)
+    if gpu:
+        return f"Measured on {gpu}: {count} verdicts are analogues."
+    if count == 1:
+        return "No GPU here: 1 verdict is a CPU analogue and supports a direction only."
+    return f"No GPU here: {count} verdicts are CPU analogues and support a direction only."
+
+
+def twins_line(rows: Sequence[Any]) -> str:
+    """How many of the datasets that were used are synthetic."""
+    used = dataset_kinds(rows)
+    twins = sum(used.values())
+    if not used:
+        return "No dataset was used."
+    if not twins:
+        return f"All {len(used)} datasets are real." if len(used) > 1 else "The dataset is real."
+    verb = "is a synthetic twin" if twins == 1 else "are synthetic twins"
+    return f"{twins} of {len(used)} datasets {verb}."
+
+
+def dataset_kinds(rows: Sequence[Any]) -> dict[str, bool]:
+    """Dataset -> whether a twin stood in for it, from rows that ran."""
+    used: dict[str, bool] = {}
+    for row in rows:
+        name = row.data.get("dataset")
+        if row.status == "ok" and name:
+            used[str(name)] = used.get(str(name), False) or bool(row.data.get("twin"))
+    return used
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds as `3:12`, hours as `1:03:12`."""
+    whole = max(0, round(seconds))
+    hours, rest = divmod(whole, 3600)
+    text = f"{rest // 60}:{rest % 60:02d}"
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else text
+
+
+def paper_text(found: PaperVerdicts, width: int = WIDTH) -> str:
+    """All claims of a paper: letter, id, both values, evidence, and why."""
+    lines = [verdict_table([found], width), ""]
+    for claim, verdict in zip(found.claims, found.verdicts, strict=True):
+        lines.append(f"{letter(verdict)} {claim.id}   {marks(verdict)}".rstrip())
+        lines.append(wrapped(claim.statement, "    ", width))
+        here = show(verdict.measured, verdict.unit) or "nothing"
+        paper = show(claim.value, claim.unit, printed=True)
+        lines.append(wrapped(f"paper: {paper}", "    ", width))
+        lines.append(wrapped(f"here: {here}. {verdict.verdict}: {verdict.reason}", "    ", width))
+    return "\n".join(lines)
+
+
+def needs_text(found: PaperVerdicts, width: int = WIDTH) -> str:
+    """What cannot be decided on this machine, grouped by the reason."""
+    groups: dict[str, list[Verdict]] = {}
+    for verdict in found.verdicts:
+        if verdict.verdict == "not run here":
+            groups.setdefault(verdict.reason, []).append(verdict)
+    if not groups:
+        return f"Every claim of {found.paper.name} has a verdict."
+    lines = [f"{sum(map(len, groups.values()))} of {len(found.verdicts)} claims not run here"]
+    for reason, verdicts in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        lines += ["", wrapped(f"{len(verdicts)}: {reason}", "", width)]
+        lines.append(wrapped(", ".join(v.id for v in verdicts), "    ", width))
+    return "\n".join(lines)
+
+
+def letter(verdict: Verdict) -> str:
+    """The verdict's letter; `!` for weak evidence that points the other way."""
+    return "!" if verdict.other_way else verdict.glyph
+
+
+def marks(verdict: Verdict) -> str:
+    """Evidence and data in words: "CPU analogue, twin"."""
+    words = [verdict.evidence] if verdict.evidence else []
+    if verdict.data == "twin":
+        words.append("twin")
+    return ", ".join(words)
