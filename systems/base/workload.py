@@ -14,7 +14,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         dataset: name of a `DatasetCard`.
         source: `real`, `twin`, or `auto` (real where it can be had, else the twin).
         scale: size factor of a twin; 1 is the published size.
-        snapshots: number of snapshots T to keep (the first T); None keeps all.
+        snapshots: number of snapshots to keep, the last ones, where a growing graph is fullest;
+            None keeps all.
         edge_life: number of raw snapshots an edge lives (ESDG 5.1); 1 is raw.
         model: `tgcn_model` (T-GCN model, Zhao et al.), `evolvegcn` or `mpnn_lstm`.
         feature_dim, hidden_dim: floats per vertex in and inside the model.

@@ -1,0 +1,148 @@
+"""One process of a training race: open a system on a workload, train, and say how it went.
+
+Speed and correctness are separate cells: a timed process must not spend its time on a reference
+run, and one comparison holds for all rounds, since every process does the same arithmetic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.errors import CheckFailed, UnsupportedError
+from dgbench.runtime.steady import measure_steady
+from dgbench.systems.base import data as workload_data
+from dgbench.systems.base.experiment import Measurement, RunContext
+from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.system import System, Trainer
+from dgbench.systems.base.workload import Workload
+
+TOLERANCE = 1e-5
+"""Largest relative deviation of outputs, losses and gradients between exact systems."""
+
+CHECK_STEPS = 2
+"""Optimiser steps that a system and the reference take together in a check."""
+
+
+def open_trainer(
+    system: System, workload: Workload, context: RunContext, switches: Mapping[str, bool] | None
+) -> Trainer:
+    """Open a trainer, or raise UnsupportedError with the system's own reasons."""
+    reasons = system.unsupported(workload, context.device)
+    if reasons:
+        raise UnsupportedError(f"{system.title}: {'; '.join(reasons)}")
+    return system.open(workload, device=context.device, switches=switches, meter=context.meter)
+
+
+def timed(
+    system_name: str,
+    workload: Workload,
+    context: RunContext,
+    *,
+    epochs: int = 200,
+    switches: Mapping[str, bool] | None = None,
+) -> Measurement:
+    """Train in time order and time each step.
+
+    Values: `prepare_s` (one-off work), `step_s` (median steady step), `epoch_s` (steady step times
+    frames), `end_to_end_s` (preparation plus `epochs` epochs) and `loss` (of the first step).
+    Counters are those of the steady steps, as totals over `counted_steps` steps.
+    """
+    system = get_system(system_name)
+    trainer = open_trainer(system, workload, context, switches)
+    start = time.perf_counter()
+    trainer.prepare()
+    prepare_s = time.perf_counter() - start
+    losses: list[float] = []
+
+    def step() -> None:
+        losses.append(trainer.step(len(losses) % trainer.num_frames))
+
+    # Counters start after the first step, which also fills caches that later steps find full.
+    steady = measure_steady(step, budget_s=context.budget_s, on_settled=context.meter.reset)
+    counters = dict(context.meter.counters)
+    counters["counted_steps"] = len(losses) - 1
+    epoch_s = steady.time * trainer.num_frames
+    notes = list(getattr(trainer, "notes", []))
+    if system.provenance:
+        notes.insert(0, f"{system.title}: {system.provenance}")
+    measured = Measurement(
+        values={
+            "prepare_s": prepare_s,
+            "step_s": steady.time,
+            "epoch_s": epoch_s,
+            "end_to_end_s": prepare_s + epochs * epoch_s,
+            "loss": losses[0],
+        },
+        units={"prepare_s": "s", "step_s": "s", "epoch_s": "s", "end_to_end_s": "s"},
+        counters=counters,
+        phases=context.meter.phases() if context.instrumented else {},
+        samples=steady.samples,
+        warmup=steady.warmup,
+        data=workload_data.describe(trainer.data) if hasattr(trainer, "data") else {},
+        notes=notes,
+    )
+    trainer.close()
+    return measured
+
+
+def checked(
+    system_name: str,
+    workload: Workload,
+    context: RunContext,
+    *,
+    exact: bool = True,
+    switches: Mapping[str, bool] | None = None,
+) -> Measurement:
+    """Compare a system with the reference from the same seed: output, gradients and losses.
+
+    Raises:
+        CheckFailed: an exact system deviates by more than `TOLERANCE`.
+    """
+    reference = open_trainer(get_system("reference"), workload, context, None)
+    trainer = open_trainer(get_system(system_name), workload, context, switches)
+    trainer.prepare()
+    deviation = {
+        "output": relative(trainer.evaluate(0), reference.evaluate(0)),
+        "gradient": _largest(trainer.gradients(0), reference.gradients(0)),
+    }
+    steps = min(CHECK_STEPS, trainer.num_frames)
+    pairs = [(trainer.step(i), reference.step(i)) for i in range(steps)]
+    deviation["loss"] = max(abs(a - b) / max(abs(b), 1e-30) for a, b in pairs)
+    bad = {name: value for name, value in deviation.items() if not value <= TOLERANCE}
+    if exact and bad:
+        found = ", ".join(f"{name} {value:.2g}" for name, value in bad.items())
+        raise CheckFailed(
+            f"{system_name} deviates from the reference: {found}; allowed {TOLERANCE:g} (relative)"
+        )
+    # Adam turns rounding of near-zero gradients into steps of full size, so parameters after
+    # training are reported and not judged.
+    deviation["parameters"] = _largest(trainer.state(), reference.state())
+    data = workload_data.describe(trainer.data) if hasattr(trainer, "data") else {}
+    return Measurement(deviation=deviation, values={"checked_steps": float(steps)}, data=data)
+
+
+def relative(found: Tensor, wanted: Tensor) -> float:
+    """||found - wanted|| / ||wanted||, in float64; the plain norm of `found` where wanted is 0."""
+    wanted = wanted.to(torch.float64)
+    size = float(wanted.norm())
+    return float((found.to(torch.float64) - wanted).norm()) / (size or 1.0)
+
+
+def _largest(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> float:
+    """Largest relative deviation over named tensors, each measured against the whole's size.
+
+    A tensor whose gradient cancels to rounding (a bias before a norm) has no scale of its own;
+    it is compared with the norm of everything, not with its own dust.
+    """
+    total = sum(float(t.to(torch.float64).square().sum()) for t in wanted.values()) ** 0.5 or 1.0
+    worst = 0.0
+    for name, tensor in wanted.items():
+        own = float(tensor.to(torch.float64).norm())
+        scale = own if own > 1e-3 * total else total
+        gap = float((found[name].to(torch.float64) - tensor.to(torch.float64)).norm())
+        worst = max(worst, gap / scale)
+    return worst

@@ -1,0 +1,19 @@
+"""PiPAD's experiments, in the order of the paper."""
+
+from dgbench.systems.pipad.experiments.ablation import Ablation
+from dgbench.systems.pipad.experiments.fig10 import Fig10
+from dgbench.systems.pipad.experiments.fig11 import Fig11
+from dgbench.systems.pipad.experiments.memory import MemoryTraffic
+from dgbench.systems.pipad.experiments.preparation import Preparation
+from dgbench.systems.pipad.experiments.space import Space
+from dgbench.systems.pipad.experiments.table1 import Table1
+
+EXPERIMENTS = (
+    Table1(),
+    Space(),
+    MemoryTraffic(),
+    Preparation(),
+    Fig10(),
+    Fig11(),
+    Ablation(),
+)

@@ -1,0 +1,283 @@
+"""Figure 11: one graph layer, reuse off (section 5.3): PyG's layer, a CSR product, and PiPAD's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.models.aggregation import normalisation_scales
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.steady import measure_steady
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import paired, select
+from dgbench.systems.base.race import TOLERANCE, relative
+from dgbench.systems.base.training import coordinates
+from dgbench.systems.pipad.engine import MERGE_UP_TO
+from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
+from dgbench.systems.pipad.experiments.settings import BY_NAME, GRAPHS
+from dgbench.systems.pipad.partitions import Partitions
+
+METHODS = ("pygt", "pygt-g", "pipad")
+S_PER = 8
+ROUNDS = {"smoke": 2, "quick": 5, "full": 7, "paper": 7}
+DIMS = {
+    "smoke": (2, 16),
+    "quick": (2, 8, 32),
+    "full": (2, 4, 8, 16, 32, 64),
+    "paper": (2, 4, 8, 16, 32, 64),
+}
+Layer = Callable[[], list[Tensor]]
+
+
+def pyg_layer(csrs: Sequence[Csr], x: Tensor, weight: Tensor) -> Layer:
+    """PyG's released GCNConv, one snapshot after another; it normalises in every call."""
+    from torch_geometric.nn import GCNConv
+
+    conv = GCNConv(weight.shape[0], weight.shape[1], bias=False)
+    conv.lin.weight = torch.nn.Parameter(weight.t().contiguous())
+    conv = conv.to(x.device).requires_grad_(False)
+    edges = [torch.stack(coordinates(csr)) for csr in csrs]
+    return lambda: [conv(x[i], edge) for i, edge in enumerate(edges)]
+
+
+def csr_layer(csrs: Sequence[Csr], x: Tensor, weight: Tensor) -> Layer:
+    """A product with the normalised adjacency in CSR per snapshot (GE-SpMM's place).
+
+    On the CPU torch's CSR product (MKL where torch has it), on CUDA our GE-SpMM-style kernel.
+    """
+    matrices = [_normalised(csr) for csr in csrs]
+    if x.device.type == "cuda":
+        from dgbench.kernels_cuda.aggregate import spmm_gespmm
+
+        return lambda: [spmm_gespmm(m, x[i]) @ weight for i, m in enumerate(matrices)]
+    shape = (csrs[0].num_rows, csrs[0].num_cols)
+    sparse = [
+        torch.sparse_csr_tensor(m.indptr.to(torch.int32), m.indices, m.values, shape)
+        for m in matrices
+    ]
+    return lambda: [(matrix @ x[i]) @ weight for i, matrix in enumerate(sparse)]
+
+
+def pipad_layer(partitions: Partitions, times: range, x: Tensor, weight: Tensor) -> Layer:
+    """Partition-wise aggregation, dimension-aware, then one stacked product."""
+    if x.shape[-1] <= MERGE_UP_TO:
+        part = partitions.partition(times)
+        coalesced = x.transpose(0, 1).contiguous()  # [N, S, F]; stored so, as the paper does
+
+        def merged() -> list[Tensor]:
+            y = aggregate_parts(
+                part.parts, coalesced, part.row_scale, part.col_scale, self_loop=True
+            )
+            return list((y @ weight).unbind(1))
+
+        return merged
+    single = [partitions.snapshot(t) for t in times]
+
+    def one_by_one() -> list[Tensor]:
+        rows = [
+            spmm(csr, x[i], row_scale=row, col_scale=col, self_loop=True)
+            for i, (csr, row, col) in enumerate(single)
+        ]
+        return list((torch.stack(rows) @ weight).unbind(0))
+
+    return one_by_one
+
+
+def _normalised(csr: Csr) -> Csr:
+    """A-hat with its loops and coefficients written out, rows ascending."""
+    scale = normalisation_scales(csr, "sym").row
+    source, target = coordinates(csr)
+    loops = torch.arange(csr.num_rows)
+    source, target = torch.cat([source, loops]), torch.cat([target, loops])
+    order = torch.argsort(target * csr.num_cols + source)
+    source, target = source[order], target[order]
+    indptr = torch.zeros(csr.num_rows + 1, dtype=torch.int64)
+    indptr[1:] = torch.bincount(target, minlength=csr.num_rows).cumsum(0)
+    return Csr(indptr, source.to(torch.int32), csr.num_cols, scale[source] * scale[target])
+
+
+class Fig11(Experiment):
+    paper = "pipad"
+    name = "fig11"
+    title = "Figure 11: one graph layer"
+    question = "How much faster is PiPAD's parallel graph layer, and for which feature lengths?"
+    reading = (
+        "The forward pass of one layer (aggregation and update) over eight snapshots, reuse off. "
+        "On a CPU the GE-SpMM kernel has no counterpart; the place of PyGT-G is taken by torch's "
+        "CSR product with coefficients computed beforehand."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        points = [(name, BY_NAME[name].feature_dim, METHODS) for name in self._graphs(preset)]
+        small = [name for name in self._graphs(preset) if BY_NAME[name].small]
+        for dim in DIMS[preset]:
+            for name in small:
+                if dim != BY_NAME[name].feature_dim:
+                    points.append((name, dim, ("pygt", "pipad")))
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name, "dim": dim, "system": system},
+                group=f"{name}/{dim}",
+                repeats=ROUNDS[preset],
+                timeout_s=120,
+            )
+            for name, dim, methods in points
+            for system in methods
+        ]
+
+    def _graphs(self, preset: Preset) -> list[str]:
+        if preset in ("smoke", "quick"):
+            return list(SMOKE if preset == "smoke" else QUICK)
+        return [graph.name for graph in GRAPHS]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        dim = int(cell.params["dim"])  # type: ignore[arg-type]
+        data = open_graph(graph, context.preset, feature_dim=dim)
+        times = range(len(data) - S_PER, len(data))
+        csrs = [data.topology[t] for t in times]
+        x = data.features[times.start : times.stop].to(context.device).contiguous()
+        draw = torch.Generator().manual_seed(1)
+        weight = torch.randn(dim, graph.hidden_dim, generator=draw).to(context.device)
+        partitions = Partitions(data, norm="sym", device=context.device)
+        layers: dict[str, Callable[[], Layer]] = {
+            "pygt": lambda: pyg_layer(csrs, x, weight),
+            "pygt-g": lambda: csr_layer(csrs, x, weight),
+            "pipad": lambda: pipad_layer(partitions, times, x, weight),
+        }
+        layer = layers[str(cell.params["system"])]()
+        with torch.no_grad():
+            found = layer()
+            gap = _deviation(found, csrs, x, weight)
+            if gap > TOLERANCE:
+                raise CheckFailed(f"the layer deviates from float64 by {gap:.2g}")
+            sync = torch.cuda.synchronize if context.device == "cuda" else None
+            steady = measure_steady(layer, budget_s=context.budget_s, sync=sync)
+        nnz = sum(csr.nnz for csr in csrs)
+        return Measurement(
+            values={"edges_per_s": nnz / steady.time},
+            units={"edges_per_s": "1/s"},
+            counters={"edges": nnz, "vertices": data.num_nodes, "snapshots": S_PER},
+            samples=steady.samples,
+            warmup=steady.warmup,
+            deviation={"output": gap},
+            data=data_of(data),
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="speedup",
+                name="fig11a",
+                title="One graph layer: speed-up over PyGT",
+                points=layer_points,
+                options={"baseline_label": "PyGT (PyG GCNConv)", "xlabel": "speed-up over PyGT"},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig11b",
+                title="One graph layer over feature length",
+                points=dim_points,
+                options={
+                    "xlabel": "feature length (floats)",
+                    "ylabel": "speed-up over PyGT",
+                    "base": 2,
+                    "hline": 1.0,
+                    "hline_label": "PyGT",
+                },
+            ),
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = [p for p in layer_points(rows) if p["system"] == "pipad" and not p.get("failed")]
+        if not found:
+            return ""
+        low, high = (pick(found, key=lambda p: p["value"]) for pick in (min, max))
+        return (
+            f"PiPAD's graph layer is {low['value']:.2g}x ({low['row']}) to {high['value']:.3g}x "
+            f"({high['row']}) as fast as PyGT's on {len(found)} graphs."
+        )
+
+
+def _deviation(found: Sequence[Tensor], csrs: Sequence[Csr], x: Tensor, weight: Tensor) -> float:
+    """Largest relative deviation from A-hat x W in float64."""
+    worst = 0.0
+    for i, csr in enumerate(csrs):
+        a = _normalised(csr)
+        source, target = coordinates(a)
+        rows = x[i].double().cpu()
+        y = torch.zeros_like(rows).index_add_(0, target, rows[source] * a.values.double()[:, None])
+        worst = max(worst, relative(found[i].cpu(), y @ weight.double().cpu()))
+    return worst
+
+
+def layer_ratio(rows: Sequence[Any], dataset: str, slow: str, fast: str, dim: int) -> Any:
+    """Time of `slow` over that of `fast` for one graph and feature length, or None."""
+    where = {"dataset": dataset, "dim": dim}
+    mine = [r for r in rows if r.experiment == "fig11"]
+    return paired(mine, {"system": slow, **where}, {"system": fast, **where})
+
+
+def layer_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of Figure 11a: each graph at the paper's feature length."""
+    present = {r.params["dataset"] for r in rows if r.experiment == "fig11"}
+    points = []
+    for graph in GRAPHS:
+        if graph.name not in present:
+            continue
+        for system in METHODS[1:]:
+            points.append(_ratio_point(rows, graph.name, system, graph.feature_dim))
+    return points
+
+
+def _ratio_point(rows: Sequence[Any], dataset: str, system: str, dim: int) -> dict[str, Any]:
+    graph = BY_NAME[dataset]
+    point: dict[str, Any] = {"row": graph.title, "system": system, "baseline": "pygt"}
+    ratio = layer_ratio(rows, dataset, "pygt", system, dim)
+    if ratio is None:
+        mine = [r for r in rows if r.experiment == "fig11" and r.params["dataset"] == dataset]
+        bad = [r for r in mine if r.status != "ok" and r.params["system"] in (system, "pygt")]
+        reason = f"{bad[0].status}: {bad[0].reason}" if bad else "skipped: not run"
+        who = bad[0].params["system"] if bad else system
+        return {**point, "failed": reason, "failed_system": who}
+    return {
+        **point,
+        "value": ratio.value,
+        "low": ratio.low,
+        "high": ratio.high,
+        "n": ratio.n,
+        "twin": ratio.twin,
+        "row_ids": ratio.rows,
+        "deviation": ratio.deviation,
+    }
+
+
+def dim_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of Figure 11b: PiPAD over PyGT on the small graphs, by feature length."""
+    mine = select(rows, experiment="fig11", system="pipad")
+    keys = sorted({(r.params["dataset"], r.params["dim"]) for r in mine})
+    points = []
+    for dataset, dim in keys:
+        if not BY_NAME[dataset].small:
+            continue
+        ratio = layer_ratio(rows, dataset, "pygt", "pipad", dim)
+        if ratio is None:
+            continue
+        points.append(
+            {
+                "series": BY_NAME[dataset].title + (" (twin)" if ratio.twin else ""),
+                "x": dim,
+                "y": ratio.value,
+                "low": ratio.low,
+                "high": ratio.high,
+                "row_ids": ratio.rows,
+            }
+        )
+    return points

@@ -1,0 +1,100 @@
+"""The seven datasets of PiPAD's Table 1 and how large each preset makes them.
+
+Feature lengths are those of section 5.1 (16 -> 32 on small graphs, 2 -> 6 on large ones). The
+edge-life l is not printed; these values reproduce the printed smoothed totals on disjoint
+snapshots. Scales below 1 apply to twins only: a real dataset is never cut in its vertices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dgbench.systems.base import Preset, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One row of Table 1 and our settings for it.
+
+    Attributes:
+        name, title: the card's name and the paper's spelling.
+        small: whether the paper counts it among the small graphs.
+        edge_life: smoothing l, snapshots.
+        scales: twin size factor for (smoke, quick, full, paper).
+        printed: N, E, D, T and smoothed E as printed, expanded.
+    """
+
+    name: str
+    title: str
+    small: bool
+    edge_life: int
+    scales: tuple[float, float, float, float]
+    printed: dict[str, int]
+
+    @property
+    def feature_dim(self) -> int:
+        return 16 if self.small else 2
+
+    @property
+    def hidden_dim(self) -> int:
+        return 32 if self.small else 6
+
+    def scale(self, preset: Preset) -> float:
+        return self.scales[("smoke", "quick", "full", "paper").index(preset)]
+
+
+def _printed(n: int, e: int, d: int, t: int, smoothed: int) -> dict[str, int]:
+    return {"N": n, "E": e, "D": d, "T": t, "E_smoothed": smoothed}
+
+
+GRAPHS: Final = (
+    Graph("flickr", "Flickr", False, 15, (1 / 2048, 1 / 128, 1 / 16, 1.0),
+          _printed(2_300_000, 33_100_000, 2, 132, 480_000_000)),
+    Graph("youtube", "Youtube", False, 18, (1 / 2048, 1 / 128, 1 / 16, 1.0),
+          _printed(3_200_000, 602_000, 2, 198, 11_000_000)),
+    Graph("amz-automotive", "amz-Automotive", False, 42, (1 / 512, 1 / 64, 1 / 8, 1.0),
+          _printed(1_100_000, 1_300_000, 2, 524, 55_000_000)),
+    Graph("epinions", "Epinions", False, 6, (1 / 512, 1 / 64, 1 / 8, 1.0),
+          _printed(727_000, 13_600_000, 2, 99, 78_000_000)),
+    Graph("hepth", "HepTh", True, 7, (1 / 64, 1 / 16, 1 / 4, 1.0),
+          _printed(22_000, 2_600_000, 16, 214, 18_000_000)),
+    Graph("pems08", "PEMS08", True, 1, (1.0, 1.0, 1.0, 1.0),
+          _printed(170, 7202, 16, 90, 7202)),
+    Graph("covid19-england", "Covid19-England", True, 8, (1.0, 1.0, 1.0, 1.0),
+          _printed(130, 82_000, 16, 61, 108_000)),
+)  # fmt: skip
+
+BY_NAME: Final = {graph.name: graph for graph in GRAPHS}
+MODELS: Final = ("evolvegcn", "mpnn_lstm", "tgcn_model")
+MODEL_TITLES: Final = {
+    "evolvegcn": "EvolveGCN",
+    "mpnn_lstm": "MPNN-LSTM",
+    "tgcn_model": "T-GCN model (Zhao et al.)",
+}
+FRAME: Final = 16
+EPOCHS: Final = 200
+
+
+def snapshots(preset: Preset) -> int | None:
+    """Snapshots that a timed cell keeps: a few frames in short presets, all in `paper`."""
+    return {"smoke": FRAME + 4, "quick": FRAME + 8, "full": FRAME + 48, "paper": None}[preset]
+
+
+def workload(graph: Graph, model: str, preset: Preset) -> Workload:
+    """The training task of section 5.1 on one graph.
+
+    EvolveGCN is trained on every snapshot of the frame: its weights evolve without looking at the
+    features, so with a loss on the last snapshot alone the other fifteen would be dead work.
+    """
+    return Workload(
+        dataset=graph.name,
+        scale=graph.scale(preset),
+        snapshots=snapshots(preset),
+        edge_life=graph.edge_life,
+        model=model,  # type: ignore[arg-type]
+        feature_dim=graph.feature_dim,
+        hidden_dim=graph.hidden_dim,
+        loss_on="every" if model == "evolvegcn" else "last",
+        frame=FRAME,
+    )
