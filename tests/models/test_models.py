@@ -1,0 +1,236 @@
+"""The shared networks against their equations written out with plain matrices."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.models import MODEL_NAMES, EvolveGcnO, GcnGru, MpnnLstm, build_model
+from dgbench.models.dtdg.mpnn_lstm import FrameNorm
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+
+
+class Dense:
+    """A-hat as one dense matrix per snapshot."""
+
+    def __init__(self, matrices: list[torch.Tensor], features: torch.Tensor) -> None:
+        self.matrices, self.features = matrices, features
+
+    def raw(self, t):
+        return self.features[t]
+
+    def first(self, t):
+        return self.matrices[t] @ self.features[t]
+
+    def apply(self, t, h):
+        return self.matrices[t] @ h
+
+
+def dense_frame(steps: int = 4, nodes: int = 6, width: int = 3, seed: int = 0) -> Dense:
+    draw = torch.Generator().manual_seed(seed)
+    matrices = [torch.rand(nodes, nodes, generator=draw).double() for _ in range(steps)]
+    return Dense(matrices, torch.randn(steps, nodes, width, generator=draw).double())
+
+
+def build(name: str, **fields):
+    return build_model(name, feature_dim=3, hidden_dim=5, frame=4, **fields).double()
+
+
+def sigmoid(x):
+    return 1 / (1 + torch.exp(-x))
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    steps=st.integers(1, 4),
+    nodes=st.integers(1, 5),
+    width=st.integers(1, 4),
+    hidden=st.integers(1, 6),
+    seed=st.integers(0, 99),
+)
+def test_folded_gcn_gru_is_a_plain_gru(steps, nodes, width, hidden, seed):
+    model = build_model("tgcn_model", feature_dim=width, hidden_dim=hidden, seed=seed).double()
+    frame = dense_frame(steps, nodes, width, seed)
+    w_in, w_hid, bias = model.folded_weights()
+    assert w_in.shape == (width, 3 * hidden)
+    assert w_hid.shape == (hidden, 3 * hidden)
+    assert bias.shape == (3 * hidden,)
+    (wz, wr, wc), (uz, ur, uc) = w_in.chunk(3, 1), w_hid.chunk(3, 1)
+    bz, br, bc = bias.chunk(3)
+    h = torch.zeros(nodes, hidden, dtype=torch.float64)
+    for t, want in enumerate(model.forward_frame(frame, range(steps))):
+        a = frame.first(t)
+        z, r = sigmoid(a @ wz + h @ uz + bz), sigmoid(a @ wr + h @ ur + br)
+        c = torch.tanh(a @ wc + (r * h) @ uc + bc)
+        h = z * h + (1 - z) * c
+        torch.testing.assert_close(h, want)
+
+
+def test_folding_carries_the_gradient_to_every_parameter():
+    model = build("tgcn_model")
+    frame = dense_frame()
+    body = {n: p for n, p in model.named_parameters() if not n.startswith("head.")}
+    want = torch.autograd.grad(model.forward_frame(frame, range(2))[-1].sum(), list(body.values()))
+    w_in, w_hid, bias = model.folded_weights()
+    h = torch.zeros(6, 5, dtype=torch.float64)
+    for t in range(2):
+        x, u = frame.first(t) @ w_in + bias, h @ w_hid[:, :10]
+        z, r = sigmoid(x[:, :5] + u[:, :5]), sigmoid(x[:, 5:10] + u[:, 5:10])
+        h = z * h + (1 - z) * torch.tanh(x[:, 10:] + (r * h) @ w_hid[:, 10:])
+    for a, b in zip(torch.autograd.grad(h.sum(), list(body.values())), want, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_evolving_weights_follow_the_equations(cell):
+    model = build("evolvegcn", cell=cell)
+    for layer in (model.layer_1, model.layer_2):
+        own = layer.cell
+        weight, memory = layer.initial, torch.zeros_like(layer.initial)
+        for got in layer.evolve(3):
+            x = weight @ own.weight_ih.t() + own.bias_ih
+            u = weight @ own.weight_hh.t() + own.bias_hh
+            if cell == "gru":
+                (xr, xz, xn), (ur, uz, un) = x.chunk(3, 1), u.chunk(3, 1)
+                z = sigmoid(xz + uz)
+                new = torch.tanh(xn + sigmoid(xr + ur) * un)
+                weight = (1 - z) * new + z * weight
+            else:
+                i, f, g, o = (x + u).chunk(4, 1)
+                memory = sigmoid(f) * memory + sigmoid(i) * torch.tanh(g)
+                weight = sigmoid(o) * torch.tanh(memory)
+            torch.testing.assert_close(got, weight)
+
+
+def test_evolvegcn_frame_uses_one_weight_per_snapshot_and_restarts():
+    model = build("evolvegcn")
+    frame = dense_frame()
+    first, second = model.evolve(2)
+    outputs = model.forward_frame(frame, range(1, 3))
+    for i, t in enumerate((1, 2)):
+        hidden = (frame.first(t) @ first[i]).clamp(min=0)
+        torch.testing.assert_close(outputs[i], frame.matrices[t] @ hidden @ second[i])
+    again = model.forward_frame(frame, range(1, 3))
+    assert all(torch.equal(a, b) for a, b in zip(outputs, again, strict=True))
+
+
+@pytest.mark.parametrize("batch_norm", [True, False])
+def test_mpnn_lstm_follows_the_equations(batch_norm):
+    model = build("mpnn_lstm", batch_norm=batch_norm)
+    frame = dense_frame()
+
+    def after(x, norm):  # [W, N, H]
+        x = x.clamp(min=0)
+        if not batch_norm:
+            return x
+        mean, spread = x.mean(dim=(0, 1)), x.var(dim=(0, 1), unbiased=False)
+        return (x - mean) / (spread + 1e-5).sqrt() * norm.weight + norm.bias
+
+    a = torch.stack([frame.first(t) for t in range(4)])
+    x1 = after(a @ model.conv_1.weight + model.conv_1.bias, model.norm_1)
+    a2 = torch.stack([frame.matrices[t] @ x1[t] for t in range(4)])
+    x2 = after(a2 @ model.conv_2.weight + model.conv_2.bias, model.norm_2)
+    sequence = torch.cat([x1, x2], dim=2)
+    states = []
+    for w_in, w_hid, bias in model.scan_weights():
+        h = c = torch.zeros(6, 5, dtype=torch.float64)
+        steps = []
+        for x in sequence:
+            i, f, g, o = (x @ w_in + h @ w_hid + bias).chunk(4, 1)
+            c = sigmoid(f) * c + sigmoid(i) * torch.tanh(g)
+            h = sigmoid(o) * torch.tanh(c)
+            steps.append(h)
+        sequence = torch.stack(steps)
+        states.append(sequence)
+    outputs = model.forward_frame(frame, range(4))
+    assert all(out.shape == (6, model.output_dim) for out in outputs)
+    for t, out in enumerate(outputs):
+        torch.testing.assert_close(out[:, :10], torch.cat([states[0][t], states[1][t]], dim=1))
+    x = frame.features
+    skip = torch.cat([x[0], x[1][:, -1:], x[2][:, -1:], x[3][:, -1:]], dim=1)
+    assert torch.equal(outputs[-1][:, 10:], skip)
+
+
+def test_skip_columns_do_not_leak_the_future():
+    model, frame = build("mpnn_lstm", batch_norm=False), dense_frame()
+    before = model.forward_frame(frame, range(4))[1]
+    frame.features[2:] += 100
+    assert torch.equal(before, model.forward_frame(frame, range(4))[1])
+
+
+def test_frame_norm_of_a_single_row_is_its_bias():
+    norm = FrameNorm(3)
+    with torch.no_grad():
+        norm.bias.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    assert torch.equal(norm(torch.randn(1, 1, 3)), norm.bias.view(1, 1, 3))
+
+
+def test_dropout_acts_in_training_only():
+    model = build("mpnn_lstm", dropout=0.5)
+    stack = torch.ones(4, 6, 3, dtype=torch.float64)
+    model.eval()
+    assert torch.equal(model.dense_1(stack), model.dense_1(stack))
+    model.train()
+    features = dense_frame().features
+    assert bool((model.dense_1(features) == 0).any())
+
+
+@pytest.mark.parametrize("name", MODEL_NAMES)
+@pytest.mark.parametrize("task", ["node", "link"])
+def test_building_is_seeded_and_leaves_the_global_state(name, task):
+    torch.manual_seed(123)
+    want = torch.rand(3)
+    torch.manual_seed(123)
+    one, two, other = (
+        build_model(name, feature_dim=3, hidden_dim=5, task=task, seed=seed) for seed in (7, 7, 8)
+    )
+    assert torch.equal(torch.rand(3), want)
+    a, b, c = (m.state_dict() for m in (one, two, other))
+    assert a.keys() == b.keys() == c.keys()
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert any(not torch.equal(a[key], c[key]) for key in a)
+    assert any(key.startswith("head.") for key in a)
+
+
+def test_building_tells_what_is_wrong():
+    with pytest.raises(UnknownKeyError) as caught:
+        build_model("mpnn-lstm", feature_dim=2, hidden_dim=2)
+    assert "mpnn_lstm" in caught.value.hint
+    with pytest.raises(UnknownKeyError, match="task 'edge'"):
+        build_model("evolvegcn", feature_dim=2, hidden_dim=2, task="edge")
+    with pytest.raises(UnknownKeyError, match="cell 'rnn'"):
+        build_model("evolvegcn", feature_dim=2, hidden_dim=2, cell="rnn")
+    with pytest.raises(InvalidInputError, match="hidden_dim must be at least 1, got 0"):
+        build_model("tgcn_model", feature_dim=2, hidden_dim=0)
+
+
+def test_node_head_is_a_mean_square():
+    head = build_model("tgcn_model", feature_dim=2, hidden_dim=3).head
+    hidden, target = torch.randn(4, 3), torch.randn(4)
+    prediction = hidden @ head.linear.weight[0] + head.linear.bias
+    torch.testing.assert_close(head(hidden), prediction)
+    torch.testing.assert_close(head.loss(hidden, target), ((prediction - target) ** 2).mean())
+
+
+def test_link_head_is_a_mean_cross_entropy_and_tells_directions_apart():
+    head = build_model("tgcn_model", feature_dim=2, hidden_dim=3, task="link").head
+    hidden = torch.randn(4, 3, generator=torch.Generator().manual_seed(3))
+    pairs, label = torch.tensor([[0, 1, 1, 3], [1, 0, 1, 2]]), torch.tensor([1.0, 0.0, 0.0, 1.0])
+    logits = head(hidden, pairs)
+    assert not torch.equal(logits[0], logits[1])
+    p = sigmoid(logits)
+    want = -(label * p.log() + (1 - label) * (1 - p).log()).mean()
+    torch.testing.assert_close(head.loss(hidden, pairs, label), want)
+    empty = head.loss(hidden, pairs[:, :0], label[:0])
+    assert float(empty.detach()) == 0
+    empty.backward()  # a snapshot without edges must not break a training step
+
+
+def test_model_classes_and_widths():
+    assert isinstance(build("tgcn_model"), GcnGru)
+    assert isinstance(build("evolvegcn"), EvolveGcnO)
+    mpnn = build("mpnn_lstm")
+    assert isinstance(mpnn, MpnnLstm)
+    assert mpnn.output_dim == 2 * 5 + 3 + 4 - 1
