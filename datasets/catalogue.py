@@ -212,7 +212,7 @@ class DatasetCard(msgspec.Struct, **_Strict):
         """Parameters of the synthetic twin, or None where there is none."""
         from dgbench.datasets import twins
 
-        return twins.params(self.name)
+        return twins.params(self.name) if twins.supports(self.name) else None
 
 
 def cards() -> Mapping[str, DatasetCard]:
