@@ -55,8 +55,8 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     from dgbench.runtime.meter import Meter
 
     torch.set_num_threads(job.threads)
-    torch.manual_seed(1)
-    random.seed(1)
+    torch.manual_seed(job.seed)
+    random.seed(job.seed)
     if job.cell.paper == "-":
         from dgbench.harness.machine.limits import measure_limits
 

@@ -30,6 +30,9 @@ from dgbench.harness.runner.protocol import (
 )
 from dgbench.runtime.errors import DgbenchError
 
+MODULES = ("torch", "torch_geometric", "torch_geometric.nn", "numpy", "scipy.sparse", "psutil")
+"""Imported before the first fork; what is missing or broken is left to the cells that need it."""
+
 TICK_S = 0.02
 """How often a running process's memory and age are looked at."""
 
@@ -86,13 +89,13 @@ class ForkServer:
         *,
         threads: int,
         log: Path,
-        modules: tuple[str, ...] = (),
+        modules: tuple[str, ...] = MODULES,
     ) -> None:
         """Start a server and wait until it can fork.
 
         Args:
             lookup: module-level function from a paper's name to its `Paper`.
-            papers: loaded before the first fork. modules: imported besides.
+            papers, modules: loaded before the first fork.
             threads: OpenMP threads of the cells. log: what the server itself prints.
 
         Raises:
@@ -107,6 +110,7 @@ class ForkServer:
             "MKL_NUM_THREADS": str(threads),
             # numpy's OpenBLAS would start its threads at import, and threads do not fork.
             "OPENBLAS_NUM_THREADS": "1",
+            "JE_ARROW_MALLOC_CONF": "background_thread:false",  # so would pyarrow's allocator
         }
         with open(log, "ab") as file_log:
             self.process = subprocess.Popen(

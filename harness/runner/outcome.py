@@ -12,7 +12,7 @@ from dgbench.harness.runner.protocol import Result, signal_name
 from dgbench.harness.store import Row
 from dgbench.systems.base.experiment import Cell
 
-TAIL_LINES, TAIL_BYTES = 12, 1500
+TAIL_LINES, TAIL_BYTES = 24, 2000
 
 NEAR = 0.8
 """A process killed from outside with this share of its limit in use was killed for memory."""
@@ -38,7 +38,8 @@ def fill_row(row: Row, cell: Cell, outcome: Outcome | None, log: Path, result: P
     if tail:
         row.log = f"logs/{log.name}"
     if row.status == "crash" and tail:
-        last = tail.splitlines()[-1].strip()
+        printed = tail.partition("Fatal Python error")[0].rstrip()
+        last = printed.splitlines()[-1].strip() if printed else ""
         if last and last not in row.reason and found is None:
             row.reason += f"; last line of its log: {last[:160]}"
         row.notes.append(f"end of its log:\n{tail}")
@@ -123,5 +124,7 @@ def _tail(path: Path) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    lines = text.rstrip().splitlines()[-TAIL_LINES:]
+    # Python's crash handler ends with a list of every extension module, thousands of letters.
+    lines = [line for line in text.rstrip().splitlines() if not line.startswith("Extension modul")]
+    lines = lines[-TAIL_LINES:]
     return "\n".join(lines)[-TAIL_BYTES:]

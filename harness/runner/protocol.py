@@ -56,6 +56,7 @@ class Job(msgspec.Struct, tag=True, kw_only=True):
     threads: int
     instrumented: bool
     budget_s: float
+    seed: int
     log: str
     result: str
 

@@ -17,7 +17,7 @@ from dgbench.harness.machine.provenance import provenance
 from dgbench.harness.plan import Plan, PlannedCell, Step, cell_hash
 from dgbench.harness.probes.cpu import Surroundings, available_memory
 from dgbench.harness.probes.nvml import GpuSampler, Nvml
-from dgbench.harness.runner.client import ForkServer, Outcome, ServerDied, Stopped
+from dgbench.harness.runner.client import MODULES, ForkServer, Outcome, ServerDied, Stopped
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.runner.outcome import fill_row
 from dgbench.harness.runner.protocol import Job
@@ -93,7 +93,8 @@ def run_plan(
     lookup: Callable[[str], Any] = get_paper,
     limits: bool = True,
     watch: bool = True,
-    modules: tuple[str, ...] = (),
+    modules: tuple[str, ...] = MODULES,
+    seed: int = 1,
 ) -> Summary:
     """Run what a plan says and keep a row for each of its processes.
 
@@ -111,14 +112,15 @@ def run_plan(
         limits: also measure the machine's limits, once a run.
         watch: False takes no probes and holds no process to its memory limit, to find out what
             watching costs.
-        modules: names to import in the fork server besides torch and torch-geometric.
+        modules: what the fork server imports ahead, beside the papers.
+        seed: of torch's and Python's own generators in every process; workloads carry theirs.
 
     Raises:
         StoreError: the store cannot be written before anything ran.
         DgbenchError: the fork server does not start.
     """
     runner = _Runner(plan, store, threads or default_threads(), listener or Listener(), watch)
-    runner.lookup, runner.modules = lookup, modules
+    runner.lookup, runner.modules, runner.seed = lookup, modules, seed
     return runner.run(resume, retry, limits)
 
 
@@ -129,7 +131,8 @@ class _Runner:
         self.plan, self.store, self.threads = plan, store, threads
         self.listener, self.watch = listener, watch
         self.lookup: Callable[[str], Any] = get_paper
-        self.modules: tuple[str, ...] = ()
+        self.modules: tuple[str, ...] = MODULES
+        self.seed = 1
         self.server: ForkServer | None = None
         self.stopping = False
         self.nvml: Nvml | None = None
@@ -143,6 +146,7 @@ class _Runner:
             "device": self.plan.device,
             "threads": self.threads,
             "budget_s": self.plan.budget_s,
+            "seed": self.seed,
         }
         self.store.write_plan(self.plan)
         self.provenance = self.store.add_provenance(provenance(settings))
@@ -211,6 +215,7 @@ class _Runner:
             threads=self.threads,
             instrumented=instrumented,
             budget_s=self.plan.budget_s,
+            seed=self.seed,
             log=str(log),
             result=str(result),
         )

@@ -37,9 +37,6 @@ from dgbench.harness.runner.protocol import (
     send,
 )
 
-MODULES = ("torch", "torch_geometric", "torch_geometric.nn", "numpy", "scipy.sparse", "psutil")
-"""Imported before the first fork; what is missing or broken is left to the cells that need it."""
-
 
 def main(descriptor: int) -> None:
     """Serve until the runner closes its end."""
@@ -50,7 +47,7 @@ def main(descriptor: int) -> None:
     if not isinstance(setup, Setup):
         return
     notes: list[str] = []
-    for name in (*MODULES, *setup.modules):
+    for name in setup.modules:
         try:
             importlib.import_module(name)
         except Exception as error:  # an optional package may fail in any way

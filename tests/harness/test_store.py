@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.harness.store import SCHEMA, Row, Store, find_run, list_runs, runs_root
+from dgbench.harness.store import files as files_module
+from dgbench.harness.store import row as row_module
+from dgbench.harness.store.files import from_line, to_line
+from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
+from dgbench.systems.base.compare import (
+    by_group,
+    control_ratios,
+    paired,
+    quantity,
+    select,
+    without_control,
+)
+
+
+def row(system="x", number=1, **more):
+    more.setdefault("cell_hash", system)
+    more.setdefault("samples", [1.0, 2.0, 4.0])
+    return Row(
+        id=f"{system}-r{number}",
+        paper="p",
+        experiment="e",
+        params={"system": system, **more.pop("params", {})},
+        group=more.pop("group", "g"),
+        round=number,
+        **more,
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.create(tmp_path, {"preset": "smoke"}) as made:
+        yield made
+
+
+def test_rows_come_back_as_they_were(store):
+    rows = [row(number=i, probes={"gpu": "no driver", "n": 3}, notes=["é\n"]) for i in range(1, 4)]
+    for each in rows:
+        store.append(each)
+    again = Store.open(store.path)
+    assert again.rows() == rows
+    assert again.torn == []
+    assert rows[0].time == 2.0
+    assert Row(id="a").time is None
+    lines = [json.loads(line) for line in store.rows_path.read_text().splitlines()]
+    assert [line["row"]["id"] for line in lines] == [r.id for r in rows]
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 2000), junk=st.binary(max_size=30))
+def test_a_cut_loses_only_the_torn_line(tmp_path_factory, cut, junk):
+    store = Store.create(tmp_path_factory.mktemp("cut"))
+    rows = [row(number=i) for i in range(1, 6)]
+    for each in rows:
+        store.append(each)
+    store.close()
+    whole = store.rows_path.read_bytes()
+    cut = min(cut, len(whole))
+    store.rows_path.write_bytes(whole[:cut] + junk.replace(b"\n", b""))
+    complete = whole[:cut].count(b"\n")
+    with Store.open(store.path, writable=True) as again:
+        kept = again.rows()
+        # a cut just before a line break leaves the line whole
+        assert kept in (rows[:complete], rows[: complete + 1])
+        assert len(again.torn) <= 1
+        again.append(row(number=9))
+    last = Store.open(store.path)
+    assert last.torn == []
+    assert last.rows() == [*kept, row(number=9)]
+
+
+def test_a_changed_byte_is_found_and_set_aside(store):
+    for i in range(1, 4):
+        store.append(row(number=i))
+    store.close()
+    lines = store.rows_path.read_bytes().split(b"\n")
+    lines[1] = lines[1].replace(b'"round":2', b'"round":7')
+    store.rows_path.write_bytes(b"\n".join(lines))
+    reader = Store.open(store.path)
+    assert [t.line for t in reader.torn] == [2]
+    assert "checksum" in reader.torn[0].reason
+    assert not (store.path / "rows.torn").exists()
+    with Store.open(store.path, writable=True) as writer:
+        assert [r.round for r in writer.rows()] == [1, 3]
+    assert lines[1] in (store.path / "rows.torn").read_bytes()
+    assert Store.open(store.path).torn == []
+
+
+def test_a_good_line_that_is_no_row_is_set_aside(store):
+    store.append(row())
+    store.close()
+    with store.rows_path.open("ab") as file:
+        file.write(to_line(b'{"schema":1,"id":5}'))
+    with Store.open(store.path, writable=True) as again:
+        assert len(again.rows()) == 1
+        assert "not a row" in again.torn[0].reason
+
+
+@given(st.binary(max_size=200))
+def test_lines_hold_any_payload_without_a_line_break(payload):
+    line = to_line(payload.replace(b"\n", b""))
+    assert line.endswith(b"\n")
+    assert from_line(line[:-1]) == payload.replace(b"\n", b"")
+    assert isinstance(from_line(line[:-2]), str)
+    assert isinstance(from_line(payload), str)
+
+
+def test_a_newer_schema_is_refused_and_an_older_one_upgraded(store, monkeypatch):
+    payload = msgspec.json.encode({**msgspec.to_builtins(row()), "schema": SCHEMA + 1})
+    with pytest.raises(StoreError, match="newer dgbench"):
+        _raise_with_hint(lambda: row_module.decode(payload))
+    old = {**msgspec.to_builtins(row()), "schema": 0}
+    old["kind"] = old.pop("paper")
+    with pytest.raises(StoreError, match="no way"):
+        row_module.decode(msgspec.json.encode(old))
+    monkeypatch.setitem(row_module.UPGRADES, 0, lambda r: {**r, "paper": r.pop("kind")})
+    assert row_module.decode(msgspec.json.encode(old)) == row()
+
+
+def _raise_with_hint(call):
+    try:
+        call()
+    except StoreError as error:
+        raise StoreError(f"{error} {error.hint}") from error
+
+
+def test_only_the_last_attempt_counts(store):
+    store.append(row(status="crash", samples=[]))
+    store.append(row(number=2))
+    retried = row()
+    retried.id = "x-r1.2"
+    store.append(retried)
+    assert [r.id for r in store.rows()] == ["x-r2", "x-r1.2"]
+    assert len(store.rows(latest=False)) == 3
+    assert store.attempts("x-r1") == 2
+
+
+def test_one_writer_at_a_time(store):
+    with pytest.raises(StoreError, match="another process"):
+        Store.open(store.path, writable=True)
+    assert Store.open(store.path).rows() == []
+    store.close()
+    Store.open(store.path, writable=True).close()
+    with pytest.raises(StoreError, match="reading only"):
+        Store.open(store.path).append(row())
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_anything(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match="cannot write"):
+        Store.create(tmp_path / "file" / "runs")
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"), [(errno.ENOSPC, "full"), (errno.EROFS, "DGBENCH_RESULTS")]
+)
+def test_a_full_or_read_only_disk_is_found_by_the_probe(tmp_path, monkeypatch, number, hint):
+    def refuse(*args, **kwargs):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(files_module.tempfile, "mkstemp", refuse)
+    with pytest.raises(StoreError) as caught:
+        Store.create(tmp_path)
+    assert hint in caught.value.hint
+
+
+def test_a_disk_that_fills_up_leaves_what_was_there(store, monkeypatch):
+    store.append(row())
+    real = os.write
+
+    def half(descriptor, data):
+        return real(descriptor, data[: len(data) // 2])
+
+    monkeypatch.setattr(files_module.os, "write", half)
+    with pytest.raises(StoreError, match="No space"):
+        store.append(row(number=2))
+    monkeypatch.undo()
+    again = Store.open(store.path)
+    assert again.rows() == [row()]
+    assert again.torn == []
+    store.append(row(number=3))
+    assert [r.round for r in Store.open(store.path).rows()] == [1, 3]
+
+
+def test_provenance_has_one_key_for_the_same_facts(store):
+    first = store.add_provenance({"code": "a", "settings": {"x": 1, "y": 2}})
+    assert store.add_provenance({"settings": {"y": 2, "x": 1}, "code": "a"}) == first
+    other = store.add_provenance({"code": "b"})
+    assert set(Store.open(store.path).provenance()) == {first, other}
+
+
+def test_runs_are_found_by_stamp_id_prefix_path_and_last(tmp_path):
+    made = [Store.create(tmp_path) for _ in range(3)]
+    for each in made:
+        each.close()
+    assert len({s.path for s in made}) == 3
+    assert sorted(list_runs(tmp_path)) == sorted(s.path for s in made)
+    for each in made:
+        for name in (each.run, each.path.name, str(each.path)):
+            assert find_run(name, tmp_path) == each.path
+    assert find_run(made[0].run[:7], tmp_path) == made[0].path
+    assert find_run("last", tmp_path) in [s.path for s in made]
+    with pytest.raises(UnknownKeyError):
+        find_run("nothing-like-it", tmp_path)
+    with pytest.raises(StoreError, match="stands for"):
+        find_run(made[0].path.name[:4], tmp_path)
+    with pytest.raises(StoreError, match="no runs"):
+        find_run("last", tmp_path / "empty")
+    with pytest.raises(StoreError, match="not the folder"):
+        Store.open(tmp_path)
+
+
+def test_the_root_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path))
+    assert runs_root() == tmp_path
+    monkeypatch.delenv("DGBENCH_RESULTS")
+    assert runs_root().parts == ("results", "runs")
+
+
+def test_pairs_are_formed_inside_group_and_round():
+    rows = [row("a", i, samples=[2.0 * i]) for i in (1, 2, 3)]
+    rows += [row("b", i, samples=[1.0 * i], deviation={"loss": -1e-5}) for i in (1, 2, 3)]
+    rows += [row("b", 4, samples=[9.0]), row("a", 5, status="oom")]
+    rows += [row("a", 1, samples=[100.0], instrumented=True)]
+    found = paired(rows, {"system": "a"}, {"system": "b"})
+    assert (found.value, found.n) == (pytest.approx(2.0), 3)
+    assert found.low == pytest.approx(2.0)
+    assert found.deviation == 1e-5
+    assert found.twin is False
+    assert set(found.rows) == {f"{s}-r{i}" for s in "ab" for i in (1, 2, 3)}
+    assert paired(rows, {"system": "a"}, {"system": "c"}) is None
+    assert paired(rows[:1] + rows[4:5], {"system": "a"}, {"system": "b"}) is None
+    assert paired([], {}, {}) is None
+
+
+def test_pairs_follow_the_other_params_or_are_refused():
+    rows = [
+        row(s, 1, params={"size": n}, samples=[n * (2.0 if s == "a" else 1.0)], cell_hash=f"{s}{n}")
+        for s in "ab"
+        for n in (1, 10)
+    ]
+    found = paired(rows, {"system": "a"}, {"system": "b"})
+    assert (found.value, found.n) == (pytest.approx(2.0), 2)
+    one = paired(rows, {"system": "a", "size": 10}, {"system": "b", "size": 1})
+    assert one.value == pytest.approx(20.0)
+    with pytest.raises(InvalidInputError, match="ambiguous"):
+        paired(rows, {}, {"system": "b"})
+
+
+def test_groups_are_averaged_and_twins_remembered():
+    rows = []
+    for group, factor in (("small", 2.0), ("large", 8.0)):
+        for i in (1, 2):
+            rows.append(row("a", i, group=group, samples=[factor], data={"twin": group == "large"}))
+            rows.append(row("b", i, group=group, samples=[1.0]))
+    found = paired(rows, {"system": "a"}, {"system": "b"})
+    assert found.value == pytest.approx(4.0)
+    assert (found.n, found.twin) == (4, True)
+    assert list(by_group(rows)) == ["small", "large"]
+
+
+def test_values_and_counters_are_paired_too_and_nonsense_is_not():
+    rows = [
+        row("a", 1, values={"peak": 3.0}, counters={"edges": 10}),
+        row("b", 1, values={"peak": 1.5}, counters={"edges": 0}),
+    ]
+    assert paired(rows, {"system": "a"}, {"system": "b"}, "peak").value == pytest.approx(2.0)
+    assert paired(rows, {"system": "a"}, {"system": "b"}, "edges") is None
+    assert paired(rows, {"system": "a"}, {"system": "b"}, "nothing") is None
+    assert quantity(rows[0], "edges") == 10.0
+
+
+def test_controls_belong_to_no_contender():
+    rows = [row("a", i, samples=[1.0]) for i in (1, 2)]
+    rows += [
+        row("a", i, samples=[1.1 * i], params={"control": "aa"}, cell_hash="aa") for i in (1, 2)
+    ]
+    assert len(select(rows, system="a")) == 2
+    assert len(select(rows, control="aa")) == 2
+    assert len(without_control([*rows, Row(id="m", paper="-")])) == 2
+    assert control_ratios(rows) == [pytest.approx(1.1), pytest.approx(2.2)]
