@@ -62,8 +62,7 @@ def open_events(name: str, source: str = "auto", scale: float = 1.0, seed: int =
             f"'{choice.card.name}' has one topology that never changes, so it has no events",
             hint="open it with open_snapshots",
         )
-    where = store.slot(choice.card.name, ["events", choice.key])
-    return _stream(store.obtain(where, lambda: _pack_events(build_events(choice))))
+    return _prepared_events(choice)
 
 
 def open_snapshots(spec: SnapshotSpec) -> SnapshotSequence:
@@ -155,15 +154,24 @@ def build_events(choice: Choice) -> EventStream:
     return _replace_origin(stream, Origin(choice.card.name, kind, notes=notes))
 
 
-def build_snapshots(choice: Choice, spec: SnapshotSpec) -> store.Pack:
-    """Make the snapshots of a resolved spec, without the prepared form of the result."""
+def build_snapshots(choice: Choice, spec: SnapshotSpec, *, fresh: bool = False) -> store.Pack:
+    """Make the snapshots of a resolved spec, without the prepared form of the result.
+
+    Args:
+        choice, spec: what was chosen and asked for.
+        fresh: read the events from their source too, instead of from their prepared form.
+    """
     from dgbench.datasets import shaping
 
     if choice.card.kind == "signals" and choice.held is not None:
         return shaping.from_signals(choice, read(choice.held.form, choice.held.paths), spec)
-    where = store.slot(choice.card.name, ["events", choice.key])
-    stream = _stream(store.obtain(where, lambda: _pack_events(build_events(choice))))
+    stream = build_events(choice) if fresh else _prepared_events(choice)
     return shaping.from_events(stream, spec)
+
+
+def _prepared_events(choice: Choice) -> EventStream:
+    where = store.slot(choice.card.name, ["events", choice.key])
+    return _stream(store.obtain(where, lambda: _pack_events(build_events(choice))))
 
 
 def _as_events(signals: Signals) -> RawEvents:

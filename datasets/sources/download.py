@@ -98,9 +98,12 @@ def _fetch_file(folder: Path, ref: FileRef, progress: Progress | None) -> Path:
             got = member
         if target.suffix == ".gz" and not _gzipped(got):
             packed = Path(scratch) / "packed.gz"
-            with open(got, "rb") as plain, open(packed, "wb") as raw:
-                with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as out:
-                    shutil.copyfileobj(plain, out)
+            with (
+                open(got, "rb") as plain,
+                open(packed, "wb") as raw,
+                gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as out,
+            ):
+                shutil.copyfileobj(plain, out)
             got = packed
         named = Path(scratch) / target.name  # .gz is told by the name
         os.replace(got, named)
