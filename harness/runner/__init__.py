@@ -1,6 +1,7 @@
 """Runs a plan: one process a cell from a fork server, every failure a row."""
 
+from dgbench.harness.runner.client import ForkServer
 from dgbench.harness.runner.listener import Listener, LogListener
 from dgbench.harness.runner.run import Summary, run_plan
 
-__all__ = ["Listener", "LogListener", "Summary", "run_plan"]
+__all__ = ["ForkServer", "Listener", "LogListener", "Summary", "run_plan"]

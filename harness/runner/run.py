@@ -95,6 +95,7 @@ def run_plan(
     watch: bool = True,
     modules: tuple[str, ...] = MODULES,
     seed: int = 1,
+    server: ForkServer | None = None,
 ) -> Summary:
     """Run what a plan says and keep a row for each of its processes.
 
@@ -114,6 +115,8 @@ def run_plan(
             watching costs.
         modules: what the fork server imports ahead, beside the papers.
         seed: of torch's and Python's own generators in every process; workloads carry theirs.
+        server: a running fork server for these papers and threads, left open for the next run;
+            None starts one when the first process is due.
 
     Raises:
         StoreError: the store cannot be written before anything ran.
@@ -121,6 +124,7 @@ def run_plan(
     """
     runner = _Runner(plan, store, threads or default_threads(), listener or Listener(), watch)
     runner.lookup, runner.modules, runner.seed = lookup, modules, seed
+    runner.server, runner.lent = server, server
     return runner.run(resume, retry, limits)
 
 
@@ -134,6 +138,7 @@ class _Runner:
         self.modules: tuple[str, ...] = MODULES
         self.seed = 1
         self.server: ForkServer | None = None
+        self.lent: ForkServer | None = None
         self.stopping = False
         self.nvml: Nvml | None = None
         self.provenance = ""
@@ -166,7 +171,7 @@ class _Runner:
         except StoreError as error:
             self.summary.trouble = f"{error}. {error.hint}".strip()
         finally:
-            if self.server is not None:
+            if self.server is not None and self.server is not self.lent:
                 self.server.close()
             if self.nvml is not None:
                 self.nvml.close()

@@ -1,0 +1,127 @@
+"""What watching costs: interleaved runs of one cell with probes and limits on and off.
+
+Both sides come from the same fork server, process by process (on off, off on, ...), so that the
+ratio is formed pair by pair. The bar is 2 %.
+
+    python benchmarks/race_overhead.py [--pairs 20] [--budget 0.4] [--threads 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from dgbench.harness.plan import Plan
+from dgbench.harness.runner import ForkServer, run_plan
+from dgbench.harness.store import Store
+from dgbench.runtime.statistics import noise_floor, paired_ratio
+from dgbench.runtime.steady import measure_steady
+from dgbench.runtime.threads import default_threads
+from dgbench.systems.base import Cell, Experiment, Measurement, Paper
+
+BAR = 0.02
+
+
+class Spin(Experiment):
+    """A fixed step that uses all threads, or nothing at all."""
+
+    paper, name = "overhead", "spin"
+    title = "A fixed step"
+    question = "What does watching a process cost it?"
+
+    def cells(self, preset, device):
+        """One cell that works and one that only starts and ends."""
+        return [
+            Cell(paper=self.paper, experiment=self.name, params={"how": how}, group=how)
+            for how in ("work", "empty")
+        ]
+
+    def run(self, cell, context):
+        """Multiply matrices, or come straight back."""
+        if cell.params["how"] == "empty":
+            return Measurement()
+        left = torch.rand(512, 512)
+        found = measure_steady(lambda: left @ left, budget_s=context.budget_s, max_iters=100_000)
+        return Measurement(samples=found.samples, warmup=found.warmup)
+
+
+def lookup(name: str) -> Paper:
+    """The only paper of this script."""
+    return Paper(
+        name="overhead",
+        title="Overhead",
+        venue="-",
+        about="",
+        system="-",
+        ledger=Path("-"),
+        experiments=(Spin(),),
+        checks={},
+    )
+
+
+def main() -> None:
+    """Race watched against unwatched processes and print the ratio with its interval."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=20, help="pairs of processes")
+    parser.add_argument("--budget", type=float, default=0.4, help="seconds of work in a process")
+    parser.add_argument("--threads", type=int, default=default_threads())
+    options = parser.parse_args()
+    plan = Plan.build([lookup("")], preset="quick", control="none")
+    plan.budget_s = options.budget
+    times: dict[str, list[float]] = {"on": [], "off": [], "control": []}
+    cost: dict[str, list[float]] = {"process": [], "round trip": []}
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "server.log"
+        with ForkServer(lookup, ["overhead"], threads=options.threads, log=log) as server:
+            print(f"fork server: {server.seconds:.2f} s to start, {server.threads} thread")
+            for pair in range(options.pairs):
+                order = ["on", "off", "control"]
+                for side in order if pair % 2 == 0 else order[::-1]:
+                    with Store.create(Path(folder) / "runs") as store:
+                        run_plan(
+                            plan,
+                            store,
+                            lookup=lookup,
+                            threads=options.threads,
+                            limits=False,
+                            watch=side == "on",
+                            server=server,
+                        )
+                        work, empty = store.rows()
+                    times[side].append(work.time)
+                    cost["process"].append(empty.seconds)
+            with Store.create(Path(folder) / "runs") as store:
+                # Many empty processes in one run: what a row costs, with fork, probes and fsync.
+                plan.cells = plan.cells[1:]
+                for planned in plan.cells:
+                    planned.cell = Cell(
+                        paper="overhead",
+                        experiment="spin",
+                        params={"how": "empty"},
+                        group="empty",
+                        repeats=50,
+                    )
+                begin = time.perf_counter()
+                run_plan(plan, store, lookup=lookup, limits=False, server=server, threads=1)
+                cost["round trip"].append((time.perf_counter() - begin) / 50)
+    watched = paired_ratio(times["on"], times["off"])
+    floor = noise_floor([a / b for a, b in zip(times["control"], times["off"], strict=True)])
+    control = paired_ratio(times["control"], times["off"])
+    print(f"an empty process: {1e3 * statistics.median(cost['process']):.1f} ms from fork to exit")
+    print(f"an empty row:     {1e3 * cost['round trip'][0]:.1f} ms, with probes and disk")
+    for name, found in (("on/off", watched), ("off/off", control)):
+        print(
+            f"{name:8} {100 * (found.value - 1):+.2f} % "
+            f"[{100 * (found.low - 1):+.2f}, {100 * (found.high - 1):+.2f}]  n {found.n}"
+        )
+    print(f"noise floor of one pair: {100 * floor:.1f} %")
+    print("below the bar of 2 %" if watched.value < 1 + BAR else "ABOVE the bar of 2 %")
+
+
+if __name__ == "__main__":
+    main()

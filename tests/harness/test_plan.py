@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pytest
+from fake_papers import cell, make_paper
+
+from dgbench.harness.plan import PRESETS, Plan, cell_hash
+from dgbench.harness.store import Row
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base import Cell
+
+
+def order(plan):
+    """`a1 b1 ...` as they would run."""
+    return " ".join(
+        f"{plan.cells[s.index].cell.params['how']}{s.round}{'i' if s.instrumented else ''}"
+        for s in plan.steps
+    )
+
+
+def build(*cells, preset="smoke", device="cpu", **more):
+    return Plan.build([make_paper(*cells)], None, preset, device, **more)
+
+
+def test_contenders_are_interleaved_and_every_second_round_turned():
+    plan = build(cell("a", repeats=3), cell("b", repeats=3), cell("c", group="alone"))
+    assert order(plan) == "a1 b1 b2 a2 a3 b3 c1"
+
+
+def test_cells_of_one_round_run_once_and_phases_come_last():
+    plan = build(cell("a", repeats=2, phases=True), cell("b"), cell("c", repeats=2))
+    assert order(plan) == "a1 b1 c1 c2 a2 a1i"
+
+
+def test_groups_keep_the_order_of_the_experiment_even_if_mixed():
+    plan = build(cell("a", group="x"), cell("b", group="y"), cell("c", group="x"))
+    assert order(plan) == "a1 c1 b1"
+
+
+@pytest.mark.parametrize(("preset", "count"), [("smoke", 0), ("quick", 1), ("full", 1)])
+def test_the_control_copies_a_timed_contender(preset, count):
+    cells = [
+        cell("once"),
+        cell("lonely", repeats=5, group="l"),
+        cell("a", repeats=5, phases=True),
+        cell("b", repeats=5),
+    ]
+    plan = build(*cells, preset=preset)
+    controls = [p for p in plan.cells if p.control]
+    assert len(controls) == count
+    for found in controls:
+        assert found.cell.params == {"how": "a", "control": "aa"}
+        assert found.cell.group == "g"
+        assert found.cell.phases is False
+        assert found.hash != plan.cells[plan.cells.index(found) - 1].hash
+
+
+def test_without_timed_cells_there_is_no_control():
+    assert not any(p.control for p in build(cell("a"), cell("b"), preset="full").cells)
+
+
+def test_the_hash_covers_content_and_nothing_else():
+    one = cell("a", size=1)
+    assert cell_hash(one, "quick", "cpu") == cell_hash(
+        cell("a", repeats=9, timeout_s=1.0, memory_bytes=5, size=1), "quick", "cpu"
+    )
+    others = [
+        cell_hash(cell("a", size=2), "quick", "cpu"),
+        cell_hash(cell("a", size=1, group="h"), "quick", "cpu"),
+        cell_hash(one, "full", "cpu"),
+        cell_hash(one, "quick", "cuda"),
+        cell_hash(one, "quick", "cpu"),
+    ]
+    assert len(set(others)) == 5
+    flipped = Cell(paper="fake", experiment="behave", params={"size": 1, "how": "a"}, group="g")
+    assert cell_hash(flipped, "quick", "cpu") == cell_hash(one, "quick", "cpu")
+
+
+def test_a_cell_named_twice_runs_once_and_is_said():
+    plan = build(cell("a"), cell("a"), cell("b"))
+    assert order(plan) == "a1 b1"
+    assert "twice" in plan.problems[0]
+
+
+def test_without_a_gpu_every_cell_says_so_and_none_starts():
+    plan = build(cell("a", repeats=5), device="cuda", gpus=0)
+    assert [(p.status, bool(p.reason)) for p in plan.cells] == [("no-gpu", True)]
+    assert plan.steps == []
+    assert plan.runnable == []
+    assert build(cell("a"), device="cuda", gpus=1).runnable
+
+
+def test_estimates_come_from_earlier_rows():
+    fresh = build(cell("a", repeats=2), cell("b", repeats=2))
+    assert not any(p.known for p in fresh.cells)
+    rows = [
+        Row(
+            id="x",
+            cell_hash=fresh.cells[0].hash,
+            paper="fake",
+            experiment="behave",
+            device="cpu",
+            preset="smoke",
+            seconds=seconds,
+        )
+        for seconds in (3.0, 5.0, 4.0)
+    ]
+    plan = build(cell("a", repeats=2), cell("b", repeats=2), last=rows)
+    known, guessed = plan.cells
+    assert known.known
+    assert known.estimate_s == pytest.approx(4.0, abs=0.5)
+    assert not guessed.known
+    assert guessed.estimate_s == pytest.approx(4.0, abs=0.5)
+    assert plan.seconds == pytest.approx(2 * known.estimate_s + 2 * guessed.estimate_s)
+    assert plan.pairs == 2
+
+
+def test_experiments_are_chosen_by_name_and_misspelt_ones_refused():
+    paper = make_paper(cell("a"))
+    for name in ("behave", "fake/behave"):
+        assert len(Plan.build([paper], [name]).cells) == 1
+    with pytest.raises(UnknownKeyError):
+        Plan.build([paper], ["behaves"])
+    with pytest.raises(UnknownKeyError):
+        Plan.build([paper], preset="quik")
+    with pytest.raises(InvalidInputError):
+        Plan.build([paper], device="tpu")
+
+
+def test_an_experiment_that_cannot_say_its_cells_does_not_stop_the_others():
+    class Broken:
+        name = "broken"
+
+        def cells(self, preset, device):
+            raise ZeroDivisionError("oops")
+
+    paper = make_paper(cell("a"))
+    object.__setattr__(paper, "experiments", (Broken(), *paper.experiments))
+    plan = Plan.build([paper])
+    assert len(plan.cells) == 1
+    assert "oops" in plan.problems[0]
+
+
+def test_every_preset_is_described():
+    assert list(PRESETS) == ["smoke", "quick", "full", "paper"]
+    budgets = [p.budget_s for p in PRESETS.values()]
+    assert budgets == sorted(budgets)
+    assert all(p.about for p in PRESETS.values())

@@ -1,0 +1,394 @@
+"""Cells that break things on purpose; none of them may end the run."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fake_papers
+import psutil
+import pytest
+from fake_papers import cell, lookup, make_paper
+
+from dgbench.harness.plan import Plan
+from dgbench.harness.runner import ForkServer, Listener, run_plan
+from dgbench.harness.runner import client as client_module
+from dgbench.harness.runner.child import explain
+from dgbench.harness.runner.outcome import gib
+from dgbench.harness.runner.protocol import name_of, signal_name
+from dgbench.harness.store import Store
+from dgbench.runtime.errors import DgbenchError, StoreError
+
+LIGHT = ("torch",)
+"""The server of a test need not import torch-geometric."""
+
+
+class Heard(Listener):
+    def __init__(self):
+        self.events, self.notes, self.rows = [], [], []
+
+    def on_plan(self, plan, kept):
+        self.events.append(("plan", len(kept)))
+
+    def on_start(self, cell, round):
+        self.events.append(("start", cell.params.get("how"), round))
+
+    def on_row(self, row):
+        self.rows.append(row)
+        self.events.append(("row", row.params.get("how"), row.round))
+
+    def on_note(self, text):
+        self.notes.append(text)
+
+    def on_end(self, summary):
+        self.events.append(("end", summary.rows))
+
+
+def go(store, *cells, preset="quick", **more):
+    plan = Plan.build([make_paper(*cells)], None, preset, control=more.pop("control", None))
+    heard = more.pop("listener", None) or Heard()
+    settings = {"limits": False, "modules": LIGHT, "lookup": lookup, "threads": 1, **more}
+    return run_plan(plan, store, listener=heard, **settings), heard
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One fork server for the tests that need not kill it."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    with ForkServer(lookup, ["fake"], threads=1, log=log, modules=LIGHT) as running:
+        assert running.threads in (0, 1)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def disaster(tmp_path_factory):
+    """One run with every misbehaviour, good cells before, between and after."""
+    root = tmp_path_factory.mktemp("disaster")
+    hows = [name for name in fake_papers.BEHAVIOURS if name in EXPECTED]
+    cells = [cell(how, group=how) for how in hows if how not in ("hang", "eat")]
+    cells.insert(4, cell("hang", timeout_s=0.4, group="hang"))
+    cells.insert(6, cell("eat", memory_bytes=600 << 20, group="eat"))
+    cells.append(cell("ok", group="last", phases=True))
+    cells.append(cell("kill_parent_once", flag=str(root / "flag"), group="killer"))
+    cells += [cell("ok", repeats=3, which=w, group="timed") for w in "ab"]
+    store = Store.create(root)
+    summary, heard = go(store, *cells)
+    store.close()
+    return Store.open(store.path), summary, heard
+
+
+EXPECTED = {
+    "ok": ("ok", ""),
+    "abort": ("crash", "SIGABRT"),
+    "hang": ("time", "limit of 0.4 s"),
+    "eat": ("oom", "of 600.0 MiB"),
+    "raise": ("crash", "ValueError: a mistake of ours"),
+    "lie": ("crash", "dict instead of a Measurement"),
+    "lie_inside": ("crash", "garbage"),
+    "nan": ("check", "values['loss'] is nan"),
+    "quiet_exit": ("crash", "without a result"),
+    "exit": ("crash", "SystemExit: 3"),
+    "wrong": ("check", "loss differs by 0.1"),
+    "memory_error": ("oom", "no more"),
+    "unsupported": ("not-supported", "choose another model"),
+    "no_package": ("not-supported", "dgl"),
+    "no_import": ("not-supported", "a_package_that_nobody_has"),
+    "no_data": ("skipped", "not held here"),
+    "no_gpu": ("no-gpu", "NVIDIA"),
+}
+
+
+@pytest.mark.parametrize("how", EXPECTED)
+def test_every_end_of_a_process_is_a_row_with_its_reason(disaster, how):
+    store, _, _ = disaster
+    row = next(r for r in store.rows() if r.params.get("how") == how)
+    status, reason = EXPECTED[how]
+    assert row.status == status
+    assert reason in row.reason
+    assert (row.time is None) == (status != "ok")
+    assert row.seconds > 0
+    assert row.probes["peak_rss_bytes"] > 1 << 20
+    if row.log:
+        assert (store.path / row.log).stat().st_size > 0
+
+
+def test_a_good_row_holds_what_was_measured(disaster):
+    store, _, _ = disaster
+    row = next(r for r in store.rows() if r.params.get("how") == "ok")
+    assert row.samples == [0.01, 0.02, 0.03]
+    assert row.warmup == 1
+    assert row.values["threads"] == 1.0
+    assert row.counters == {"edges": 7}
+    assert row.phases == {}
+    assert row.deviation == {"loss": 1e-7}
+    assert row.data["twin"] is True
+    assert row.probes["base_rss_bytes"] <= row.probes["peak_rss_bytes"]
+    assert row.probes["cpu_percent"] > 0
+    assert "other_cpu_percent" in row.probes
+    assert row.provenance in store.provenance()
+    assert store.provenance()[row.provenance]["settings"]["threads"] == 1
+    assert row.log == ""
+
+
+def test_a_failed_check_keeps_its_deviation_and_no_time(disaster):
+    store, _, _ = disaster
+    row = next(r for r in store.rows() if r.params.get("how") == "wrong")
+    assert row.deviation == {"loss": 0.1}
+    assert row.samples == []
+    assert row.values == {}
+
+
+def test_a_crash_keeps_the_end_of_its_log(disaster):
+    store, _, _ = disaster
+    row = next(r for r in store.rows() if r.params.get("how") == "abort")
+    assert "about to abort" in row.reason
+    assert "Extension modules" not in "".join(row.notes)
+    assert "about to abort" in (store.path / row.log).read_text()
+
+
+def test_phases_come_from_a_process_of_their_own(disaster):
+    store, _, _ = disaster
+    rows = [r for r in store.rows() if r.group == "last"]
+    assert [r.instrumented for r in rows] == [False, True]
+    assert rows[0].phases == {}
+    assert rows[1].phases["compute"] > 0
+    assert rows[1].id == rows[0].id + "i"
+
+
+def test_a_dead_server_is_started_again_and_said(disaster):
+    store, summary, heard = disaster
+    row = next(r for r in store.rows() if r.group == "killer")
+    assert row.status == "ok"
+    assert summary.restarts == 1
+    assert any("fork server died" in note for note in row.notes)
+    assert any("fork server died" in note for note in heard.notes)
+
+
+def test_no_process_is_left_behind(disaster):
+    """`hang` ignores SIGTERM and has a child of its own that sleeps."""
+    assert disaster
+    mine = psutil.Process()
+    for process in mine.children(recursive=True):
+        assert "time.sleep(60)" not in " ".join(process.cmdline())
+    for process in psutil.process_iter(["ppid", "cmdline"]):
+        words = process.info["cmdline"] or []
+        assert not (process.info["ppid"] == 1 and "import time; time.sleep(60)" in words)
+
+
+def test_rounds_interleave_and_the_control_gives_a_floor(disaster):
+    store, summary, _ = disaster
+    timed = [
+        r.params["which"] + ("'" if "control" in r.params else "") + str(r.round)
+        for r in store.rows()
+        if r.group == "timed"
+    ]
+    assert " ".join(timed) == "a1 a'1 b1 b2 a'2 a2 a3 a'3 b3"
+    assert summary.noise_floor == 0.0  # the fake's samples are constants
+
+
+def test_the_listener_hears_all_in_order(disaster):
+    store, summary, heard = disaster
+    assert heard.events[0] == ("plan", 0)
+    assert heard.events[-1] == ("end", summary.rows)
+    assert len(heard.rows) == summary.rows == len(store.rows())
+    starts = [e[1:] for e in heard.events if e[0] == "start"]
+    assert starts == [e[1:] for e in heard.events if e[0] == "row"]
+
+
+def test_the_summary_counts_cells(disaster):
+    store, summary, _ = disaster
+    assert summary.cells == len(EXPECTED) + 5
+    assert summary.cells_ok == 1 + 5
+    assert summary.cells_skipped == 5
+    assert summary.cells_failed == summary.cells - 11
+    assert "failed" in summary.sentence
+    assert store.info["state"] == "done"
+    assert store.read_plan()["preset"] == "quick"
+
+
+def test_controls_do_not_reach_the_experiment(tmp_path, server):
+    with Store.create(tmp_path) as store:
+        go(store, cell("params", repeats=3), preset="full", server=server)
+        assert {r.values["params"] for r in store.rows()} == {1.0}
+        assert any("control" in r.params for r in store.rows())
+
+
+def test_resume_runs_the_rest_and_retry_what_failed(tmp_path, server):
+    flag = tmp_path / "flag"
+    cells = [cell("ok", repeats=2), cell("flaky", flag=str(flag), repeats=2), cell("unsupported")]
+    with Store.create(tmp_path) as store:
+        first, _ = go(store, *cells, preset="smoke", server=server)
+        path = store.path
+        assert (first.rows, first.cells_failed) == (5, 1)
+    with Store.open(path, writable=True) as store:
+        again, heard = go(store, *cells, preset="smoke", server=server)
+        assert (again.rows, again.kept) == (0, 5)
+        assert heard.events == [("plan", 5), ("end", 0)]
+    with Store.open(path, writable=True) as store:
+        retried, _ = go(store, *cells, preset="smoke", server=server, retry="failed")
+        assert (retried.rows, retried.kept, retried.cells_failed) == (1, 4, 0)
+        row = store.rows()[-1]
+        assert row.id.endswith(".2")
+        assert row.ok
+    with Store.open(path, writable=True) as store:
+        # half of the file is lost: what it held is run again
+        whole = store.rows_path.read_bytes()
+        kept = whole.split(b"\n")[:2]
+    path.joinpath("rows.jsonl").write_bytes(b"\n".join(kept) + b"\n" + whole[:40])
+    with Store.open(path, writable=True) as store:
+        rest, heard = go(store, *cells, preset="smoke", server=server)
+        assert (rest.kept, rest.rows) == (2, 3)
+        assert any("rows.torn" in note for note in heard.notes)
+
+
+def test_cells_that_cannot_start_get_a_row_without_a_server(tmp_path, monkeypatch):
+    def never(*args, **kwargs):
+        raise AssertionError("a server was started")
+
+    monkeypatch.setattr("dgbench.harness.runner.run.ForkServer", never)
+    plan = Plan.build([make_paper(cell("ok"))], None, "smoke", "cuda", gpus=0)
+    with Store.create(tmp_path) as store:
+        summary = run_plan(plan, store, lookup=lookup)
+        assert [r.status for r in store.rows()] == ["no-gpu"]
+        assert summary.cells_skipped == 1
+
+
+def test_a_disk_that_fills_up_stops_the_run_and_keeps_its_rows(tmp_path, server):
+    class Filler(Heard):
+        def on_row(self, row):
+            super().on_row(row)
+
+            def refuse(payload):
+                raise StoreError("cannot write: No space left on device", hint="free some space")
+
+            store._appender.append = refuse
+
+    with Store.create(tmp_path) as store:
+        summary, heard = go(
+            store, cell("ok"), cell("slow"), preset="smoke", listener=Filler(), server=server
+        )
+    assert "No space" in summary.trouble
+    assert heard.events[-1][0] == "end"
+    assert len(Store.open(store.path).rows()) == 1
+    assert Store.open(store.path).info["state"] == "partial"
+
+
+def test_ctrl_c_keeps_the_rows_and_resume_finishes(tmp_path, server):
+    script = tmp_path / "go.py"
+    script.write_text(
+        f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from fake_papers import cell, lookup, make_paper
+from dgbench.harness.plan import Plan
+from dgbench.harness.runner import Listener, run_plan
+from dgbench.harness.store import Store
+
+class Say(Listener):
+    def on_start(self, cell, round):
+        print("start", cell.params["how"], flush=True)
+
+cells = [cell("ok"), cell("hang"), cell("params")]
+plan = Plan.build([make_paper(*cells)], None, "smoke")
+with Store.create(Path({str(tmp_path)!r})) as store:
+    print(store.path, flush=True)
+    summary = run_plan(plan, store, listener=Say(), lookup=lookup, limits=False, threads=1,
+                       modules=("torch",))
+    print("interrupted", summary.interrupted, summary.rows, flush=True)
+"""
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    path = Path(process.stdout.readline().strip())
+    while "hang" not in (line := process.stdout.readline()):
+        assert line, "the run ended too early"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    assert "interrupted True 1" in out
+    assert process.returncode == 0
+    kept = Store.open(path)
+    assert [r.params["how"] for r in kept.rows()] == ["ok"]
+    assert kept.info["state"] == "partial"
+    cells = [cell("ok"), cell("hang", timeout_s=0.2), cell("params")]
+    with Store.open(path, writable=True) as store:
+        rest, _ = go(store, *cells, preset="smoke", server=server)
+        assert (rest.kept, rest.rows, rest.interrupted) == (1, 2, False)
+        assert [r.status for r in store.rows()] == ["ok", "time", "ok"]
+
+
+def test_a_killed_runner_takes_server_and_cell_with_it(tmp_path):
+    script = tmp_path / "go.py"
+    script.write_text(
+        f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from fake_papers import cell, lookup, make_paper
+from dgbench.harness.plan import Plan
+from dgbench.harness.runner import Listener, run_plan
+from dgbench.harness.store import Store
+
+class Say(Listener):
+    def on_start(self, cell, round):
+        print("start", flush=True)
+
+plan = Plan.build([make_paper(cell("hang"))], None, "smoke")
+store = Store.create(Path({str(tmp_path)!r}))
+run_plan(plan, store, listener=Say(), lookup=lookup, limits=False, threads=1, modules=("torch",))
+"""
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert "start" in process.stdout.readline()
+    below = _wait_for(lambda: _family(process.pid))
+    process.kill()
+    process.communicate(timeout=20)
+    assert _wait_for(lambda: not any(p.is_running() and p.status() != "zombie" for p in below))
+
+
+def _family(pid):
+    found = psutil.Process(pid).children(recursive=True)
+    return found if len(found) >= 2 else None
+
+
+def _wait_for(question, seconds=10.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            if answer := question():
+                return answer
+        except psutil.Error:
+            pass
+        time.sleep(0.05)
+    raise AssertionError("it did not happen")
+
+
+def test_a_lookup_that_no_process_can_find_is_refused():
+    with pytest.raises(DgbenchError, match="local"):
+        name_of(lambda name: None)
+    assert name_of(lookup)[0] == "fake_papers:lookup"
+
+
+def test_a_server_that_cannot_import_its_papers_says_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(client_module, "name_of", lambda f: ("no_such_module:f", "/no/such/file"))
+    with pytest.raises(DgbenchError, match="does not start"):
+        client_module.ForkServer(lookup, [], threads=1, log=tmp_path / "server.log", modules=())
+
+
+def test_errors_are_sorted_by_what_the_user_can_do():
+    assert explain(ImportError("x", name="dgbench.kernels_cuda._cpu")).status == "not-built"
+    assert explain(ImportError("x", name="dgbench.models")).status == "crash"
+    assert explain(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
+    assert explain(RuntimeError("CUDA out of memory.")).status == "oom"
+    assert explain(OSError(errno.EIO, "disk")).status == "crash"
+    assert explain(KeyboardInterrupt()).reason.startswith("KeyboardInterrupt")
+
+
+def test_words():
+    assert gib(int(21.9 * 2**30), 24 * 2**30) == "21.9 of 24.0 GiB"
+    assert signal_name(signal.SIGSEGV) == "SIGSEGV"
+    assert signal_name(250) == "signal 250"
