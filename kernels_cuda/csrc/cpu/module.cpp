@@ -9,6 +9,11 @@ void bind_slices(nb::module_& m);
 void bind_overlap(nb::module_& m);
 void bind_twins(nb::module_& m);
 void bind_scan(nb::module_& m);
+void bind_aggregate(nb::module_& m);
+void bind_aggregate_scatter(nb::module_& m);
+void bind_transpose(nb::module_& m);
+void bind_snapshots(nb::module_& m);
+void bind_slice_coalescing(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -18,4 +23,9 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_overlap(m);
   dgbench::bind_twins(m);
   dgbench::bind_scan(m);
+  dgbench::bind_aggregate(m);
+  dgbench::bind_aggregate_scatter(m);
+  dgbench::bind_transpose(m);
+  dgbench::bind_snapshots(m);
+  dgbench::bind_slice_coalescing(m);
 }

@@ -1,0 +1,193 @@
+"""What the aggregation operators work out once per topology and remember.
+
+Checks, the transposed matrix, the merged exclusive list and the order of rows depend on a topology
+only, and one topology is multiplied with many times. They are kept beside the topology's own
+arrays: an entry lives as long as `indices` does, and is made again when an array was exchanged or
+written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from dgbench.kernels_cuda._dispatch import call
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.csr_check import check_csr
+from dgbench.kernels_cuda.transpose import transpose_unchecked
+from dgbench.runtime.errors import InvalidInputError
+
+WINDOW = 64
+"""Rows of a window of the row order; the CPU kernels share out whole windows of this size."""
+
+
+Arrays = tuple[Tensor | None, ...]
+"""indptr, indices, values, ex_indptr, ex_entries, ex_values, order: what a compiled operator takes."""
+
+
+@dataclass(slots=True)
+class Extras:
+    """What the compiled operators need beside the arrays of the shared matrix.
+
+    Attributes:
+        exclusive: indptr, entries and values of the exclusive entries of all snapshots in one list
+            of `column << bits | snapshot`; three times None where there are none.
+        order: rows by length inside windows, made when it is first asked for.
+    """
+
+    exclusive: tuple[Tensor | None, Tensor | None, Tensor | None]
+    order: Tensor | None = None
+
+    def arrays(self, over: Csr, dtype: torch.dtype, ordered: bool) -> Arrays:
+        if ordered and self.order is None and over.indptr.device.type == "cpu":
+            self.order = torch.empty(over.num_rows, dtype=torch.int32)
+            call("window_order", self.order.device, over.indptr, WINDOW, self.order)
+        values = None if over.values is None else over.values.detach().to(dtype)
+        ex_indptr, ex_entries, ex_values = self.exclusive
+        ex_values = None if ex_values is None else ex_values.to(dtype)
+        order = self.order if ordered else None
+        return (over.indptr, over.indices, values, ex_indptr, ex_entries, ex_values, order)
+
+
+class Prepared:
+    """A checked topology, forward and, once asked for, transposed.
+
+    Holds every array of the topology but `over.indices`, on whose life its own depends.
+    """
+
+    def __init__(self, stamp: tuple[Any, ...], over: Csr, exclusive: list[Csr]) -> None:
+        self.stamp = stamp
+        self._held = (over.indptr, over.values)  # a stamp is of identities: they must stay taken
+        self._exclusive = exclusive
+        self._forward = Extras(_merge(exclusive))
+        self._transposed: tuple[Csr, Extras] | None = None
+
+    def forward(self, over: Csr, dtype: torch.dtype, ordered: bool) -> Arrays:
+        return self._forward.arrays(over, dtype, ordered)
+
+    def transposed(self, over: Csr, dtype: torch.dtype, ordered: bool) -> Arrays:
+        if self._transposed is None:
+            exclusive = [transpose_unchecked(part) for part in self._exclusive]
+            self._transposed = transpose_unchecked(over), Extras(_merge(exclusive))
+        matrix, extras = self._transposed
+        return extras.arrays(matrix, dtype, ordered)
+
+
+_known: WeakIdKeyDictionary = WeakIdKeyDictionary()
+_KEPT = 4  # topologies remembered per `indices`, such as one pattern with several sets of values
+
+
+def prepare(csr: Csr) -> Prepared:
+    """The prepared form of one matrix. Raises InvalidInputError as `check_csr` does."""
+    return _look_up(csr, [], "csr")
+
+
+def prepare_parts(parts: Any, *, ascending: bool = False) -> Prepared:
+    """The prepared form of a partition with fields `over` and `exclusive`.
+
+    Raises:
+        InvalidInputError: a part that breaks the layout (with `ascending`, also one with disordered
+            columns), parts of different shapes or devices, values in some parts only, or more than
+            2^32 (column, snapshot) pairs.
+    """
+    exclusive = list(parts.exclusive)
+    if not exclusive:
+        raise InvalidInputError("parts.exclusive is empty, expected one matrix per snapshot")
+    prepared = _look_up(parts.over, exclusive, "parts")
+    if ascending:
+        check_csr(parts.over, "parts.over", ascending=True)
+    return prepared
+
+
+def _look_up(over: Csr, exclusive: list[Csr], argument: str) -> Prepared:
+    stamp = _stamp(over, exclusive)
+    entries = _known.get(over.indices, ())
+    for entry in entries:
+        if entry.stamp == stamp:
+            return entry
+    if exclusive:
+        _check_parts(over, exclusive, argument)
+    else:
+        check_csr(over, argument)
+        if over.values is not None and over.values.dim() != 1:
+            raise InvalidInputError(
+                f"{argument}.values has shape {tuple(over.values.shape)}, expected one per entry"
+            )
+    entry = Prepared(stamp, over, exclusive)
+    _known[over.indices] = (*entries, entry)[-_KEPT:]
+    return entry
+
+
+def _stamp(over: Csr, exclusive: Sequence[Csr]) -> tuple[Any, ...]:
+    """Which arrays a topology is made of, and how often each was written to."""
+    arrays = [a for part in (over, *exclusive) for a in (part.indptr, part.indices, part.values)]
+    return (
+        tuple(id(a) for a in arrays),
+        tuple(0 if a is None or a.is_inference() else a._version for a in arrays),
+        tuple(part.num_cols for part in (over, *exclusive)),
+    )
+
+
+def _check_parts(over: Csr, exclusive: Sequence[Csr], argument: str) -> None:
+    check_csr(over, f"{argument}.over")
+    shape = (over.num_rows, over.num_cols)
+    snapshots = len(exclusive)
+    for i, part in enumerate(exclusive):
+        name = f"{argument}.exclusive[{i}]"
+        check_csr(part, name)
+        if (part.num_rows, part.num_cols) != shape:
+            raise InvalidInputError(
+                f"{name} is {part.num_rows} x {part.num_cols}, {argument}.over is "
+                f"{shape[0]} x {shape[1]}"
+            )
+        if part.indptr.device != over.indptr.device:
+            raise InvalidInputError(
+                f"{name} lies on {part.indptr.device}, {argument}.over on {over.indptr.device}"
+            )
+        if (part.values is None) != (over.values is None):
+            raise InvalidInputError(
+                f"{name} {'has no' if part.values is None else 'has'} values, {argument}.over "
+                f"{'has none' if over.values is None else 'has'}",
+                hint="weight all parts or none",
+            )
+        if part.values is not None and part.values.dim() != 1:
+            raise InvalidInputError(f"{name}.values must hold one value per entry")
+    if over.values is not None and tuple(over.values.shape) != (over.nnz, snapshots):
+        raise InvalidInputError(
+            f"{argument}.over.values has shape {tuple(over.values.shape)}, expected "
+            f"{(over.nnz, snapshots)}: one value per entry and snapshot"
+        )
+    if over.num_cols << (snapshots - 1).bit_length() > 2**32:
+        raise InvalidInputError(
+            f"{argument} has {over.num_cols} columns and {snapshots} snapshots, allowed are 2^32 "
+            "pairs of both",
+            hint="take fewer snapshots per partition",
+        )
+
+
+def _merge(exclusive: Sequence[Csr]) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The exclusive parts as one list per row, on the device they came from."""
+    total = sum(part.nnz for part in exclusive)
+    if total == 0:
+        return None, None, None
+    device = exclusive[0].indptr.device
+    weighted = exclusive[0].values is not None
+    indptr = torch.empty(exclusive[0].num_rows + 1, dtype=torch.int64)
+    entries = torch.empty(total, dtype=torch.int32)
+    values = torch.empty(total, dtype=torch.float32) if weighted else None
+    call(
+        "merge_exclusive",
+        indptr.device,
+        [part.indptr.cpu() for part in exclusive],
+        [part.indices.cpu() for part in exclusive],
+        [part.values.detach().cpu() for part in exclusive] if weighted else [],
+        indptr,
+        entries,
+        values,
+    )
+    return indptr.to(device), entries.to(device), None if values is None else values.to(device)

@@ -1,0 +1,160 @@
+// The vector registers that aggregation runs on: `Avx512<L>` (16, 8 or 4 floats) where the compiler
+// has them, and `Portable<T, L>` on the compiler's generic vectors everywhere else and for doubles.
+// Both offer the same few operations. A mask names the lanes [lo, hi) that exist; lanes outside it
+// are never read from or written to memory, so rows need no padding.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__AVX512F__) && defined(__AVX512VL__)
+#define DGBENCH_AVX512 1
+#include <immintrin.h>
+#endif
+
+namespace dgbench {
+
+template <class T, int L>
+struct Portable {
+  using Scalar = T;
+  static constexpr int lanes = L;
+  typedef T Reg __attribute__((vector_size(sizeof(T) * L)));
+  struct Mask {
+    int lo, hi;
+  };
+
+  static Mask mask(int lo, int hi) { return {lo < 0 ? 0 : lo, hi > L ? L : hi}; }
+  static Reg zero() { return Reg{}; }
+  static Reg load(const T* p) {
+    Reg r;
+    std::memcpy(&r, p, sizeof(Reg));
+    return r;
+  }
+  static Reg load(const T* p, Mask m) {
+    if (m.lo == 0 && m.hi == L) return load(p);
+    Reg r{};
+    for (int j = m.lo; j < m.hi; ++j) r[j] = p[j];
+    return r;
+  }
+  static void store(T* p, Reg r, Mask m) {
+    if (m.lo == 0 && m.hi == L) {
+      std::memcpy(p, &r, sizeof(Reg));
+      return;
+    }
+    for (int j = m.lo; j < m.hi; ++j) p[j] = r[j];
+  }
+  static Reg broadcast(T value) { return value - Reg{}; }
+  static Reg add(Reg a, Reg b) { return a + b; }
+  static Reg mul(Reg a, Reg b) { return a * b; }
+  static Reg fma(Reg a, Reg b, Reg c) { return a * b + c; }
+  // Lane j takes p[index[j]] for the lanes of m; others are 0.
+  static Reg gather(const T* p, const std::int32_t* index, Mask m) {
+    Reg r{};
+    for (int j = m.lo; j < m.hi; ++j) r[j] = p[index[j]];
+    return r;
+  }
+  // As gather, where all `count` values p[0..count) may be read.
+  static Reg spread(const T* p, int, const std::int32_t* index, Mask m) {
+    return gather(p, index, m);
+  }
+};
+
+#if defined(DGBENCH_AVX512)
+
+template <int L>
+struct Avx512;
+
+template <>
+struct Avx512<16> {
+  using Scalar = float;
+  using Reg = __m512;
+  using Mask = __mmask16;
+  static constexpr int lanes = 16;
+
+  static Mask mask(int lo, int hi) {
+    lo = lo < 0 ? 0 : lo;
+    hi = hi > lanes ? lanes : hi;
+    return lo >= hi ? Mask(0) : Mask(((1u << hi) - 1u) & ~((1u << lo) - 1u));
+  }
+  static Reg zero() { return _mm512_setzero_ps(); }
+  static Reg load(const float* p) { return _mm512_loadu_ps(p); }
+  static Reg load(const float* p, Mask m) { return _mm512_maskz_loadu_ps(m, p); }
+  static void store(float* p, Reg r, Mask m) { _mm512_mask_storeu_ps(p, m, r); }
+  static Reg broadcast(float value) { return _mm512_set1_ps(value); }
+  static Reg add(Reg a, Reg b) { return _mm512_add_ps(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm512_mul_ps(a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm512_fmadd_ps(a, b, c); }
+  static Reg gather(const float* p, const std::int32_t* index, Mask m) {
+    const __m512i where = _mm512_maskz_loadu_epi32(m, index);
+    return _mm512_mask_i32gather_ps(zero(), m, where, p, 4);
+  }
+  static Reg spread(const float* p, int count, const std::int32_t* index, Mask m) {
+    if (count > lanes) return gather(p, index, m);
+    const __m512i where = _mm512_maskz_loadu_epi32(m, index);
+    return _mm512_maskz_permutexvar_ps(m, where, load(p, mask(0, count)));
+  }
+};
+
+template <>
+struct Avx512<8> {
+  using Scalar = float;
+  using Reg = __m256;
+  using Mask = __mmask8;
+  static constexpr int lanes = 8;
+
+  static Mask mask(int lo, int hi) {
+    lo = lo < 0 ? 0 : lo;
+    hi = hi > lanes ? lanes : hi;
+    return lo >= hi ? Mask(0) : Mask(((1u << hi) - 1u) & ~((1u << lo) - 1u));
+  }
+  static Reg zero() { return _mm256_setzero_ps(); }
+  static Reg load(const float* p) { return _mm256_loadu_ps(p); }
+  static Reg load(const float* p, Mask m) { return _mm256_maskz_loadu_ps(m, p); }
+  static void store(float* p, Reg r, Mask m) { _mm256_mask_storeu_ps(p, m, r); }
+  static Reg broadcast(float value) { return _mm256_set1_ps(value); }
+  static Reg add(Reg a, Reg b) { return _mm256_add_ps(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm256_mul_ps(a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm256_fmadd_ps(a, b, c); }
+  static Reg gather(const float* p, const std::int32_t* index, Mask m) {
+    const __m256i where = _mm256_maskz_loadu_epi32(m, index);
+    return _mm256_mmask_i32gather_ps(zero(), m, where, p, 4);
+  }
+  static Reg spread(const float* p, int count, const std::int32_t* index, Mask m) {
+    if (count > lanes) return gather(p, index, m);
+    const __m256i where = _mm256_maskz_loadu_epi32(m, index);
+    return _mm256_maskz_permutexvar_ps(m, where, load(p, mask(0, count)));
+  }
+};
+
+template <>
+struct Avx512<4> {
+  using Scalar = float;
+  using Reg = __m128;
+  using Mask = __mmask8;
+  static constexpr int lanes = 4;
+
+  static Mask mask(int lo, int hi) {
+    lo = lo < 0 ? 0 : lo;
+    hi = hi > lanes ? lanes : hi;
+    return lo >= hi ? Mask(0) : Mask(((1u << hi) - 1u) & ~((1u << lo) - 1u));
+  }
+  static Reg zero() { return _mm_setzero_ps(); }
+  static Reg load(const float* p) { return _mm_loadu_ps(p); }
+  static Reg load(const float* p, Mask m) { return _mm_maskz_loadu_ps(m, p); }
+  static void store(float* p, Reg r, Mask m) { _mm_mask_storeu_ps(p, m, r); }
+  static Reg broadcast(float value) { return _mm_set1_ps(value); }
+  static Reg add(Reg a, Reg b) { return _mm_add_ps(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm_mul_ps(a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm_fmadd_ps(a, b, c); }
+  static Reg gather(const float* p, const std::int32_t* index, Mask m) {
+    const __m128i where = _mm_maskz_loadu_epi32(m, index);
+    return _mm_mmask_i32gather_ps(zero(), m, where, p, 4);
+  }
+  static Reg spread(const float* p, int, const std::int32_t* index, Mask m) {
+    return gather(p, index, m);
+  }
+};
+
+#endif  // DGBENCH_AVX512
+
+}  // namespace dgbench

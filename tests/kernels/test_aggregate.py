@@ -1,0 +1,387 @@
+"""spmm and aggregate_parts against dense float64 products."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.kernels_cuda import _cpu, aggregate
+from dgbench.kernels_cuda.aggregate import (
+    aggregate_parts,
+    aggregate_parts_scatter,
+    degrees,
+    spmm,
+)
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.runtime.errors import InvalidInputError
+
+WIDTHS = [
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    17,
+    24,
+    31,
+    32,
+    33,
+    48,
+    64,
+    96,
+    100,
+    127,
+    128,
+    129,
+    200,
+    256,
+    300,
+]
+
+
+def csr_of(mask, values=None):
+    """The matrix with an entry where `mask` is set, and the values there."""
+    rows, columns = mask.nonzero(as_tuple=True)
+    indptr = torch.zeros(mask.shape[0] + 1, dtype=torch.int64)
+    indptr[1:] = mask.sum(1).cumsum(0)
+    kept = None if values is None else values[rows, columns].float().contiguous()
+    return Csr(indptr, columns.int(), mask.shape[1], kept)
+
+
+def dense(csr):
+    """float64[N, C]; duplicates add up."""
+    out = torch.zeros(csr.num_rows, csr.num_cols, dtype=torch.float64)
+    rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
+    values = torch.ones(csr.nnz) if csr.values is None else csr.values
+    return out.index_put((rows, csr.indices.long()), values.double(), accumulate=True)
+
+
+def product(matrix, x, row_scale, col_scale, self_loop):
+    """R (A + I) C X in float64, with loops nowhere and every step in sight."""
+    x = x.double()
+    if col_scale is not None:
+        x = x * col_scale.double().unsqueeze(-1)
+    y = matrix.double() @ x
+    if self_loop:
+        y = y + x
+    return y if row_scale is None else y * row_scale.double().unsqueeze(-1)
+
+
+def parts_product(snapshots, x, row_scale, col_scale, self_loop):
+    columns = []
+    for s, matrix in enumerate(snapshots):
+        r, c = (None if a is None else a[:, s] for a in (row_scale, col_scale))
+        columns.append(product(matrix, x[:, s], r, c, self_loop))
+    return torch.stack(columns, 1)
+
+
+def close(found, expected, tolerance=2e-6):
+    scale = expected.abs().max().clamp(min=1.0) if expected.numel() else 1.0
+    torch.testing.assert_close(found.double() / scale, expected / scale, rtol=0, atol=tolerance)
+
+
+def random_csr(generator, rows, columns, density, weighted):
+    mask = torch.rand(rows, columns, generator=generator) < density
+    values = torch.randn(rows, columns, generator=generator) if weighted else None
+    return csr_of(mask, values)
+
+
+def random_parts(generator, n, snapshots, density, weighted):
+    """Parts with their snapshots as dense matrices."""
+    over_mask = torch.rand(n, n, generator=generator) < density
+    over = csr_of(over_mask)
+    weights = torch.randn(snapshots, n, n, generator=generator)
+    dense_snapshots, exclusive = [], []
+    for s in range(snapshots):
+        mask = (torch.rand(n, n, generator=generator) < density / 2) & ~over_mask
+        exclusive.append(csr_of(mask, weights[s] if weighted else None))
+        both = (mask | over_mask).double()
+        dense_snapshots.append(both * weights[s].double() if weighted else both)
+    if weighted:
+        rows, columns = over_mask.nonzero(as_tuple=True)
+        values = weights[:, rows, columns].T.contiguous()
+        over = Csr(over.indptr, over.indices, n, values)
+    return SimpleNamespace(over=over, exclusive=exclusive), dense_snapshots
+
+
+@pytest.fixture(params=["wide", "portable"])
+def registers(request):
+    """Both families of kernels: the machine's widest registers and the portable ones."""
+    _cpu.aggregate_portable_only(request.param == "portable")
+    yield request.param
+    _cpu.aggregate_portable_only(False)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_spmm_equals_dense_product(width, weighted, registers):
+    g = torch.Generator().manual_seed(width)
+    csr = random_csr(g, 70, 70, 0.12, weighted)
+    x = torch.randn(70, width, generator=g)
+    r, c = torch.rand(70, generator=g), torch.rand(70, generator=g)
+    for row_scale, col_scale, loop in [(None, None, False), (r, c, True), (r, None, False)]:
+        y = spmm(csr, x, row_scale, col_scale, loop)
+        close(y, product(dense(csr), x, row_scale, col_scale, loop))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("snapshots", [1, 2, 3, 8, 17])
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 6, 8, 16, 20, 33])
+def test_parts_equal_each_snapshot(width, snapshots, weighted, registers):
+    g = torch.Generator().manual_seed(100 * width + snapshots)
+    parts, matrices = random_parts(g, 40, snapshots, 0.15, weighted)
+    x = torch.randn(40, snapshots, width, generator=g)
+    r, c = torch.rand(40, snapshots, generator=g), torch.rand(40, snapshots, generator=g)
+    for row_scale, col_scale, loop in [(None, None, False), (r, c, True)]:
+        y = aggregate_parts(parts, x, row_scale, col_scale, loop)
+        close(y, parts_product(matrices, x, row_scale, col_scale, loop))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.integers(0, 12),
+    columns=st.integers(1, 12),
+    edges=st.lists(st.tuples(st.integers(0, 11), st.integers(0, 11)), max_size=60),
+    width=st.integers(1, 40),
+    weighted=st.booleans(),
+)
+def test_spmm_on_any_edge_list(rows, columns, edges, width, weighted):
+    """Duplicates add up; rows may be empty; the matrix need not be square."""
+    kept = sorted((r, c) for r, c in edges if r < rows and c < columns)
+    indptr = torch.zeros(rows + 1, dtype=torch.int64)
+    for r, _ in kept:
+        indptr[r + 1 :] += 1
+    indices = torch.tensor([c for _, c in kept], dtype=torch.int32)
+    values = torch.arange(1.0, len(kept) + 1) if weighted else None
+    csr = Csr(indptr, indices, columns, values)
+    x = torch.linspace(-1, 1, columns * width).view(columns, width)
+    close(spmm(csr, x), product(dense(csr), x, None, None, False))
+
+
+@pytest.mark.parametrize("width", [1, 2, 6, 16, 40, 130])
+@pytest.mark.parametrize("snapshots", [1, 3])
+def test_rows_longer_than_a_piece(width, snapshots):
+    """A hub and its plain neighbours; the hub's row is cut into pieces."""
+    n = 45_000
+    hub = torch.arange(n, dtype=torch.int32)
+    few = torch.tensor([0, 7, n - 1], dtype=torch.int32)
+    over = Csr(torch.tensor([0, 0, n, n + 3]), torch.cat([hub, few]), n)
+    own = Csr(torch.tensor([0, 2, n + 2, n + 2]), torch.cat([few[1:], hub]), n)
+    parts = SimpleNamespace(over=over, exclusive=[own] * snapshots)
+    x = torch.randn(n, snapshots, width, generator=torch.Generator().manual_seed(1))
+    scale = torch.tensor([[0.5], [2.0], [-1.0]]).repeat(1, snapshots)
+    total = x.double().sum(0)
+    picked = x.double()[few.long()]
+    expected = torch.stack([picked[1:].sum(0), 2 * total, picked.sum(0)])
+    close(aggregate_parts(parts, x, scale), expected * scale.double().unsqueeze(-1), 2e-5)
+    y = spmm(over, x[:, 0], scale[:, 0])
+    expected = torch.stack([torch.zeros_like(total[0]), total[0], picked[:, 0].sum(0)])
+    close(y, expected * scale[:, :1].double(), 2e-5)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 6, 16, 48, 150])
+def test_bits_do_not_depend_on_threads(width):
+    g = torch.Generator().manual_seed(5)
+    n = 3000
+    degree = torch.randint(0, 40, (n,), generator=g)
+    degree[17] = 60_000
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degree.cumsum(0)])
+    indices = torch.randint(0, n, (int(indptr[-1]),), generator=g).int()
+    csr = Csr(indptr, indices, n, torch.randn(indices.numel(), generator=g))
+    x = torch.randn(n, width, generator=g)
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 3, 5):
+            torch.set_num_threads(threads)
+            results.append(spmm(csr, x, self_loop=True))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(results[0], y) for y in results[1:])
+
+
+def test_output_is_written_everywhere():
+    """Rows without entries are zero, not what memory held before."""
+    csr = Csr(torch.zeros(1001, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 1000)
+    for width in (1, 6, 16, 40, 130):
+        torch.full(
+            (1000, width), float("nan")
+        )  # freed at once: likely what the result is made from
+        assert torch.equal(spmm(csr, torch.ones(1000, width)), torch.zeros(1000, width))
+
+
+def test_nan_stays_in_its_neighbours():
+    """Lanes beyond a row's end, and snapshots beside it, never see its NaN."""
+    g = torch.Generator().manual_seed(2)
+    parts, matrices = random_parts(g, 30, 3, 0.2, False)
+    for width in (1, 3, 5, 6, 20):
+        x = torch.randn(30, 3, width, generator=g)
+        x[4, 1, width - 1] = float("nan")
+        y = aggregate_parts(parts, x)
+        expected = torch.zeros(30, 3, width, dtype=torch.bool)
+        expected[:, 1, width - 1] = matrices[1][:, 4] != 0
+        assert torch.equal(y.isnan(), expected)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_spmm_gradcheck(weighted, symmetric):
+    g = torch.Generator().manual_seed(3)
+    mask = torch.rand(7, 7, generator=g) < 0.3
+    values = torch.randn(7, 7, generator=g)
+    mask[2] = False
+    if symmetric:
+        mask, values = mask & mask.T, values + values.T
+    csr = csr_of(mask, values if weighted else None)
+    r, c = torch.rand(7, generator=g).double(), torch.rand(7, generator=g).double()
+    x = torch.randn(7, 3, generator=g).double().requires_grad_()
+
+    def run(x):
+        return spmm(csr, x, r, c, True, symmetric=symmetric)
+
+    assert torch.autograd.gradcheck(run, x)
+    assert torch.autograd.gradgradcheck(run, x)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("operator", [aggregate_parts, aggregate_parts_scatter])
+def test_parts_gradcheck(operator, weighted):
+    g = torch.Generator().manual_seed(4)
+    parts, _ = random_parts(g, 6, 3, 0.3, weighted)
+    r, c = torch.rand(6, 3, generator=g).double(), torch.rand(6, 3, generator=g).double()
+    x = torch.randn(6, 3, 2, generator=g).double().requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: operator(parts, x, r, c, True), x)
+
+
+@pytest.mark.parametrize("operator", [aggregate_parts, aggregate_parts_scatter])
+@pytest.mark.parametrize("width", [2, 6, 40])
+def test_parts_gradient_in_float32(operator, width):
+    g = torch.Generator().manual_seed(width)
+    parts, matrices = random_parts(g, 50, 4, 0.1, True)
+    r, c = torch.rand(50, 4, generator=g), torch.rand(50, 4, generator=g)
+    x = torch.randn(50, 4, width, generator=g, requires_grad=True)
+    dy = torch.randn(50, 4, width, generator=g)
+    operator(parts, x, r, c, True).backward(dy)
+    close(x.grad, parts_product([m.T for m in matrices], dy, c, r, True))
+
+
+def test_gradient_of_a_rectangle():
+    csr = random_csr(torch.Generator().manual_seed(6), 5, 9, 0.4, True)
+    x = torch.randn(9, 2, requires_grad=True)
+    spmm(csr, x).sum().backward()
+    close(x.grad, dense(csr).T @ torch.ones(5, 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("scatter", [False, True])
+def test_opcheck(scatter):
+    g = torch.Generator().manual_seed(8)
+    parts, _ = random_parts(g, 6, 2, 0.4, True)
+    prepared = aggregate.prepare_parts(parts)
+    lists = prepared.forward(parts.over, torch.float32, True)
+    back = prepared.transposed(parts.over, torch.float32, True)
+    x = torch.randn(6, 2, 3, requires_grad=True)
+    scale = torch.rand(6, 2)
+    arguments = (*lists, *back, x, scale, scale, True, scatter)
+    torch.library.opcheck(torch.ops.dgbench.aggregate.default, arguments)
+
+
+def test_degrees():
+    g = torch.Generator().manual_seed(9)
+    for weighted in (False, True):
+        csr = random_csr(g, 20, 30, 0.2, weighted)
+        close(degrees(csr), dense(csr).sum(1))
+    empty = Csr(torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 0)
+    assert degrees(empty).shape == (0,)
+
+
+def test_strided_features_are_copied():
+    csr = random_csr(torch.Generator().manual_seed(1), 10, 10, 0.4, False)
+    wide = torch.randn(10, 8)
+    close(spmm(csr, wide[:, ::2]), dense(csr) @ wide[:, ::2].double())
+
+
+def test_the_transpose_is_remembered_and_renewed():
+    csr = random_csr(torch.Generator().manual_seed(1), 10, 10, 0.4, True)
+    first = aggregate.prepare(csr)
+    assert aggregate.prepare(csr) is first
+    assert aggregate.prepare(Csr(csr.indptr, csr.indices, 10, csr.values)) is first
+    csr.values.mul_(2.0)
+    assert aggregate.prepare(csr) is not first
+    x = torch.randn(10, 2, requires_grad=True)
+    spmm(csr, x).sum().backward()
+    close(x.grad, dense(csr).T @ torch.ones(10, 2, dtype=torch.float64))
+
+
+def test_topologies_are_forgotten_with_their_indices():
+    from dgbench.kernels_cuda import _prepared
+
+    csr = random_csr(torch.Generator().manual_seed(1), 10, 10, 0.4, False)
+    spmm(csr, torch.randn(10, 2, requires_grad=True)).sum().backward()
+    known = len(_prepared._known)
+    del csr
+    assert len(_prepared._known) == known - 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (dict(x=torch.ones(4, 2)), "x has 4 rows, expected 3"),
+        (dict(x=torch.ones(3)), "x has shape"),
+        (dict(x=torch.ones(3, 2, dtype=torch.int64)), "x is torch.int64"),
+        (dict(x=torch.ones(3, 2, dtype=torch.bfloat16)), "x is torch.bfloat16"),
+        (dict(row_scale=torch.ones(2)), r"row_scale has shape \(2,\), expected \(3,\)"),
+        (dict(col_scale=torch.ones(3).double()), "col_scale is torch.float64"),
+        (dict(row_scale=torch.ones(3, requires_grad=True)), "row_scale requires a gradient"),
+        (dict(indices=torch.tensor([0, 3], dtype=torch.int32)), "0 <= column < 3"),
+        (dict(indices=torch.tensor([0, -1], dtype=torch.int32)), "0 <= column < 3"),
+        (dict(indices=torch.tensor([0, 1])), "indices is torch.int64"),
+        (dict(indptr=torch.tensor([0, 2, 1, 2])), "indptr decreases"),
+        (dict(indptr=torch.tensor([0, 1, 2, 3])), "indptr runs from 0 to 3"),
+        (dict(values=torch.ones(3)), "values has 3 entries"),
+        (dict(values=torch.ones(2, 2)), "expected one per entry"),
+        (dict(num_cols=4, x=torch.ones(4, 2), self_loop=True), "self_loop needs a square matrix"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    given_ = dict(
+        indptr=torch.tensor([0, 1, 1, 2]),
+        indices=torch.tensor([0, 2], dtype=torch.int32),
+        num_cols=3,
+        values=None,
+        x=torch.ones(3, 2),
+        row_scale=None,
+        col_scale=None,
+        self_loop=False,
+    )
+    given_ |= change
+    csr = Csr(given_["indptr"], given_["indices"], given_["num_cols"], given_["values"])
+    with pytest.raises(InvalidInputError, match=message):
+        spmm(csr, given_["x"], given_["row_scale"], given_["col_scale"], given_["self_loop"])
+
+
+def test_mistakes_in_parts_are_named():
+    parts, _ = random_parts(torch.Generator().manual_seed(1), 5, 2, 0.4, True)
+    x = torch.ones(5, 2, 3)
+    plain = [Csr(p.indptr, p.indices, p.num_cols) for p in parts.exclusive]
+    small = csr_of(torch.ones(4, 4, dtype=torch.bool), torch.ones(4, 4))
+    flat = Csr(parts.over.indptr, parts.over.indices, 5, parts.over.values[:, 0].contiguous())
+    for changed, message in [
+        (SimpleNamespace(over=parts.over, exclusive=[]), "exclusive is empty"),
+        (SimpleNamespace(over=parts.over, exclusive=plain), "weight all parts or none"),
+        (SimpleNamespace(over=parts.over, exclusive=[small, small]), "is 4 x 4"),
+        (SimpleNamespace(over=flat, exclusive=parts.exclusive), "one value per entry and snapshot"),
+    ]:
+        with pytest.raises(InvalidInputError) as caught:
+            aggregate_parts(changed, x)
+        assert message in f"{caught.value} {caught.value.hint}"
+    with pytest.raises(InvalidInputError, match="x holds 3 snapshots"):
+        aggregate_parts(parts, torch.ones(5, 3, 3))
+    with pytest.raises(InvalidInputError, match="row_scale has shape"):
+        aggregate_parts(parts, x, torch.ones(5))
