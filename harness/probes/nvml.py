@@ -259,7 +259,7 @@ class GpuSampler:
         return found
 
     def _gpm_sample(self) -> Any:
-        m = self.nvml.module
+        m, sample = self.nvml.module, None
         try:
             if not m.nvmlGpmQueryDeviceSupport(self.handle).isSupportedDevice:
                 self._refused["gpm"] = "not supported by this device (it needs Hopper or later)"
@@ -269,6 +269,7 @@ class GpuSampler:
             return sample
         except Exception as error:
             self._refused["gpm"] = _reason(error)
+            _free(m, (sample,))
             return None
 
     def _gpm_metrics(self) -> dict[str, Any]:

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from dgbench.harness.machine import (
+    cpu_facts,
+    gpu_count,
+    machine_facts,
+    measure_limits,
+    memory_limit,
+    provenance,
+)
+from dgbench.harness.machine import facts as facts_module
+from dgbench.harness.probes import GpuSampler, Nvml, Surroundings, Tree
+from dgbench.harness.probes.cpu import available_memory
+from dgbench.runtime.threads import default_threads
+
+
+class Refused(Exception):
+    """Stands for pynvml.NVMLError."""
+
+
+class NVMLError_DriverNotLoaded(Exception):
+    """Named as the real one."""
+
+
+class FakeNvml:
+    """As much of pynvml as a device offers; `lacks` names calls that fail or are not there."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
+    NVML_FI_DEV_PCIE_COUNT_TX_BYTES, NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 197, 198
+    NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 138, 139
+    NVML_GPM_METRICS_GET_VERSION = 1
+    NVML_GPM_METRIC_SM_UTIL, NVML_GPM_METRIC_DRAM_BW_UTIL = 2, 10
+    nvmlClocksEventReasonSwPowerCap, nvmlClocksEventReasonHwSlowdown = 4, 8
+    NVMLError = Refused
+
+    def __init__(self, *, fails=(), absent=(), devices=1, throttle=0, gpm=True, start=None):
+        self.fails, self.absent = set(fails), set(absent)
+        self.devices, self.throttle, self.gpm, self.start = devices, throttle, gpm, start
+        self.energy = 1000
+        self.freed = 0
+        self.shut = False
+
+    def __getattribute__(self, name):
+        if name.startswith("nvml"):
+            if name in self.absent:
+                raise AttributeError(name)
+            if name in self.fails:
+                return self._refuse
+        return super().__getattribute__(name)
+
+    def _refuse(self, *args):
+        raise Refused("Not Supported")
+
+    def nvmlInit(self):
+        if self.start is not None:
+            raise self.start
+
+    def nvmlShutdown(self):
+        self.shut = True
+
+    def nvmlDeviceGetCount(self):
+        return self.devices
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return f"handle{index}"
+
+    def nvmlDeviceGetName(self, handle):
+        return b"Fake 9000"
+
+    def nvmlSystemGetDriverVersion(self):
+        return "999.9"
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return SimpleNamespace(total=8 << 30, used=3 << 30)
+
+    def nvmlDeviceGetEnforcedPowerLimit(self, handle):
+        return 700_000
+
+    def nvmlDeviceGetMaxClockInfo(self, handle, kind):
+        return 1980
+
+    def nvmlDeviceGetCurrPcieLinkGeneration(self, handle):
+        return 5
+
+    def nvmlDeviceGetCurrPcieLinkWidth(self, handle):
+        return 16
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle):
+        return (9, 0)
+
+    def nvmlDeviceGetUtilizationRates(self, handle):
+        return SimpleNamespace(gpu=42, memory=7)
+
+    def nvmlDeviceGetPowerUsage(self, handle):
+        return 100_000
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle):
+        self.energy += 500
+        return self.energy
+
+    def nvmlDeviceGetClockInfo(self, handle, kind):
+        return 1500 if kind == 1 else 2600
+
+    def nvmlDeviceGetTemperature(self, handle, kind):
+        return 55
+
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle):
+        return self.throttle
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):
+        return self.throttle
+
+    def nvmlDeviceGetFieldValues(self, handle, fields):
+        (number, scope), value = fields[0], SimpleNamespace(ullVal=self.energy, uiVal=1)
+        assert scope in (0, 0xFFFFFFFF)
+        failed = number in (138, 139) and "nvlink" in self.fails
+        return [SimpleNamespace(nvmlReturn=3 if failed else 0, valueType=3, value=value)]
+
+    def nvmlGpmQueryDeviceSupport(self, handle):
+        return SimpleNamespace(isSupportedDevice=int(self.gpm))
+
+    def nvmlGpmSampleAlloc(self):
+        return object()
+
+    def nvmlGpmSampleGet(self, handle, sample):
+        return sample
+
+    def nvmlGpmSampleFree(self, sample):
+        self.freed += 1
+
+    def c_nvmlGpmMetricsGet_t(self):
+        metrics = [SimpleNamespace(metricId=0, nvmlReturn=0, value=0.0) for _ in range(9)]
+        return SimpleNamespace(metrics=metrics)
+
+    def nvmlGpmMetricsGet(self, request):
+        for metric in request.metrics[: request.numMetrics]:
+            metric.value = 10.0 * metric.metricId
+            metric.nvmlReturn = 0 if metric.metricId != 10 else 3
+
+
+def sampled(fake, seconds=0.03):
+    sampler = GpuSampler(Nvml(fake), period_s=0.005).start()
+    time.sleep(seconds)
+    return sampler.stop()
+
+
+def test_a_device_that_offers_everything():
+    fake = FakeNvml(throttle=4)
+    found = sampled(fake)
+    assert found["gpu_kernel_resident_percent"] == 42
+    assert found["gpu_memory_peak_bytes"] == 3 << 30
+    assert found["gpu_power_mw"] == 100_000
+    assert found["gpu_sm_clock_mhz"] == found["gpu_sm_clock_min_mhz"] == 1500
+    assert found["gpu_memory_clock_mhz"] == 2600
+    assert found["gpu_temperature_peak_c"] == 55
+    assert (found["energy_mj"], found["energy_source"]) == (500, "counter")
+    assert found["pcie_tx_bytes"] == 500
+    assert found["nvlink_rx_bytes"] == 500 * 1024
+    assert found["gpu_throttle"] == ["software power cap"]
+    assert found["gpm_sm_active_percent"] == 20
+    assert found["gpm_dram_percent"] == "NVML error 3"
+    assert found["gpu_sample_period_s"] == 0.005
+    assert fake.freed == 2
+
+
+LOSES = {
+    "nvmlDeviceGetUtilizationRates": {"gpu_kernel_resident_percent"},
+    "nvmlDeviceGetMemoryInfo": {"gpu_memory_peak_bytes"},
+    "nvmlDeviceGetPowerUsage": {"gpu_power_mw"},
+    "nvmlDeviceGetClockInfo": {"gpu_sm_clock_mhz", "gpu_memory_clock_mhz", "gpu_sm_clock_min_mhz"},
+    "nvmlDeviceGetTemperature": {"gpu_temperature_peak_c"},
+    "nvmlDeviceGetFieldValues": {
+        "pcie_tx_bytes",
+        "pcie_rx_bytes",
+        "nvlink_tx_bytes",
+        "nvlink_rx_bytes",
+    },
+    "nvmlGpmQueryDeviceSupport": {"gpm_sm_active_percent", "gpm_dram_percent"},
+    "nvmlGpmSampleAlloc": {"gpm_sm_active_percent", "gpm_dram_percent"},
+    "nvmlGpmSampleGet": {"gpm_sm_active_percent", "gpm_dram_percent"},
+    "nvmlGpmMetricsGet": {"gpm_sm_active_percent", "gpm_dram_percent"},
+}
+
+
+@pytest.mark.parametrize("how", ["fails", "absent"])
+@pytest.mark.parametrize("call", LOSES)
+def test_what_one_call_refuses_has_a_reason_and_nothing_else_is_lost(call, how):
+    whole = sampled(FakeNvml(), 0.01)
+    fake = FakeNvml(**{how: [call]})
+    found = sampled(fake, 0.01)
+    lost = {k for k in whole if type(found.get(k)) is not type(whole[k])}
+    assert lost - {"gpm_dram_percent"} == LOSES[call] - {"gpm_dram_percent"}
+    for name in lost & set(found):
+        assert "not offered" in found[name]
+    if "Gpm" in call:
+        assert "not offered" in found["gpm"]
+        assert not any(name.startswith("gpm_") for name in found)
+
+
+@pytest.mark.parametrize(
+    ("call", "fact"),
+    [
+        ("nvmlDeviceGetName", "name"),
+        ("nvmlDeviceGetMemoryInfo", "memory_bytes"),
+        ("nvmlDeviceGetEnforcedPowerLimit", "power_limit_mw"),
+        ("nvmlDeviceGetCudaComputeCapability", "compute_capability"),
+    ],
+)
+def test_a_fact_that_is_not_offered_has_a_reason(call, fact):
+    whole, found = Nvml(FakeNvml()).describe()[0], Nvml(FakeNvml(fails=[call])).describe()[0]
+    assert found.pop(fact) == "not offered: Not Supported"
+    del whole[fact]
+    assert found == whole
+
+
+def test_energy_falls_back_to_power_times_time():
+    found = sampled(FakeNvml(fails=["nvmlDeviceGetTotalEnergyConsumption"]))
+    assert 100_000 * 0.02 < found["energy_mj"] < 100_000 * 5
+    assert "power" in found["energy_source"]
+
+
+def test_an_older_package_names_throttling_otherwise():
+    fake = FakeNvml(throttle=8, absent=["nvmlDeviceGetCurrentClocksEventReasons"])
+    assert sampled(fake, 0.01)["gpu_throttle"] == ["hardware slowdown"]
+    none = FakeNvml(
+        absent=[
+            "nvmlDeviceGetCurrentClocksEventReasons",
+            "nvmlDeviceGetCurrentClocksThrottleReasons",
+        ]
+    )
+    assert "not offered" in sampled(none, 0.01)["gpu_throttle"]
+
+
+def test_fields_and_gpm_that_are_not_served():
+    found = sampled(FakeNvml(fails=["nvlink"], gpm=False), 0.01)
+    assert "not offered" in found["nvlink_tx_bytes"]
+    assert isinstance(found["pcie_rx_bytes"], int)
+    assert "not supported" in found["gpm"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(NVMLError_DriverNotLoaded("x"), "no NVIDIA driver"), (Refused("odd"), "odd")],
+)
+def test_nvml_that_does_not_start(error, reason):
+    nvml = Nvml(FakeNvml(start=error))
+    assert reason in nvml.reason
+    assert nvml.handles() == []
+    assert nvml.describe() == []
+    assert reason in GpuSampler(nvml).start().stop()["gpu"]
+    nvml.close()
+
+
+def test_a_gpu_that_is_not_there_and_a_closed_nvml():
+    fake = FakeNvml(devices=1)
+    assert "no GPU 3" in GpuSampler(Nvml(fake), 3).start().stop()["gpu"]
+    assert "no devices" in GpuSampler(Nvml(FakeNvml(fails=["nvmlDeviceGetCount"]))).stop()["gpu"]
+    with Nvml(fake) as nvml:
+        assert nvml.describe()[0]["name"] == "Fake 9000"
+        assert nvml.describe()[0]["compute_capability"] == "9.0"
+    assert fake.shut
+    assert nvml.handles() == []
+    nvml.close()
+
+
+def test_without_a_driver_the_real_package_gives_a_reason_or_devices():
+    with Nvml() as nvml:
+        assert bool(nvml.reason) != bool(nvml.handles())
+
+
+def test_the_gpu_count_follows_torch_and_the_environment(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(facts_module, "gpu_facts", lambda: [{}, {}, {}])
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert gpu_count() == 0
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpu_count() == 3
+    for shown, count in (("", 0), ("-1", 0), ("1", 1), ("0,2", 2), ("0,1,2,3", 3)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+        assert gpu_count() == count
+
+
+def test_a_tree_counts_its_children_and_ends_at_zero():
+    inner = "import time; x = bytearray(60 << 20); print('x', flush=True); time.sleep(30)"
+    outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
+    process = subprocess.Popen([sys.executable, "-c", outer], stdout=subprocess.PIPE)
+    try:
+        process.stdout.read(1)
+        tree = Tree(process.pid)
+        alone = psutil.Process(process.pid).memory_info().rss
+        assert tree.rss() > alone + (55 << 20)
+        assert tree.processes == 2
+        assert len(tree.pids()) == 2
+        for pid in reversed(tree.pids()):
+            os.kill(pid, 9)
+    finally:
+        process.kill()
+        process.communicate()
+    assert Tree(process.pid).rss() == 0
+    assert tree.peak_bytes > 55 << 20
+
+
+def test_surroundings_and_memory():
+    found = Surroundings().probes(0.0)
+    assert found["other_cpu_percent"] >= 0
+    assert found["load_average_1m"] >= 0
+    assert 0 < available_memory() <= psutil.virtual_memory().total
+    assert 0 < memory_limit() <= psutil.virtual_memory().total
+    assert 1 <= default_threads() <= (os.cpu_count() or 1)
+
+
+def test_facts_and_provenance_name_what_matters(monkeypatch):
+    facts = machine_facts()
+    assert facts["cpu"]["model"] != "unknown"
+    assert facts["cpu"]["usable"] == cpu_facts()["usable"] >= 1
+    assert facts["memory_bytes"] > 0
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    found = provenance({"preset": "smoke"})
+    assert found["settings"] == {"preset": "smoke"}
+    assert found["environment"]["OMP_NUM_THREADS"] == "3"
+    assert found["packages"]["torch"]
+    assert set(found["code"]) >= {"commit", "dirty"}
+
+
+def test_limits_are_positive_and_leave_threads_as_they_were():
+    import torch
+
+    before = torch.get_num_threads()
+    found = measure_limits("cpu", budget_s=0.1)
+    assert torch.get_num_threads() == before
+    assert found["threads"] == before
+    for name in ("copy_gbs_1", "copy_gbs_all", "sgemm_gflops_1", "sgemm_gflops_all"):
+        assert found[name] > 0.01
+
+
+def test_compilers_and_commands_that_fail_are_empty():
+    assert facts_module.compiler("no-such-compiler") == ""
+    assert facts_module.run_line(["no-such-command"]) == ""
+    assert facts_module.run_line([sys.executable, "-c", "raise SystemExit(3)"]) == ""
+    assert facts_module.run_line([sys.executable, "-c", "print('a\\nb')"]) == "a"
