@@ -5,8 +5,8 @@ through the whole frame while its state stays in cache: one pass over x, no inte
 This is the point where PiPAD (PPoPP 2023, section 4.2) reuses the weights across the snapshots of a
 frame, carried to its end. The backward pass makes states and gates again, block by block, from x.
 
-Both operators are differentiable in every tensor argument (once), run on float32 and float64, and
-give the same bits for every number of threads. The CPU uses `torch.get_num_threads()` threads.
+Both operators are differentiable in every tensor argument (once), run on float32, on the CPU also
+on float64, and give the same bits for every number of threads.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.build_info import extension, stream_of
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.kernels_cuda._checks import FLOATS
+from dgbench.kernels_cuda._dispatch import call
+from dgbench.kernels_cuda.build_info import extension
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 GRU_GATES = 3
 """z, r, c."""
@@ -50,10 +52,11 @@ def gru_scan(
 
     Raises:
         InvalidInputError: a shape, dtype or device that does not fit.
-        UnsupportedError: a device without compiled operators.
+        UnsupportedError: a device without compiled operators, or float64 on CUDA.
     """
     _check(x, w_in, w_hid, bias, GRU_GATES, {"h0": h0})
-    h_all, h_last, _ = _gru(x, w_in, w_hid, bias, h0, all_steps, _wants_grad(x, w_in, w_hid, bias))
+    keep = _wants_grad(x, w_in, w_hid, bias, h0)
+    h_all, h_last, _ = _gru(x, w_in, w_hid, bias, h0, all_steps, keep)
     return (h_all if all_steps else None), h_last
 
 
@@ -84,7 +87,7 @@ def lstm_scan(
 
     Raises:
         InvalidInputError: a shape, dtype or device that does not fit.
-        UnsupportedError: a device without compiled operators.
+        UnsupportedError: a device without compiled operators, or float64 on CUDA.
     """
     _check(x, w_in, w_hid, bias, LSTM_GATES, {"h0": h0, "c0": c0})
     keep = _wants_grad(x, w_in, w_hid, bias, h0, c0)
@@ -104,26 +107,41 @@ def _check(
     gates: int,
     states: dict[str, Tensor | None],
 ) -> None:
+    tensors = {"x": x, "w_in": w_in, "w_hid": w_hid, "bias": bias}
+    tensors |= {name: state for name, state in states.items() if state is not None}
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor):
+            raise InvalidInputError(
+                f"{name} is a {type(tensor).__name__}, expected a torch.Tensor",
+            )
     if x.dim() != 3:
         raise InvalidInputError(
             f"x has shape {list(x.shape)}, expected [T, N, F]",
             hint="stack the snapshots along a first dimension",
         )
-    if x.dtype not in (torch.float32, torch.float64):
-        raise InvalidInputError(f"x is {x.dtype}, allowed are float32 and float64")
+    if x.dtype not in FLOATS:
+        raise InvalidInputError(
+            f"x is {x.dtype}, allowed are float32 and float64", hint="pass `x.float()`"
+        )
+    if x.dtype == torch.float64 and x.device.type == "cuda":
+        raise UnsupportedError(
+            "the scans have no float64 form on CUDA",
+            hint="pass float32, or move the tensors to the CPU",
+        )
     if w_hid.dim() != 2 or w_hid.shape[1] != gates * w_hid.shape[0]:
         raise InvalidInputError(
             f"w_hid has shape {list(w_hid.shape)}, expected [H, {gates} H]",
             hint=f"the {gates} gates stand side by side in the columns",
         )
     hidden = w_hid.shape[0]
-    expected = {
-        "w_in": (w_in, [x.shape[2], gates * hidden]),
-        "w_hid": (w_hid, [hidden, gates * hidden]),
-        "bias": (bias, [gates * hidden]),
+    shapes = {
+        "x": list(x.shape),
+        "w_in": [x.shape[2], gates * hidden],
+        "w_hid": [hidden, gates * hidden],
+        "bias": [gates * hidden],
     }
-    expected |= {k: (v, [x.shape[1], hidden]) for k, v in states.items() if v is not None}
-    for name, (tensor, shape) in expected.items():
+    for name, tensor in tensors.items():
+        shape = shapes.get(name, [x.shape[1], hidden])
         if list(tensor.shape) != shape:
             raise InvalidInputError(
                 f"{name} has shape {list(tensor.shape)}, expected {shape} for x "
@@ -134,11 +152,6 @@ def _check(
                 f"{name} is {tensor.dtype} on '{tensor.device}', expected {x.dtype} on "
                 f"'{x.device}' as x"
             )
-
-
-def _tail(device: torch.device) -> tuple[int, ...]:
-    """The trailing argument of the compiled call: the stream, or the number of threads."""
-    return stream_of(device) or (torch.get_num_threads(),)
 
 
 def _adjacent(x: Tensor) -> bool:
@@ -198,7 +211,9 @@ def _gru(
 ) -> tuple[Tensor, Tensor, Tensor]:
     h_all, h_last = _states(x, w_hid, all_steps)
     record = _record(x, w_hid, GRU_GATES, keep)
-    extension(x.device).gru_scan_forward(
+    call(
+        "gru_scan_forward",
+        x.device,
         _rows(x),
         _in(w_in),
         _in(w_hid),
@@ -207,7 +222,6 @@ def _gru(
         h_all if all_steps else None,
         h_last,
         _some(record),
-        *_tail(x.device),
     )
     return h_all, h_last, record
 
@@ -231,7 +245,9 @@ def _lstm(
     h_all, h_last = _states(x, w_hid, all_steps)
     c_last = torch.empty_like(h_last)
     record = _record(x, w_hid, LSTM_GATES, keep)
-    extension(x.device).lstm_scan_forward(
+    call(
+        "lstm_scan_forward",
+        x.device,
         _rows(x),
         _in(w_in),
         _in(w_hid),
@@ -242,7 +258,6 @@ def _lstm(
         h_last,
         c_last,
         _some(record),
-        *_tail(x.device),
     )
     return h_all, h_last, c_last, record
 
@@ -281,7 +296,9 @@ def _gru_backward(
     needed: list[bool],
 ) -> list[Tensor]:
     grads = _grads(x, [w_in, w_hid, bias, h0], needed)
-    extension(x.device).gru_scan_backward(
+    call(
+        "gru_scan_backward",
+        x.device,
         _rows(x),
         _in(w_in),
         _in(w_hid),
@@ -292,7 +309,6 @@ def _gru_backward(
         _in(grad_h_last),
         *_wanted(grads, needed),
         _workspace(x, w_hid, GRU_GATES),
-        *_tail(x.device),
     )
     return grads
 
@@ -317,7 +333,9 @@ def _lstm_backward(
     needed: list[bool],
 ) -> list[Tensor]:
     grads = _grads(x, [w_in, w_hid, bias, h0, c0], needed)
-    extension(x.device).lstm_scan_backward(
+    call(
+        "lstm_scan_backward",
+        x.device,
         _rows(x),
         _in(w_in),
         _in(w_hid),
@@ -330,7 +348,6 @@ def _lstm_backward(
         _in(grad_c_last),
         *_wanted(grads, needed),
         _workspace(x, w_hid, LSTM_GATES),
-        *_tail(x.device),
     )
     return grads
 

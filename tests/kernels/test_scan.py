@@ -277,6 +277,7 @@ def test_no_steps_hands_the_states_on():
         (3, torch.zeros(5), r"bias has shape \[5\], expected \[15\]"),
         (4, torch.zeros(3, 5), r"h0 has shape \[3, 5\], expected \[4, 5\]"),
         (3, torch.zeros(15, dtype=torch.float64), "bias is torch.float64"),
+        (4, [[0.0]], "h0 is a list, expected a torch.Tensor"),
     ],
 )
 def test_mistakes_are_named(place, bad, words):
