@@ -52,7 +52,8 @@ def check_scale(
         )
     if scale.dtype != like.dtype or scale.device != like.device:
         raise InvalidInputError(
-            f"{name} is {scale.dtype} on {scale.device}, expected {like.dtype} on {like.device} as x"
+            f"{name} is {scale.dtype} on {scale.device}, expected {like.dtype} on "
+            f"{like.device} as x"
         )
     if scale.requires_grad:
         raise InvalidInputError(

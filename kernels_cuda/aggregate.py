@@ -201,8 +201,8 @@ def _check_cube(
 
 
 # --- what torch sees ------------------------------------------------------------------------------
-# The low-level registration costs half of what torch.library.custom_op does per call. The transposed
-# lists are arguments because a backward pass only has what its forward pass was given.
+# The low-level registration costs half of what torch.library.custom_op does per call. The
+# transposed lists are arguments because a backward pass only has what its forward pass was given.
 
 _LISTS = "Tensor {0}indptr, Tensor {0}indices, Tensor? {0}values, Tensor? {0}ex_indptr, "
 _LISTS += "Tensor? {0}ex_entries, Tensor? {0}ex_values, Tensor? {0}order"

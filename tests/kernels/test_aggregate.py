@@ -332,34 +332,37 @@ def test_topologies_are_forgotten_with_their_indices():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (dict(x=torch.ones(4, 2)), "x has 4 rows, expected 3"),
-        (dict(x=torch.ones(3)), "x has shape"),
-        (dict(x=torch.ones(3, 2, dtype=torch.int64)), "x is torch.int64"),
-        (dict(x=torch.ones(3, 2, dtype=torch.bfloat16)), "x is torch.bfloat16"),
-        (dict(row_scale=torch.ones(2)), r"row_scale has shape \(2,\), expected \(3,\)"),
-        (dict(col_scale=torch.ones(3).double()), "col_scale is torch.float64"),
-        (dict(row_scale=torch.ones(3, requires_grad=True)), "row_scale requires a gradient"),
-        (dict(indices=torch.tensor([0, 3], dtype=torch.int32)), "0 <= column < 3"),
-        (dict(indices=torch.tensor([0, -1], dtype=torch.int32)), "0 <= column < 3"),
-        (dict(indices=torch.tensor([0, 1])), "indices is torch.int64"),
-        (dict(indptr=torch.tensor([0, 2, 1, 2])), "indptr decreases"),
-        (dict(indptr=torch.tensor([0, 1, 2, 3])), "indptr runs from 0 to 3"),
-        (dict(values=torch.ones(3)), "values has 3 entries"),
-        (dict(values=torch.ones(2, 2)), "expected one per entry"),
-        (dict(num_cols=4, x=torch.ones(4, 2), self_loop=True), "self_loop needs a square matrix"),
+        ({"x": torch.ones(4, 2)}, "x has 4 rows, expected 3"),
+        ({"x": torch.ones(3)}, "x has shape"),
+        ({"x": torch.ones(3, 2, dtype=torch.int64)}, "x is torch.int64"),
+        ({"x": torch.ones(3, 2, dtype=torch.bfloat16)}, "x is torch.bfloat16"),
+        ({"row_scale": torch.ones(2)}, r"row_scale has shape \(2,\), expected \(3,\)"),
+        ({"col_scale": torch.ones(3).double()}, "col_scale is torch.float64"),
+        ({"row_scale": torch.ones(3, requires_grad=True)}, "row_scale requires a gradient"),
+        ({"indices": torch.tensor([0, 3], dtype=torch.int32)}, "0 <= column < 3"),
+        ({"indices": torch.tensor([0, -1], dtype=torch.int32)}, "0 <= column < 3"),
+        ({"indices": torch.tensor([0, 1])}, "indices is torch.int64"),
+        ({"indptr": torch.tensor([0, 2, 1, 2])}, "indptr decreases"),
+        ({"indptr": torch.tensor([0, 1, 2, 3])}, "indptr runs from 0 to 3"),
+        ({"values": torch.ones(3)}, "values has 3 entries"),
+        ({"values": torch.ones(2, 2)}, "expected one per entry"),
+        (
+            {"num_cols": 4, "x": torch.ones(4, 2), "self_loop": True},
+            "self_loop needs a square matrix",
+        ),
     ],
 )
 def test_mistakes_are_named(change, message):
-    given_ = dict(
-        indptr=torch.tensor([0, 1, 1, 2]),
-        indices=torch.tensor([0, 2], dtype=torch.int32),
-        num_cols=3,
-        values=None,
-        x=torch.ones(3, 2),
-        row_scale=None,
-        col_scale=None,
-        self_loop=False,
-    )
+    given_ = {
+        "indptr": torch.tensor([0, 1, 1, 2]),
+        "indices": torch.tensor([0, 2], dtype=torch.int32),
+        "num_cols": 3,
+        "values": None,
+        "x": torch.ones(3, 2),
+        "row_scale": None,
+        "col_scale": None,
+        "self_loop": False,
+    }
     given_ |= change
     csr = Csr(given_["indptr"], given_["indices"], given_["num_cols"], given_["values"])
     with pytest.raises(InvalidInputError, match=message):
