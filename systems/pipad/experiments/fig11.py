@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgbench.datasets.transforms import factors
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.models.aggregation import normalisation_scales
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -90,7 +90,7 @@ def pipad_layer(partitions: Partitions, times: range, x: Tensor, weight: Tensor)
 
 def _normalised(csr: Csr) -> Csr:
     """A-hat with its loops and coefficients written out, rows ascending."""
-    scale = normalisation_scales(csr, "sym").row
+    scale, _ = factors(csr, "sym")
     source, target = coordinates(csr)
     loops = torch.arange(csr.num_rows)
     source, target = torch.cat([source, loops]), torch.cat([target, loops])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench import datasets
+from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
@@ -46,7 +47,7 @@ class Table1(Experiment):
             "frame": FRAME,
             "epochs": EPOCHS,
         }
-        if data.is_static:
+        if data.topology[0] is data.topology[-1]:
             # One topology for all snapshots: smoothing unites it with itself.
             counters |= {"E": data.topology[0].nnz, "E_smoothed": data.topology[0].nnz}
         else:
@@ -76,13 +77,13 @@ class Table1(Experiment):
 def _edges(name: str, scale: float, edge_life: int, snapshots: int) -> dict[str, int]:
     """Distinct edges summed over raw and over smoothed snapshots, self edges included."""
     events = datasets.open_events(name, scale=scale)
-    bins = datasets.window_bins(events, snapshots)
+    bins, _ = equal_windows(events.t, snapshots)
     counted = {}
     for key, life in (("E", 1), ("E_smoothed", edge_life)):
         found = edge_snapshots(
             events.src,
             events.dst,
-            bins,
+            bins.long(),
             snapshots,
             events.num_nodes,
             edge_life=life,

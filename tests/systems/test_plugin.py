@@ -1,0 +1,74 @@
+"""A third party's system, installed beside dgbench: found, raced and checked without a change here."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parents[1] / "plugin" / "torch_csr_system.py"
+
+CHECK = """
+import json
+from dgbench.systems.base import Workload
+from dgbench.systems.base.experiment import RunContext
+from dgbench.systems.base.race import checked, timed
+task = Workload(dataset="hepth", source="twin", scale=1 / 64, snapshots=18, model="tgcn_model",
+                feature_dim=4, hidden_dim=8)
+found = checked("torch-csr", task, RunContext("cpu", "smoke", 1))
+speed = timed("torch-csr", task, RunContext("cpu", "smoke", 1, budget_s=0.05))
+print(json.dumps({"deviation": found.deviation, "samples": len(speed.samples)}))
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> dict[str, str]:
+    """An environment in which the example is an installed package, as pip would leave it."""
+    (tmp_path / EXAMPLE.name).write_text(EXAMPLE.read_text())
+    broken = tmp_path / "broken_system.py"
+    broken.write_text("raise RuntimeError('this plugin is broken on purpose')\n")
+    info = tmp_path / "torch_csr_system-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch-csr-system\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[dgbench.systems]\n"
+        "torch-csr = torch_csr_system:TorchCsrSystem\n"
+        "broken = broken_system:Nothing\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def run(env: dict[str, str], *command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_plugin_is_listed_and_a_broken_one_is_not_fatal(installed: dict[str, str]) -> None:
+    listed = run(installed, "-m", "dgbench", "list", "--json")
+    found = json.dumps(json.loads(listed))
+    assert '"torch-csr"' in found
+    assert "this plugin is broken on purpose" in found
+    assert '"pipad"' in found
+
+
+def test_plugin_trains_like_the_reference(installed: dict[str, str]) -> None:
+    found = json.loads(run(installed, "-c", CHECK))
+    assert max(found["deviation"][k] for k in ("output", "gradient", "loss")) < 1e-5
+    assert found["samples"] >= 3
+
+
+def test_example_stays_small() -> None:
+    code = [
+        line
+        for line in EXAMPLE.read_text().splitlines()
+        if line.strip() and not line.startswith(("import", "from", '"""'))
+    ]
+    assert len(code) <= 40

@@ -1,0 +1,70 @@
+"""Imports point down, systems do not import each other, and importing dgbench does no work."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FLOORS = ["kernels_cuda", "datasets", "runtime", "models", "systems", "harness"]
+BELOW = {
+    "kernels_cuda": {"runtime"},
+    "datasets": {"kernels_cuda", "runtime"},
+    "runtime": {"kernels_cuda"},
+    "models": {"kernels_cuda", "datasets", "runtime"},
+    "systems": {"kernels_cuda", "datasets", "runtime", "models"},
+    "harness": {"kernels_cuda", "datasets", "runtime", "models", "systems"},
+}
+PLAIN = {"dgbench.runtime.errors", "dgbench.runtime.meter"}
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("dgbench.")}
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for floor in FLOORS:
+        for path in (ROOT / floor).rglob("*.py"):
+            for name in imports(path):
+                target = name.split(".")[1]
+                if target not in FLOORS or target == floor or target in BELOW[floor]:
+                    continue
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_runtime_basics_import_nothing_of_dgbench() -> None:
+    for name in ("errors", "meter"):
+        assert not imports(ROOT / "runtime" / f"{name}.py")
+
+
+def test_a_system_imports_no_other_system_and_no_harness() -> None:
+    wrong = []
+    for path in (ROOT / "systems").rglob("*.py"):
+        mine = path.relative_to(ROOT / "systems").parts[0]
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[1] == "systems" and len(parts) > 2 and parts[2] not in (mine, "base"):
+                wrong.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_import_does_no_work() -> None:
+    """`import dgbench` and the command line's help load no torch, no drawing, no threads."""
+    code = (
+        "import sys, threading, dgbench, dgbench.harness.cli\n"
+        "heavy = {'torch', 'matplotlib', 'pandas', 'seaborn', 'torch_geometric', 'pynvml'}\n"
+        "print(sorted(heavy & set(sys.modules)), threading.active_count())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "1"]
