@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 import torch
 
 from dgbench.datasets import store
-from dgbench.datasets.catalogue import DatasetCard, card
+from dgbench.datasets.catalogue import DatasetCard, Form, card
 from dgbench.datasets.checks import compare, count_events
 from dgbench.datasets.events import EventStream
 from dgbench.datasets.origin import Origin
@@ -89,9 +90,7 @@ def choose(name: str, source: str = "auto", scale: float = 1.0, seed: int = 1) -
     if source != "twin":
         held = find_form(found)
         if held is not None:
-            form = msgspec.json.encode(held.form).decode()
-            published = msgspec.json.encode(found.published).decode()
-            return Choice(found, held, ["real", held.hashes(), form, published])
+            return Choice(found, held, ["real", held.hashes(), _card_key(found, held.form)])
     from dgbench.datasets import twins
 
     exists = twins.supports(found.name)
@@ -105,6 +104,19 @@ def choose(name: str, source: str = "auto", scale: float = 1.0, seed: int = 1) -
     row = msgspec.json.encode(twins.params(found.name)).decode()
     version = getattr(twins, "VERSION", 1)
     return Choice(found, None, ["twin", version, row, float(scale), int(seed)], scale, seed)
+
+
+_CARD_KEYS: dict[tuple[str, str], tuple[Form, str]] = {}
+
+
+def _card_key(found: DatasetCard, form: Form) -> str:
+    """Hash of what the card says that shapes the content: how to read, check and describe it."""
+    known = _CARD_KEYS.get((found.name, form.name))
+    if known is None or known[0] is not form:
+        text = msgspec.json.encode([form, found.published])
+        known = (form, hashlib.sha256(text).hexdigest())
+        _CARD_KEYS[found.name, form.name] = known
+    return known[1]
 
 
 def resolve(spec: SnapshotSpec, choice: Choice) -> SnapshotSpec:
@@ -151,7 +163,7 @@ def build_events(choice: Choice) -> EventStream:
         counts["snapshots"] = form.counts.snapshots or 0
     notes = compare(choice.card, form, counts)
     kind = "subset" if form.subset else "real"
-    return _replace_origin(stream, Origin(choice.card.name, kind, notes=notes))
+    return replace(stream, origin=Origin(choice.card.name, kind, notes=notes))
 
 
 def build_snapshots(choice: Choice, spec: SnapshotSpec, *, fresh: bool = False) -> store.Pack:
@@ -241,9 +253,3 @@ def origin_fields(origin: Origin) -> list[Any]:
 def origin_of(fields: list[Any]) -> Origin:
     """The inverse of `origin_fields`."""
     return Origin(*fields[:4], notes=tuple(fields[4]))
-
-
-def _replace_origin(stream: EventStream, origin: Origin) -> EventStream:
-    from dataclasses import replace
-
-    return replace(stream, origin=origin)

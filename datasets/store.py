@@ -224,7 +224,7 @@ def _write_arrays(path: Path, arrays: Mapping[str, Tensor]) -> tuple[list[_Place
 
 
 def _read_index(target: Path) -> _Index:
-    with open(target / "meta.json", "rb") as stream:
+    with open(os.path.join(target, "meta.json"), "rb") as stream:
         sealed = _SEALED.decode(stream.read())
     if hashlib.sha256(bytes(sealed.index)).hexdigest() != sealed.sha256:
         raise BrokenError("the checksum of meta.json does not match")
@@ -236,7 +236,7 @@ def _read_index(target: Path) -> _Index:
 
 def _load(target: Path) -> Pack:
     index = _read_index(target)
-    with open(target / "data.bin", "rb") as stream:
+    with open(os.path.join(target, "data.bin"), "rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         if size != index.bytes:
             raise BrokenError(f"data.bin has {size} bytes, {index.bytes} are needed")

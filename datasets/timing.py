@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -78,7 +77,6 @@ def _row(
 def _median(call: Callable[[], Any], rounds: int) -> float:
     seconds = []
     for _ in range(rounds):
-        gc.collect()
         start = time.perf_counter()
         kept = call()
         seconds.append(time.perf_counter() - start)

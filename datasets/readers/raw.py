@@ -40,7 +40,7 @@ class Signals:
     """A graph with a native signal per vertex and step.
 
     Attributes:
-        src, dst: int64[E]; step: int32[E], the snapshot of each entry. A static graph has
+        src, dst: int64[E]; step: int64[E], the snapshot of each entry. A static graph has
             the entries of its one topology, all at step 0.
         weight: float32[E] or None.
         num_nodes, steps: N and T.

@@ -165,7 +165,7 @@ def read_pems(paths: Sequence[Path], spec: ReaderSpec) -> Signals:
     return Signals(
         src=roads.src,
         dst=roads.dst,
-        step=np.zeros(roads.src.size, np.int32),
+        step=np.zeros(roads.src.size, np.int64),
         weight=roads.weight,
         num_nodes=flow.shape[1],
         steps=flow.shape[0],
@@ -194,12 +194,12 @@ def _decode_raw(path: Path, raw: Any, kind: Any) -> Any:
 def _entries(
     path: Path, edges: Sequence[Edges], weights: Sequence[Sequence[float]] | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Flat src, dst int64[E], step int32[E] and weight of a list of edge lists."""
+    """Flat src, dst int64[E], step int64[E] and weight of a list of edge lists."""
     counts = [len(part) for part in edges]
     if weights is not None and counts != [len(part) for part in weights]:
         raise DataError(f"{path}: the numbers of edges and of weights differ")
     flat = np.concatenate([np.asarray(part, np.int64).reshape(-1, 2) for part in edges])
-    step = np.repeat(np.arange(len(edges), dtype=np.int32), counts)
+    step = np.repeat(np.arange(len(edges), dtype=np.int64), counts)
     weight = None
     if weights is not None:
         weight = np.concatenate([np.asarray(part, np.float32) for part in weights])

@@ -54,10 +54,11 @@ def find_form(card: DatasetCard) -> Held | None:
     for form in card.forms:
         paths = []
         for ref in form.files:
-            found = next((f / ref.path for f in folders if os.path.isfile(f / ref.path)), None)
+            places = (os.path.join(folder, ref.path) for folder in folders)
+            found = next((place for place in places if os.path.isfile(place)), None)
             if found is None:
                 break
-            paths.append(found)
+            paths.append(Path(found))
         else:
             return Held(form, tuple(paths))
     return None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from dgbench.datasets.transforms.stacks import flatten
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
@@ -37,7 +35,7 @@ def edge_life(snapshots: Sequence[Csr], life: int) -> list[Csr]:
     return edge_snapshots(
         src,
         dst,
-        step.to(torch.int32),
+        step,
         len(snapshots),
         snapshots[0].num_rows,
         weight=weight,

@@ -23,16 +23,16 @@ def equal_windows(t: Tensor, count: int) -> tuple[Tensor, Tensor]:
         count: number of windows, >= 1.
 
     Returns:
-        bins int32[E] in 0 .. count - 1 and edges float64[count + 1].
+        bins int64[E] in 0 .. count - 1 and edges float64[count + 1].
     """
     _positive("count", count)
     if t.numel() == 0:
-        return torch.zeros(0, dtype=torch.int32), torch.zeros(count + 1, dtype=torch.float64)
+        return torch.zeros(0, dtype=torch.int64), torch.zeros(count + 1, dtype=torch.float64)
     first, last = float(t[0]), float(t[-1])
     edges = torch.linspace(first, last, count + 1, dtype=torch.float64)
     edges[0], edges[-1] = first, last
     if first == last:
-        return torch.zeros(t.numel(), dtype=torch.int32), edges
+        return torch.zeros(t.numel(), dtype=torch.int64), edges
     return _bins(t, edges, count), edges
 
 
@@ -45,13 +45,13 @@ def fixed_windows(t: Tensor, length: float, start: float | None = None) -> tuple
         start: where the first window begins; must not lie after t[0].
 
     Returns:
-        bins int32[E] and edges float64[count + 1]. An event at a boundary is in the later
+        bins int64[E] and edges float64[count + 1]. An event at a boundary is in the later
         window, so the last window may hold only events at its very beginning.
     """
     if not (math.isfinite(length) and length > 0):
         raise InvalidInputError(f"length is {length!r}; a finite number > 0 is allowed")
     if t.numel() == 0:
-        return torch.zeros(0, dtype=torch.int32), torch.zeros(1, dtype=torch.float64)
+        return torch.zeros(0, dtype=torch.int64), torch.zeros(1, dtype=torch.float64)
     begin = float(t[0]) if start is None else float(start)
     if begin > float(t[0]):
         raise InvalidInputError(f"start is {begin}; it must not lie after t[0] = {float(t[0])}")
@@ -67,7 +67,7 @@ def fixed_windows(t: Tensor, length: float, start: float | None = None) -> tuple
 
 def _bins(t: Tensor, edges: Tensor, count: int) -> Tensor:
     bins = torch.searchsorted(edges[1:-1].contiguous(), t.contiguous(), right=True)
-    return bins.clamp_(0, count - 1).to(torch.int32)
+    return bins.clamp_(0, count - 1)
 
 
 def _positive(name: str, value: int) -> None:
