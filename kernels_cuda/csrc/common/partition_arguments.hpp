@@ -13,18 +13,19 @@
 
 #include "common/overlap_functors.hpp"
 #include "common/require.hpp"
+#include "common/slice_coalescing.hpp"
 
 namespace dgbench {
 
 template <class T, class Device>
-using Vector = nanobind::ndarray<T, nanobind::ndim<1>, nanobind::c_contig, Device>;
+using VectorOn = nanobind::ndarray<T, nanobind::ndim<1>, nanobind::c_contig, Device>;
 template <class T, class Device>
-using Matrix = nanobind::ndarray<T, nanobind::ndim<2>, nanobind::c_contig, Device>;
+using MatrixOn = nanobind::ndarray<T, nanobind::ndim<2>, nanobind::c_contig, Device>;
 
 template <class Device>
 struct Snapshots {
-  std::vector<Vector<const int64_t, Device>> indptr;
-  std::vector<Vector<const int32_t, Device>> indices;
+  std::vector<VectorOn<const int64_t, Device>> indptr;
+  std::vector<VectorOn<const int32_t, Device>> indices;
 
   int64_t num_rows() const { return static_cast<int64_t>(indptr[0].size()) - 1; }
 
@@ -49,17 +50,17 @@ struct Snapshots {
 
 template <class Device>
 struct SplitOutput {
-  Vector<const int64_t, Device> over_indptr;
-  Vector<int32_t, Device> over_indices;
-  std::optional<Matrix<float, Device>> over_values;
-  std::vector<Vector<int32_t, Device>> exclusive_indices;
-  std::vector<Vector<float, Device>> exclusive_values;
+  VectorOn<const int64_t, Device> over_indptr;
+  VectorOn<int32_t, Device> over_indices;
+  std::optional<MatrixOn<float, Device>> over_values;
+  std::vector<VectorOn<int32_t, Device>> exclusive_indices;
+  std::vector<VectorOn<float, Device>> exclusive_values;
 };
 
 // The filled-in functor of the second pass; throws where the sizes contradict each other.
 template <class Device>
 FillSplit fill_split(const Snapshots<Device>& snapshots,
-                     const std::vector<Vector<const float, Device>>& values, int64_t slice_cap,
+                     const std::vector<VectorOn<const float, Device>>& values, int64_t slice_cap,
                      const SplitOutput<Device>& out) {
   FillSplit functor{};
   functor.rows = snapshots.rows();
@@ -99,15 +100,15 @@ FillSplit fill_split(const Snapshots<Device>& snapshots,
 
 template <class Device>
 struct UnionOutput {
-  Vector<const int64_t, Device> indptr;
-  Vector<int32_t, Device> indices;
-  Vector<int32_t, Device> mask;
-  std::optional<Matrix<float, Device>> values;
+  VectorOn<const int64_t, Device> indptr;
+  VectorOn<int32_t, Device> indices;
+  VectorOn<int32_t, Device> mask;
+  std::optional<MatrixOn<float, Device>> values;
 };
 
 template <class Device>
 FillUnion fill_union(const Snapshots<Device>& snapshots,
-                     const std::vector<Vector<const float, Device>>& values,
+                     const std::vector<VectorOn<const float, Device>>& values,
                      const UnionOutput<Device>& out) {
   FillUnion functor{};
   functor.rows = snapshots.rows();
@@ -132,6 +133,41 @@ FillUnion fill_union(const Snapshots<Device>& snapshots,
     }
   }
   return functor;
+}
+
+// The filled-in warp of algorithm 1. Rows of x and y may lie apart (a column block of a wider
+// matrix), so that an exclusive part works on its snapshot's columns in place.
+template <class Row, class Offset, class Index, class Values, class X, class Y>
+SliceWarp slice_warp(const Row& row_indices, const Offset& slice_offsets, const Index& indices,
+                     const Values& values, const X& x, const Y& y, int groups, int vector) {
+  const auto slices = static_cast<int64_t>(row_indices.size());
+  const auto d = static_cast<int>(x.shape(1));
+  require_length("slice_offsets", static_cast<int64_t>(slice_offsets.size()), slices + 1);
+  require_length("y columns", static_cast<int64_t>(y.shape(1)), d);
+  if (values) {
+    require_length("values", static_cast<int64_t>(values->size()),
+                   static_cast<int64_t>(indices.size()));
+  }
+  require(d <= 1 || (x.stride(1) == 1 && y.stride(1) == 1),
+          "x and y must have adjacent columns (stride 1 in the last dimension)");
+  require(groups >= 1 && groups <= kMaxGroups && (groups == 1 || groups * d <= kWarp),
+          "groups is " + std::to_string(groups) + ", allowed are 1 to 4 with groups * d <= 32");
+  require(vector == 1 || ((vector == 2 || vector == 4) && groups == 1 && d % vector == 0),
+          "vector is " + std::to_string(vector) +
+              ", allowed are 1, or 2 and 4 for one slice per warp and a width they divide");
+  SliceWarp warp{};
+  warp.row_indices = row_indices.data();
+  warp.slice_offsets = slice_offsets.data();
+  warp.indices = indices.data();
+  warp.values = values ? values->data() : nullptr;
+  warp.slices = slices;
+  warp.x = x.data();
+  warp.x_pitch = x.stride(0);
+  warp.y = y.data();
+  warp.y_pitch = y.stride(0);
+  warp.d = d;
+  warp.groups = groups;
+  return warp;
 }
 
 }  // namespace dgbench

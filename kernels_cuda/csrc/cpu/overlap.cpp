@@ -13,10 +13,10 @@ namespace {
 
 using Cpu = nb::device::cpu;
 template <class T>
-using Vectors = std::vector<Vector<T, Cpu>>;
+using Vectors = std::vector<VectorOn<T, Cpu>>;
 
 void count_shared(Vectors<const int64_t> indptr, Vectors<const int32_t> indices, int64_t slice_cap,
-                  Vector<int64_t, Cpu> counts) {
+                  VectorOn<int64_t, Cpu> counts) {
   const Snapshots<Cpu> snapshots{std::move(indptr), std::move(indices)};
   const CountShared functor{snapshots.rows(), slice_cap, counts.data()};
   require_length("counts", static_cast<int64_t>(counts.size()), snapshots.num_rows());
@@ -25,8 +25,8 @@ void count_shared(Vectors<const int64_t> indptr, Vectors<const int32_t> indices,
 }
 
 void split(Vectors<const int64_t> indptr, Vectors<const int32_t> indices,
-           Vectors<const float> values, int64_t slice_cap, Vector<const int64_t, Cpu> over_indptr,
-           Vector<int32_t, Cpu> over_indices, std::optional<Matrix<float, Cpu>> over_values,
+           Vectors<const float> values, int64_t slice_cap, VectorOn<const int64_t, Cpu> over_indptr,
+           VectorOn<int32_t, Cpu> over_indices, std::optional<MatrixOn<float, Cpu>> over_values,
            Vectors<int32_t> exclusive_indices, Vectors<float> exclusive_values) {
   const Snapshots<Cpu> snapshots{std::move(indptr), std::move(indices)};
   const SplitOutput<Cpu> out{over_indptr, over_indices, over_values, std::move(exclusive_indices),
@@ -37,7 +37,7 @@ void split(Vectors<const int64_t> indptr, Vectors<const int32_t> indices,
 }
 
 void count_union(Vectors<const int64_t> indptr, Vectors<const int32_t> indices,
-                 Vector<int64_t, Cpu> counts) {
+                 VectorOn<int64_t, Cpu> counts) {
   const Snapshots<Cpu> snapshots{std::move(indptr), std::move(indices)};
   const CountUnion functor{snapshots.rows(), counts.data()};
   require_length("counts", static_cast<int64_t>(counts.size()), snapshots.num_rows());
@@ -46,9 +46,9 @@ void count_union(Vectors<const int64_t> indptr, Vectors<const int32_t> indices,
 }
 
 void unite(Vectors<const int64_t> indptr, Vectors<const int32_t> indices,
-           Vectors<const float> values, Vector<const int64_t, Cpu> union_indptr,
-           Vector<int32_t, Cpu> union_indices, Vector<int32_t, Cpu> union_mask,
-           std::optional<Matrix<float, Cpu>> union_values) {
+           Vectors<const float> values, VectorOn<const int64_t, Cpu> union_indptr,
+           VectorOn<int32_t, Cpu> union_indices, VectorOn<int32_t, Cpu> union_mask,
+           std::optional<MatrixOn<float, Cpu>> union_values) {
   const Snapshots<Cpu> snapshots{std::move(indptr), std::move(indices)};
   const UnionOutput<Cpu> out{union_indptr, union_indices, union_mask, union_values};
   const FillUnion functor = fill_union(snapshots, values, out);

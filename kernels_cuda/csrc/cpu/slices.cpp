@@ -14,7 +14,7 @@ namespace {
 
 using Cpu = nb::device::cpu;
 
-void count_slices(Vector<const int64_t, Cpu> indptr, int64_t cap, Vector<int64_t, Cpu> counts) {
+void count_slices(VectorOn<const int64_t, Cpu> indptr, int64_t cap, VectorOn<int64_t, Cpu> counts) {
   require(cap >= 1, "cap is " + std::to_string(cap) + ", allowed are values from 1");
   const auto rows = static_cast<int64_t>(counts.size());
   require_length("indptr", static_cast<int64_t>(indptr.size()), rows + 1);
@@ -23,8 +23,8 @@ void count_slices(Vector<const int64_t, Cpu> indptr, int64_t cap, Vector<int64_t
   for_each(rows, functor);
 }
 
-void fill_slices(Vector<const int64_t, Cpu> indptr, Vector<const int64_t, Cpu> first, int64_t cap,
-                 Vector<int32_t, Cpu> row_indices, Vector<int64_t, Cpu> slice_offsets) {
+void fill_slices(VectorOn<const int64_t, Cpu> indptr, VectorOn<const int64_t, Cpu> first, int64_t cap,
+                 VectorOn<int32_t, Cpu> row_indices, VectorOn<int64_t, Cpu> slice_offsets) {
   require(cap >= 1, "cap is " + std::to_string(cap) + ", allowed are values from 1");
   const auto rows = static_cast<int64_t>(indptr.size()) - 1;
   const auto slices = static_cast<int64_t>(row_indices.size());
@@ -36,8 +36,8 @@ void fill_slices(Vector<const int64_t, Cpu> indptr, Vector<const int64_t, Cpu> f
   for_each(slices, functor);
 }
 
-void check_csr(Vector<const int64_t, Cpu> indptr, Vector<const int32_t, Cpu> indices,
-               int64_t num_cols, Vector<int64_t, Cpu> found) {
+void check_csr(VectorOn<const int64_t, Cpu> indptr, VectorOn<const int32_t, Cpu> indices,
+               int64_t num_cols, VectorOn<int64_t, Cpu> found) {
   require_length("found", static_cast<int64_t>(found.size()), 3);
   require(indptr.size() >= 1, "indptr is empty, expected rows + 1 offsets");
   const CheckRow functor{indptr.data(), indices.data(), static_cast<int64_t>(indices.size()),

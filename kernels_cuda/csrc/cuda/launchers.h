@@ -1,0 +1,84 @@
+// The device operators as plain functions: pointers, sizes and a stream (a cudaStream_t), no Python.
+//
+// Each returns 0 or a cudaError_t of the launch; dgb_error_text explains it. None waits for the
+// device, allocates, or touches the default stream. Arrays are float32, int32 ids and int64 offsets;
+// what the arguments mean is said beside the CPU functions of the same names.
+#pragma once
+
+#include <cstdint>
+
+#include "common/overlap_functors.hpp"
+#include "common/slice_coalescing.hpp"
+
+namespace dgbench {
+
+struct AggregateArgs {
+  const int64_t* over_indptr;   // [rows + 1]
+  const int32_t* over_indices;  // [over]
+  const float* over_values;     // [over] or [over, S] or null
+  int32_t per_snapshot;         // over_values has S columns
+  const int64_t* ex_indptr;     // [rows + 1] or null
+  const uint32_t* ex_entries;   // column << shift | snapshot
+  const float* ex_values;       // [ex] or null
+  int32_t shift;
+  const float* x;          // aggregate [columns, S F]; scatter [rows, S F]
+  float* y;                // aggregate [rows, S F]; scatter [columns, S F]
+  const float* row_scale;  // [rows, S] or null
+  const float* col_scale;  // [columns, S] or null
+  int64_t rows, columns;
+  int32_t snapshots, features;
+  int32_t self_loop;
+};
+
+struct ScanArgs {
+  int64_t steps, vertices;
+  int32_t features, hidden, gates;
+  const float* x;  // [T, N, F] with strides x_step and x_row
+  int64_t x_step, x_row;
+  const float *w_in, *w_hid, *bias;
+  const float *h0, *c0;                       // [N, H] or null
+  float *h_all, *h_last, *c_last, *record;    // h_all, record may be null
+};
+
+struct ScanGradArgs {
+  ScanArgs in;  // record is read; h_all, h_last, c_last are not used
+  const float *grad_h_all, *grad_h_last, *grad_c_last;  // each may be null
+  float* grad_x;                                        // strides below; may be null
+  int64_t grad_x_step, grad_x_row;
+  float *grad_w_in, *grad_w_hid, *grad_bias, *grad_h0, *grad_c0;  // each may be null
+  float* workspace;
+};
+
+extern "C" {
+const char* dgb_error_text(int code);
+const char* dgb_architectures();
+// Launches an empty kernel and waits; the answer says whether this build runs on this device.
+int dgb_probe();
+
+int dgb_check_csr(const int64_t* indptr, const int32_t* indices, int64_t rows, int64_t nnz,
+                  int64_t num_cols, int64_t* found, void* stream);
+int dgb_count_slices(const int64_t* indptr, int64_t rows, int64_t cap, int64_t* counts,
+                     void* stream);
+int dgb_fill_slices(const int64_t* indptr, const int64_t* first, int64_t rows, int64_t cap,
+                    int64_t slices, int32_t* row_indices, int64_t* slice_offsets, void* stream);
+int dgb_count_shared(const CountShared* functor, int64_t rows, void* stream);
+int dgb_split(const FillSplit* functor, int64_t rows, void* stream);
+int dgb_count_union(const CountUnion* functor, int64_t rows, void* stream);
+int dgb_unite(const FillUnion* functor, int64_t rows, void* stream);
+
+int dgb_aggregate(const AggregateArgs* args, void* stream);
+int dgb_scatter(const AggregateArgs* args, void* stream);
+int dgb_aggregate_sliced(const SliceWarp* warp, int vector, void* stream);
+int dgb_spmm_gespmm(const int64_t* indptr, const int32_t* indices, const float* values,
+                    int64_t rows, int features, const float* x, float* y, void* stream);
+
+// Elements of float32 that the scans need beside their results.
+int64_t dgb_scan_record_size(int64_t steps, int64_t vertices, int64_t features, int64_t hidden,
+                             int64_t gates);
+int64_t dgb_scan_workspace_size(int64_t steps, int64_t vertices, int64_t features, int64_t hidden,
+                                int64_t gates);
+int dgb_scan_forward(const ScanArgs* args, void* stream);
+int dgb_scan_backward(const ScanGradArgs* args, void* stream);
+}
+
+}  // namespace dgbench

@@ -1,0 +1,30 @@
+// The CUDA extension module. It imports without a device or a driver; calls then say what is missing.
+#include "cuda/arrays.hpp"
+
+#ifndef DGBENCH_MODULE
+#define DGBENCH_MODULE _cuda
+#endif
+
+namespace dgbench {
+void bind_partition(nb::module_& m);
+void bind_aggregate(nb::module_& m);
+void bind_scan(nb::module_& m);
+}  // namespace dgbench
+
+NB_MODULE(DGBENCH_MODULE, m) {
+  m.doc() = "dgbench operators on CUDA devices";
+  m.def("build_info", [] {
+    nb::dict info;
+    info["architectures"] = std::string(dgbench::dgb_architectures());
+    return info;
+  });
+  m.def("probe",
+        [] {
+          const int status = dgbench::dgb_probe();
+          return status == 0 ? std::string() : std::string(dgbench::dgb_error_text(status));
+        },
+        "Run an empty kernel; '' or why this build does not run on the current device.");
+  dgbench::bind_partition(m);
+  dgbench::bind_aggregate(m);
+  dgbench::bind_scan(m);
+}
