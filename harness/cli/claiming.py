@@ -25,6 +25,7 @@ def claims(
     Example: dgbench claims pipad --json
     """
     from dgbench.harness.claims import evaluate
+    from dgbench.harness.claims.plain import as_plain
     from dgbench.harness.terminal.text import say, say_json
     from dgbench.harness.terminal.verdicts import needs_text, paper_text
     from dgbench.systems.base import get_paper
@@ -37,48 +38,6 @@ def claims(
         return
     say(needs_text(found) if needs else paper_text(found))
     say(where)
-
-
-def as_plain(claim: Any, verdict: Any) -> dict[str, Any]:
-    """One claim and its verdict as JSON values; keys are a public format."""
-    return {
-        "id": claim.id,
-        "verdict": verdict.verdict,
-        "measured": plain(verdict.measured),
-        "low": plain(verdict.low),
-        "high": plain(verdict.high),
-        "paper": plain(claim.value),
-        "unit": claim.unit,
-        "reason": verdict.reason,
-        "row": verdict.row,
-        "rows": list(verdict.rows),
-        "evidence": verdict.evidence,
-        "data": verdict.data,
-        "tolerance": verdict.tolerance,
-        "deviation": plain(verdict.deviation),
-        "other_way": verdict.other_way,
-        "glyph": verdict.glyph,
-        "where": claim.where,
-        "statement": claim.statement,
-        "hardware": claim.hardware,
-    }
-
-
-def plain(value: Any) -> Any:
-    """JSON values only: not-a-number and infinities become None, other objects words."""
-    import math
-
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if hasattr(value, "item"):
-        return plain(value.item())
-    return str(value)
 
 
 def _rows(run: str) -> tuple[list[Any], str]:

@@ -63,7 +63,7 @@ class Grid:
         self._footer = list(footer)
         columns_of_legend = (6 if len(handles) < 7 else 4) if wide else 2
         self._legend = style.legend_height(len(handles), columns_of_legend)
-        self._title = 0.2 if any(p is not None for p in self.panels) else 0.04
+        self._title = 0.17 if any(p is not None for p in self.panels) else 0.04
         lines = math.ceil(len(self.panels) / self.columns)
         self._tops = []
         top = 0.06 + self._legend

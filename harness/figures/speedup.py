@@ -61,8 +61,16 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         _panel(axes, mine, rows, systems, titles, labels, limits, row_height, context, detail)
         if not grid.first_column(panel):
             axes.set_yticklabels([])
-        axes.set_xlabel(options.get("xlabel", "speed-up, baseline time / system time (log)"))
+        room = axes.get_position().width * grid.width + 0.3
+        axes.set_xlabel(_x_label(options, room))
     return grid.figure
+
+
+def _x_label(options: Mapping[str, Any], room: float) -> str:
+    """The axis label on one line: the given one, or the short one where panels are narrow."""
+    label = str(options.get("xlabel", "speed-up, baseline time / system time"))
+    label = label if "(log" in label else f"{label} (log)"
+    return label if style.text_width(label) <= room else "speed-up (log)"
 
 
 def _panel(axes, points, rows, systems, titles, labels, limits, height, context, detail) -> None:
@@ -128,24 +136,32 @@ def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
 
 def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -> str:
     """One sentence: range, how often faster, failures."""
-    mine = [p for p in points if not p.get("rest")]
-    good = [p for p in mine if not p.get("failed")]
-    failed = len(mine) - len(good)
-    system = ", ".join(look.title for look in looks(order(points, "system")).values())
     base = ", ".join(look.title for look in looks(order(points, "baseline")).values())
-    if not good:
-        return f"Speed-up of {system} over {base}: none of {len(mine)} workloads gave a value."
-    low = min(good, key=lambda p: p["value"])
-    high = max(good, key=lambda p: p["value"])
-    alike = sum(style.same(p["value"], context.noise) for p in good)
-    faster = sum(p["value"] > 1 and not style.same(p["value"], context.noise) for p in good)
-    text = f"{system} is faster than {base} on {faster} of {len(mine)} workloads"
-    text += f", from {_where(low)} to {_where(high)}"
-    text += f"; {alike} the same" if alike else ""
-    return text + (f"; {failed} failed." if failed else ".")
+    systems = looks(order(points, "system"))
+    strong = [name for name, look in systems.items() if look.strong] or list(systems)
+    parts = []
+    for name in strong:
+        mine = [p for p in points if p["system"] == name and not p.get("rest")]
+        good = [p for p in mine if not p.get("failed")]
+        if not good:
+            parts.append(f"{systems[name].title} over {base}: no value on {len(mine)} workloads")
+            continue
+        low = min(good, key=lambda p: p["value"])
+        high = max(good, key=lambda p: p["value"])
+        alike = sum(style.same(p["value"], context.noise) for p in good)
+        faster = sum(p["value"] > 1 and not style.same(p["value"], context.noise) for p in good)
+        text = f"{systems[name].title} is faster than {base} on {faster} of {len(mine)} workloads"
+        text += f", from {_where(low, context)} to {_where(high, context)}"
+        text += f"; {alike} the same" if alike else ""
+        failed = len(mine) - len(good)
+        parts.append(text + (f"; {failed} failed" if failed else ""))
+    return ". ".join(parts) + "."
 
 
-def _where(point: dict) -> str:
+def _where(point: dict, context: Any) -> str:
     twin = " (twin)" if point.get("twin") else ""
     panel = f", {point['panel']}" if point.get("panel") else ""
-    return f"{style.factor(point['value'])} ({point['row']}{twin}{panel})"
+    value = (
+        "the same" if style.same(point["value"], context.noise) else style.factor(point["value"])
+    )
+    return f"{value} ({point['row']}{twin}{panel})"

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ HALF: Final = 3.4
 ROW: Final = 0.24
 BODY, SMALL, CELL, FOOT = 7.5, 7.0, 6.5, 5.6
 HATCH_EDGE: Final = "#8A929B"
+_FINE = (1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
 
 _RC: Final = {
     "font.family": "sans-serif",
@@ -119,6 +121,7 @@ def write_at(figure: Any, x: float, top: float, text: str, **style: Any) -> Any:
     return figure.text(x / w, 1 - top / h, text, **style)
 
 
+@cache
 def text_width(text: str, size: float = SMALL, *, bold: bool = False) -> float:
     """Width of a text in inches, from the font's own metrics."""
     from matplotlib.font_manager import FontProperties
@@ -316,14 +319,16 @@ def _three(value: float) -> str:
 def ratio_ticks(low: float, high: float) -> list[float]:
     """Plain places for ticks on a log axis: 1 2 5 10, with more or fewer as the range asks."""
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    for steps in ((1,), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3,
-                  4, 5, 6, 7, 8, 9)):  # fmt: skip
-        found = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
-        if len(found) >= 3:
+    found: list[float] = []
+    for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), _FINE):
+        denser = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
+        if len(denser) > 6 and len(found) >= 2:
             break
-    while len(found) > 6:
-        found = found[::2]
-    return found
+        if len(denser) > len(found):
+            found = denser
+        if len(found) >= 4:
+            break
+    return found if len(found) <= 6 else found[::2]
 
 
 def log_axis(axis: Any, low: float, high: float, *, unit: str = "", room: float = 9.0) -> None:

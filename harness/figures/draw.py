@@ -1,0 +1,142 @@
+"""From a `FigureSpec` and rows to files: SVG and PNG at two widths, CSV, and a caption."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dgbench.harness.figures.style import Context, save, styled
+from dgbench.runtime.errors import InvalidInputError, unknown_key
+
+KINDS = (
+    "speedup",
+    "time_split",
+    "ablation",
+    "sweep",
+    "limit_share",
+    "paper_vs_measured",
+    "failed_cells",
+    "claim_board",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A figure on disk.
+
+    Attributes:
+        name, kind, title: as in its spec.
+        alt: one sentence with range, winner and failures. caption: ready for a paper.
+        points: what was drawn. files: names written, relative to the folder.
+        empty: True where there was nothing to draw; then no image was written.
+    """
+
+    name: str
+    kind: str
+    title: str
+    alt: str
+    caption: str
+    points: list[dict[str, Any]]
+    files: list[str] = field(default_factory=list)
+    empty: bool = False
+
+
+def draw_figure(spec: Any, rows: Sequence[Any], folder: Path, context: Context) -> Drawn:
+    """Draw what a spec says of rows into `folder`.
+
+    Raises:
+        UnknownKeyError: the kind is not known.
+        InvalidInputError: a point lacks a key; the message names figure, point and key.
+    """
+    points = list(spec.points(rows))
+    return draw_points(spec.kind, spec.name, spec.title, points, folder, context, spec.options)
+
+
+def draw_points(
+    kind: str,
+    name: str,
+    title: str,
+    points: list[dict[str, Any]],
+    folder: Path,
+    context: Context,
+    options: Mapping[str, Any] | None = None,
+) -> Drawn:
+    """Draw points; see `draw_figure`."""
+    if kind not in KINDS:
+        raise unknown_key("kind of figure", kind, KINDS)
+    module = importlib.import_module(f"dgbench.harness.figures.{kind}")
+    options = dict(options or {})
+    points = _checked(name, module, points)
+    if not points:
+        return Drawn(name, kind, title, "Nothing ran that this figure shows.", "", [], empty=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[str] = []
+    with styled():
+        for wide, suffix in ((True, "full"), (False, "half")):
+            figure = module.draw(points, options, context, wide)
+            files += save(figure, folder, f"{name}-{suffix}")
+    alt = module.describe(points, options, context)
+    caption = _caption(title, alt, context)
+    (folder / f"{name}.csv").write_text(_table(points), encoding="utf-8")
+    (folder / f"{name}.txt").write_text(f"{alt}\n\n{caption}\n", encoding="utf-8")
+    files += [f"{name}.csv", f"{name}.txt"]
+    return Drawn(name, kind, title, alt, caption, points, files)
+
+
+def _checked(name: str, module: Any, points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Points with everything their kind needs; a number that is none makes the point a failure."""
+    good = []
+    for index, point in enumerate(points):
+        needed = module.REQUIRED + (() if point.get("failed") else module.NUMBERS)
+        for key in needed:
+            if point.get(key) is None:
+                raise InvalidInputError(
+                    f"figure '{name}', point {index} lacks '{key}': {point}",
+                    hint="a point without a value says why in 'failed' (docs/figures.md)",
+                )
+        bad = [k for k in module.NUMBERS if not point.get("failed") and _no_number(point[k])]
+        if bad:
+            point = {**point, "failed": f"check: '{bad[0]}' is {point[bad[0]]}"}
+        good.append(point)
+    return good
+
+
+def _no_number(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _table(points: Sequence[dict[str, Any]]) -> str:
+    keys = list(dict.fromkeys(key for point in points for key in point if key != "row_ids"))
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([*keys, "row_ids"])
+    for point in points:
+        cells = [_cell(point.get(key)) for key in keys]
+        writer.writerow([*cells, " ".join(point.get("row_ids") or [])])
+    return buffer.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _caption(title: str, alt: str, context: Context) -> str:
+    parts = [f"{title}. {alt}"]
+    where = ", ".join(p for p in (context.machine, context.device) if p)
+    if where:
+        parts.append(f"Measured on {where}, {context.date}, run {context.run}.")
+    if context.noise is not None:
+        parts.append(
+            f"Differences inside the noise floor of ±{100 * context.noise:.1f} % are called same."
+        )
+    if context.stamp:
+        parts.append(f"{context.stamp}.")
+    return " ".join(parts)

@@ -1,0 +1,123 @@
+"""Type 13: what did not run, and why? A matrix of datasets and systems with times and reasons.
+
+Keys of a point: see `docs/figures.md`, kind `failed_cells`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dgbench.harness.figures import style
+from dgbench.harness.figures.palette import INK, SECONDARY, STATUS_WORDS, looks
+from dgbench.harness.figures.panels import Grid, order, row_label
+
+REQUIRED = ("system", "dataset")
+NUMBERS = ("seconds",)
+
+
+def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide: bool) -> Any:
+    """The figure at full or half width; rows are datasets, columns systems, panels models."""
+    panels = order(points, "model")
+    systems = looks(order(points, "system"))
+    datasets = {panel: order([p for p in points if p.get("model") == panel], "dataset")
+                for panel in panels}  # fmt: skip
+    labels = {
+        name: row_label(name, [p for p in points if p["dataset"] == name])
+        for name in order(points, "dataset")
+    }
+    handles = [style.failed_handle()] if any(p.get("failed") for p in points) else []
+    heads = max(style.text_width(look.title) for look in systems.values())
+    per_panel = (5.6 if wide else 2.1) / (len(systems) * (min(2, len(panels)) if wide else 1))
+    turned = heads + 0.1 > per_panel
+    grid = Grid(
+        panels,
+        wide=wide,
+        columns=min(2, len(panels)),
+        heights=[(style.ROW + 0.06) * len(datasets[panel]) for panel in panels],
+        labels=list(labels.values()),
+        right=0.02,
+        handles=handles,
+        footer=style.footer_lines(
+            ["median time; bold: fastest; below: factor of its time"],
+            context,
+            width=style.FULL if wide else style.HALF,
+        ),
+        below=0.12,
+        above=(heads + 0.1 if turned else 0.2),
+    )
+    for panel, axes in grid.axes(context):
+        mine = [p for p in points if p.get("model") == panel]
+        _matrix(axes, mine, datasets[panel], systems, labels, turned, heads)
+        if not grid.first_column(panel):
+            axes.set_yticklabels([])
+    return grid.figure
+
+
+def _matrix(axes, points, datasets, systems, labels, turned, heads) -> None:
+    from matplotlib.patches import Rectangle
+
+    axes.set_xlim(-0.5, len(systems) - 0.5)
+    axes.set_ylim(len(datasets) - 0.5, -0.5)
+    axes.set_yticks(range(len(datasets)), labels=[labels[d] for d in datasets])
+    axes.xaxis.tick_top()
+    axes.set_xticks(range(len(systems)), labels=[look.title for look in systems.values()],
+                    rotation=90 if turned else 0)  # fmt: skip
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    if axes.get_title(loc="left"):
+        axes.set_title(axes.get_title(loc="left"), pad=72 * (heads + 0.12 if turned else 0.2))
+    width = axes.get_position().width * axes.figure.get_size_inches()[0] / len(systems)
+    for y, dataset in enumerate(datasets):
+        row = {p["system"]: p for p in points if p["dataset"] == dataset}
+        times = [p["seconds"] for p in row.values() if not p.get("failed")]
+        best = min(times, default=None)
+        for x, name in enumerate(systems):
+            point = row.get(name) or {"failed": "skipped: not planned", "system": name}
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec="#DDE1E6", lw=0.7,
+                                     zorder=3))  # fmt: skip
+            if point.get("failed"):
+                _failed(axes, point, x, y, width)
+                continue
+            fastest = point["seconds"] == best
+            text = style.seconds_text(point["seconds"])
+            size = style.CELL
+            while style.text_width(text, size, bold=fastest) > width - 0.04 and size > 5.6:
+                size -= 0.3
+            if not fastest:
+                ratio = style.factor(point["seconds"] / best)
+                axes.text(x, y + 0.25, ratio, ha="center", va="center", fontsize=style.FOOT,
+                          color=SECONDARY, zorder=4)  # fmt: skip
+            axes.text(x, y if fastest else y - 0.15, text, ha="center", va="center", fontsize=size,
+                      fontweight="bold" if fastest else "normal", color=INK, zorder=4)  # fmt: skip
+
+
+def _failed(axes, point, x, y, width) -> None:
+    style.hatched(axes, x - 0.5, y - 0.5, 1, 1)
+    status = str(point["failed"]).partition(":")[0].strip()
+    word = STATUS_WORDS.get(status, status)
+    lines = word
+    if style.text_width(word, style.CELL) > width - 0.06:
+        lines = word.replace(" ", "\n")
+    size = style.CELL
+    longest = max(lines.split("\n"), key=len)
+    while style.text_width(longest, size) > width - 0.05 and size > 5.6:
+        size -= 0.3
+    axes.text(x, y, lines, ha="center", va="center", fontsize=size, linespacing=0.95, zorder=4,
+              color=SECONDARY if status == "skipped" else INK,
+              bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})  # fmt: skip
+
+
+def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -> str:
+    """One sentence: how many ran, how many not and why."""
+    failed: dict[str, int] = {}
+    for point in points:
+        if point.get("failed"):
+            status = str(point["failed"]).partition(":")[0].strip()
+            word = STATUS_WORDS.get(status, status)
+            failed[word] = failed.get(word, 0) + 1
+    ran = len(points) - sum(failed.values())
+    text = f"{ran} of {len(points)} cells ran"
+    return text + ("; " + ", ".join(f"{n} {word}" for word, n in failed.items()) + "." if failed
+                   else ".")  # fmt: skip

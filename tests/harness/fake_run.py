@@ -1,0 +1,378 @@
+"""An invented run of an invented paper, for tests of figures, pages and tables.
+
+The numbers are drawn from a seeded generator and mean nothing. Nothing of this is ever written
+under `results/`.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dgbench.harness.figures.style import Context
+from dgbench.harness.store import Row, Store
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Finding, Measurement, Paper
+from dgbench.systems.base.compare import paired
+
+MODELS = ("T-GCN model", "EvolveGCN", "MPNN-LSTM")
+DATASETS = ("Covid19-England", "PEMS08", "HepTh", "Epinions", "Flickr", "Youtube")
+TWINS = ("HepTh", "Epinions", "Flickr", "Youtube")
+CONTEXT = Context(
+    machine="2x Xeon (invented)",
+    device="cpu",
+    date="2026-01-02",
+    run="0a1b2c3d",
+    preset="quick",
+    noise=0.035,
+)
+
+
+def speedup_points() -> list[dict[str, Any]]:
+    rng = random.Random(1)
+    points = []
+    for model in MODELS:
+        for dataset in DATASETS:
+            for system in ("pygt-g", "pipad"):
+                point: dict[str, Any] = {
+                    "panel": model,
+                    "row": dataset,
+                    "system": system,
+                    "baseline": "pygt",
+                    "twin": dataset in TWINS,
+                    "row_ids": [f"{model[:2]}{dataset[:2]}"],
+                }
+                value = (1.3 if system == "pygt-g" else 3.5) * rng.uniform(0.6, 2.0)
+                if (dataset, model) == ("Covid19-England", "EvolveGCN"):
+                    value = 1.01
+                if (dataset, model) == ("Youtube", "MPNN-LSTM"):
+                    point |= {"failed": "oom: 21.9 of 24.0 GiB", "failed_system": system}
+                elif (dataset, model) == ("Flickr", "EvolveGCN"):
+                    point |= {"failed": "time: more than 60 s", "failed_system": "pygt"}
+                else:
+                    point |= {"value": value, "low": value * 0.93, "high": value * 1.08, "n": 5}
+                    point["deviation"] = 3e-7
+                    if system == "pipad":
+                        point["paper"] = value * rng.uniform(0.7, 1.9)
+                points.append(point)
+    return points
+
+
+def split_points() -> list[dict[str, Any]]:
+    points = []
+    for panel, dataset in (("T-GCN model", "HepTh"), ("EvolveGCN", "PEMS08")):
+        for system, total in (("pygt", 0.043), ("pygt-g", 0.028), ("pipad", 0.009)):
+            where = {"panel": panel, "row": dataset, "system": system, "twin": dataset == "HepTh"}
+            if (system, dataset) == ("pygt-g", "PEMS08"):
+                points.append({**where, "failed": "crash: signal 11", "failed_system": system})
+                continue
+            for phase, share in (("transfer", 0.3), ("compute", 0.5), ("update", 0.08)):
+                seconds = share * total
+                points.append(
+                    {**where, "phase": phase, "seconds": seconds, "total": total, "slowdown": 0.02}
+                )
+    return points
+
+
+def ablation_points() -> list[dict[str, Any]]:
+    steps = ("parallel_aggregation", "dimension_aware", "weight_reuse", "reuse", "stale_halo")
+    points = []
+    for panel in ("T-GCN model, HepTh (twin)", "MPNN-LSTM, HepTh (twin)"):
+        seconds = 0.041
+        points.append({"panel": panel, "step": 0, "technique": "", "seconds": seconds})
+        for step, (name, gain) in enumerate(zip(steps, (2.4, 1.01, 1.4, 1.8, 1.2), strict=True), 1):
+            seconds /= gain
+            point = {"panel": panel, "step": step, "technique": name, "twin": True}
+            if panel.startswith("MPNN") and name == "stale_halo":
+                points.append({**point, "failed": "check: loss differs by 0.1"})
+                continue
+            point |= {
+                "seconds": seconds,
+                "low": seconds * 0.96,
+                "high": seconds * 1.05,
+                "gain": gain,
+                "alone": gain**0.8,
+                "alone_low": gain**0.8 * 0.95,
+                "alone_high": gain**0.8 * 1.06,
+                "removed": gain**0.7,
+                "exact": name != "stale_halo",
+                "quality": "" if name != "stale_halo" else "AP −0.4",
+            }
+            points.append(point)
+    return points
+
+
+def sweep_points() -> list[dict[str, Any]]:
+    points = []
+    for series, scale in (("pipad", 1.0), ("pygt", 3.0), ("pygt-g", 1.9)):
+        for x in (2, 6, 16, 32, 64, 128):
+            y = scale * x**0.9
+            point = {"panel": "aggregation", "series": series, "x": x}
+            if (series, x) == ("pygt", 128):
+                points.append({**point, "failed": "oom: 24 GiB"})
+            else:
+                points.append({**point, "y": y, "low": y * 0.93, "high": y * 1.07})
+    return points
+
+
+def category_points() -> list[dict[str, Any]]:
+    return [
+        {"series": s, "x": d, "y": y * (1 + i / 10), "counted": True, "twin": d in TWINS}
+        for i, d in enumerate(DATASETS)
+        for s, y in (("CSR", 2.1), ("sliced CSR", 2.4), ("COO", 3.0))
+    ]
+
+
+def limit_points() -> list[dict[str, Any]]:
+    return [
+        {"row": "aggregate, F = 2", "system": "pipad", "value": 9.1, "limit": 30.4,
+         "limit_name": "copy bandwidth", "unit": "GB/s"},
+        {"row": "aggregate, F = 32", "system": "pipad", "value": 21.6, "limit": 30.4,
+         "limit_name": "copy bandwidth", "unit": "GB/s"},
+        {"row": "aggregate, F = 32", "system": "pygt", "value": 35.0, "limit": 30.4,
+         "limit_name": "copy bandwidth", "unit": "GB/s"},
+        {"row": "GRU", "system": "pipad", "value": 61.0, "limit": 154.0,
+         "limit_name": "matrix rate", "unit": "GFLOP/s"},
+        {"row": "LSTM", "system": "pygt", "failed": "not-built: no nvcc"},
+    ]  # fmt: skip
+
+
+def versus_points() -> list[dict[str, Any]]:
+    rng = random.Random(3)
+    points = []
+    for i in range(14):
+        paper = rng.uniform(1.1, 9)
+        measured = paper * rng.choice((0.3, 0.8, 1.0, 1.2, 0.7))
+        points.append(
+            {"claim": f"toy-{i}", "paper": paper, "measured": measured, "low": measured * 0.9,
+             "high": measured * 1.1, "evidence": ("analogue", "measured")[i % 2]}
+        )  # fmt: skip
+    points.append({"claim": "toy-x", "failed": "not-supported: no GPU"})
+    return points
+
+
+def cell_points() -> list[dict[str, Any]]:
+    rng = random.Random(5)
+    points = []
+    for model in MODELS[:2]:
+        for dataset in DATASETS:
+            for system in ("pygt", "pygt-a", "pygt-r", "pygt-g", "pipad"):
+                point = {"system": system, "dataset": dataset, "model": model,
+                         "twin": dataset in TWINS}  # fmt: skip
+                if system == "pygt" and dataset in ("Flickr", "Youtube"):
+                    word = "oom: 24 GiB" if dataset == "Flickr" else "not-supported: too wide"
+                    points.append({**point, "failed": word})
+                else:
+                    points.append({**point, "seconds": rng.uniform(0.004, 2.0)})
+    return points
+
+
+def board_points() -> list[dict[str, Any]]:
+    rng = random.Random(7)
+    points = []
+    for paper, count in (("toy", 85), ("other", 67)):
+        for i in range(count):
+            glyph = rng.choice("RRddddXp----")
+            points.append(
+                {"paper": paper, "title": paper.title(), "claim": f"{paper}-{i}", "glyph": glyph,
+                 "analogue": glyph == "d" and i % 2 == 0, "twin": i % 3 == 0,
+                 "other_way": glyph == "-" and i % 5 == 0}
+            )  # fmt: skip
+    return points
+
+
+POINTS = {
+    "speedup": (speedup_points, {"baseline_label": "PyGT, released 0.56.2"}),
+    "time_split": (split_points, {}),
+    "ablation": (ablation_points, {"system": "pipad"}),
+    "sweep": (sweep_points, {"xlabel": "feature dimension F", "ylabel": "time, ms", "base": 2,
+                             "guide_slope": 1.0}),
+    "limit_share": (limit_points, {}),
+    "paper_vs_measured": (versus_points, {}),
+    "failed_cells": (cell_points, {}),
+    "claim_board": (board_points, {}),
+}  # fmt: skip
+
+
+def claims_yaml(path: Path) -> Path:
+    """A ledger of 24 claims of every kind."""
+    rng = random.Random(11)
+    entries = []
+    for i in range(24):
+        kind, unit, value = rng.choice(
+            [
+                ("speedup", "x (end-to-end training time)", 3.5),
+                ("utilisation", "% (nvidia-smi)", 41.2),
+                ("volume", "words", 1200),
+                ("ordering", None, "CSR <= sliced CSR <= COO"),
+                ("speedup", "x", {"low": 1.22, "high": 9.57}),
+            ]
+        )
+        entries.append(
+            {
+                "id": f"toy-fig{i}-what-is-claimed",
+                "where": f"Figure {i}",
+                "statement": "Across the datasets and models of the evaluation the invented system "
+                "is claimed to be ahead of the baseline <b>by this much</b>.",
+                "kind": kind,
+                "unit": unit,
+                "value": value,
+                "hardware": "1x Invented GPU 16 GB",
+                "needs": {"gpus": i % 2, "cpu_only_ok": i % 4 == 0},
+                "notes": "Invented & never measured.",
+            }
+        )
+    path.write_text(yaml.safe_dump(entries), encoding="utf-8")
+    return path
+
+
+def _check(index: int):
+    def check(claim, rows):
+        usable = [r for r in rows if r.status == "ok"]
+        found = Finding(rows=[r.id for r in usable[:3]], evidence="analogue", twin=index % 3 == 0)
+        style = index % 8
+        if style == 0:
+            return Finding(reason="needs one CUDA device")
+        if style == 7 and index > 20:
+            raise ValueError("invented failure")
+        found.evidence = ("measured", "counted", "analogue", "projected")[index % 4]
+        if isinstance(claim.value, str):
+            found.measured, found.holds = claim.value, index % 3 != 1
+            return found
+        base = 3.5 if isinstance(claim.value, dict) else float(claim.value)
+        found.measured = base * (0.2 if style == 5 else 1.0)
+        found.low, found.high = found.measured * 0.95, found.measured * 1.05
+        found.deviation = 2e-7
+        return found
+
+    return check
+
+
+class Race(Experiment):
+    paper = "toy"
+    name = "fig1"
+    title = "Figure 1: end-to-end training"
+    question = "How much faster is the invented system?"
+    claims = ("toy-fig1-what-is-claimed", "toy-fig2-what-is-claimed", "toy-fig5-what-is-claimed")
+    reading = "The paper names no optimiser <here Adam>."
+
+    def cells(self, preset, device):
+        return [
+            Cell(paper="toy", experiment="fig1", params={"system": s, "dataset": d, "model": m},
+                 group=f"{d}/{m}", repeats=5)
+            for m in MODELS[:2] for d in DATASETS for s in ("pygt", "pipad")
+        ]  # fmt: skip
+
+    def run(self, cell, context):
+        return Measurement(samples=[0.01])
+
+    def figures(self):
+        return [
+            FigureSpec("speedup", "fig1", "Speed-up over PyGT", self._points),
+            FigureSpec("ablation", "steps", "Techniques one by one", lambda rows: ablation_points(),
+                       {"system": "pipad"}),
+            FigureSpec("time_split", "split", "Where the time goes", lambda rows: split_points()),
+            FigureSpec("failed_cells", "cells", "What ran", lambda rows: cell_points()),
+        ]  # fmt: skip
+
+    @staticmethod
+    def _points(rows):
+        points = []
+        for model in MODELS[:2]:
+            for dataset in DATASETS:
+                where = {"dataset": dataset, "model": model}
+                point = {"panel": model, "row": dataset, "system": "pipad", "baseline": "pygt"}
+                ratio = paired(rows, {"system": "pygt", **where}, {"system": "pipad", **where})
+                if ratio is None:
+                    bad = next((r for r in rows if r.status != "ok" and r.params["dataset"]
+                                == dataset and r.params["model"] == model), None)  # fmt: skip
+                    why = f"{bad.status}: {bad.reason}" if bad else "skipped: not run"
+                    points.append({**point, "failed": why, "failed_system": "pygt"})
+                    continue
+                points.append(
+                    {**point, "value": ratio.value, "low": ratio.low, "high": ratio.high,
+                     "n": ratio.n, "row_ids": ratio.rows, "twin": ratio.twin, "paper": 4.0,
+                     "deviation": ratio.deviation}
+                )  # fmt: skip
+        return points
+
+    def answer(self, rows):
+        return "The invented system is ahead on 10 of 12 invented workloads."
+
+
+class Idle(Race):
+    name = "table9"
+    title = "Table 9: never run"
+    question = "What would a GPU say?"
+    claims = ("toy-fig8-what-is-claimed",)
+    reading = ""
+
+
+def toy_paper(folder: Path) -> Paper:
+    """The invented paper; its ledger is written into `folder`."""
+    return Paper(
+        name="toy",
+        title="Toy",
+        venue="Nowhere 2026",
+        about="An invented system that trains <graph> networks on snapshots. It reuses work.",
+        system="pipad",
+        ledger=claims_yaml(folder / "toy.claims.yaml"),
+        experiments=(Race(), Idle()),
+        checks={f"toy-fig{i}-what-is-claimed": _check(i) for i in range(24)},
+        readings=("The paper does not say how <b>time</b> was taken.",),
+    )
+
+
+def make_run(root: Path, *, preset: str = "quick", scale: float = 1.0, seed: int = 1) -> Path:
+    """A finished run of the toy paper under `root`; `scale` multiplies all times."""
+    rng = random.Random(seed)
+    store = Store.create(root, {"papers": ["toy"], "preset": preset, "device": "cpu",
+                                "command": "dgbench reproduce toy"})  # fmt: skip
+    with store:
+        key = store.add_provenance(
+            {"machine": {"cpu": {"model": "Invented(R) CPU @ 2 GHz", "usable": 2}, "gpus": []}}
+        )
+        common = {"run": store.run, "preset": preset, "provenance": key}
+        store.append(Row(id="machine-r1", paper="-", experiment="machine", cell_hash="m",
+                         values={"copy_gbs_all": 30.4, "sgemm_gflops_all": 154.2}, seconds=2.0,
+                         **common))  # fmt: skip
+        for number, cell in enumerate(Race().cells(preset, "cpu")):
+            params = dict(cell.params)
+            failing = params["system"] == "pygt" and params["dataset"] in ("Flickr", "Youtube")
+            failing = failing and params["model"] == "EvolveGCN"
+            for turn in range(1, 6):
+                base = (0.04 if params["system"] == "pygt" else 0.011) * (1 + number / 30)
+                time = base * scale * rng.uniform(0.98, 1.02)
+                row = Row(
+                    id=f"c{number:03d}-r{turn}",
+                    cell_hash=f"c{number:03d}",
+                    paper="toy",
+                    experiment="fig1",
+                    params=params,
+                    group=cell.group,
+                    round=turn,
+                    log=f"logs/c{number:03d}-r{turn}.log",
+                    seconds=1.5,
+                    **common,
+                )
+                if failing:
+                    row.status = "oom" if params["dataset"] == "Flickr" else "time"
+                    row.reason = "21.9 of 24.0 GiB" if row.status == "oom" else "more than 60 s"
+                else:
+                    row.samples = [time, time * 1.01]
+                    row.counters = {"edges": 1000 + number}
+                    row.deviation = {"loss": 2e-7}
+                    twin = params["dataset"] in TWINS
+                    row.data = {"dataset": params["dataset"], "twin": twin}
+                    row.probes = {"peak_rss_bytes": 1 << 30, "energy_mj": "no NVML here"}
+                store.append(row)
+                if number == 0:
+                    again = Row(**{f: getattr(row, f) for f in Row.__struct_fields__})
+                    again.id, again.cell_hash = f"aa-r{turn}", "aa"
+                    again.params = {**params, "control": "aa"}
+                    again.samples = [time * rng.uniform(0.98, 1.03)]
+                    store.append(again)
+        store.update(state="done", ended="2099-01-01T00:00:00+00:00")
+    return store.path
