@@ -18,6 +18,10 @@ class FrameNorm(nn.Module):
 
     The released class keeps running averages for evaluation as well; here the output of a frame
     is a function of the frame and the parameters alone, in training and in evaluation.
+
+    This is torch's own operator, as in the released class, and with its rounding: on the CPU it
+    adds up float32 rows one after the other, and is about 5e-4 from float64 on 320 000 rows, more
+    where columns hardly vary. Systems agree with each other far better than with float64.
     """
 
     def __init__(self, width: int) -> None:
