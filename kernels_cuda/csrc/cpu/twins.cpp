@@ -176,7 +176,8 @@ class RankCopy {
       if (one_pool_) {
         p.pool_src = p.pool_dst = static_cast<int32_t>(src_in_.count);
         p.new_src = p.new_dst = false;
-        if (k == 0) {
+        if (k == 0) {  // introduces vertices 0 and 1
+          p.pool_src = p.pool_dst = 0;
           p.new_src = p.new_dst = true;
           src_in_.advance();
         } else if (src_in_.arrives(k)) {
