@@ -68,7 +68,7 @@ void aggregate_parts(Offsets over_indptr, Ids over_indices, In over_values, Mayb
   a.over_indices = over_indices.data();
   // An empty array may have no address and so count as absent; it has no entry to weight.
   a.over_values = address(over_values);
-  a.per_snapshot = S > 1;
+  a.per_snapshot = a.over_values != nullptr && S > 1;
   a.ex_indptr = address(ex_indptr);
   a.ex_entries = ex_entries ? reinterpret_cast<const uint32_t*>(ex_entries->data()) : nullptr;
   a.ex_values = address(ex_values);

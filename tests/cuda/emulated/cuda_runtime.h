@@ -1,0 +1,208 @@
+// A stand-in for the CUDA runtime that plays kernels through on the host, so that their arithmetic,
+// index mapping and barriers are tested where no device is. One block at a time; each thread is a
+// fibre that runs to its next barrier. EMULATED_ORDER=reverse runs the threads of a block from the
+// last to the first: a missing barrier then changes the result. EMULATED_SHARED is the shared memory
+// of a block in bytes, EMULATED_PROCESSORS the number of multiprocessors.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static
+
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+struct float2 {
+  float x, y;
+};
+struct float4 {
+  float x, y, z, w;
+};
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+inline dim3 threadIdx, blockIdx, gridDim;
+
+namespace emulated {
+
+enum class State { ready, at_block, at_warp, done };
+
+struct Fibre {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  State state = State::ready;
+  bool predicate = false;
+};
+
+constexpr std::size_t kStack = 64 << 10;
+inline std::vector<Fibre> fibres;
+inline ucontext_t scheduler;
+inline std::function<void()> body;
+inline bool any_predicate = false;
+inline std::vector<float> dynamic_shared;
+
+inline int setting(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atoi(text) : otherwise;
+}
+
+inline void enter() {
+  body();
+  fibres[threadIdx.x].state = State::done;
+}
+
+inline void wait(State state) {
+  const unsigned self = threadIdx.x;
+  fibres[self].state = state;
+  swapcontext(&fibres[self].context, &scheduler);
+}
+
+// Frees the fibres [first, last) if all of them that still live wait in `state`.
+inline bool release(std::size_t first, std::size_t last, State state) {
+  bool waiting = false;
+  for (std::size_t i = first; i < last; ++i) {
+    if (fibres[i].state != state && fibres[i].state != State::done) return false;
+    waiting = waiting || fibres[i].state == state;
+  }
+  for (std::size_t i = first; waiting && i < last; ++i) {
+    if (fibres[i].state == state) fibres[i].state = State::ready;
+  }
+  return waiting;
+}
+
+inline void run_block(std::size_t threads, bool reverse) {
+  fibres.resize(threads);
+  for (Fibre& fibre : fibres) {
+    if (!fibre.stack) fibre.stack.reset(new char[kStack]);
+    getcontext(&fibre.context);
+    fibre.context.uc_stack.ss_sp = fibre.stack.get();
+    fibre.context.uc_stack.ss_size = kStack;
+    fibre.context.uc_link = &scheduler;
+    fibre.state = State::ready;
+    fibre.predicate = false;
+    makecontext(&fibre.context, enter, 0);
+  }
+  for (;;) {
+    for (std::size_t k = 0; k < threads; ++k) {
+      const std::size_t i = reverse ? threads - 1 - k : k;
+      if (fibres[i].state != State::ready) continue;
+      threadIdx.x = static_cast<unsigned>(i);
+      swapcontext(&scheduler, &fibres[i].context);
+    }
+    bool moved = false;
+    for (std::size_t w = 0; w < threads; w += 32) {
+      moved = release(w, w + 32 < threads ? w + 32 : threads, State::at_warp) || moved;
+    }
+    if (moved) continue;
+    any_predicate = false;
+    for (const Fibre& fibre : fibres) {
+      any_predicate = any_predicate || (fibre.state == State::at_block && fibre.predicate);
+    }
+    if (release(0, threads, State::at_block)) continue;
+    for (const Fibre& fibre : fibres) {
+      if (fibre.state == State::done) continue;
+      std::fprintf(stderr, "threads of one block wait at different barriers\n");
+      std::abort();
+    }
+    return;
+  }
+}
+
+inline void launch(dim3 grid, unsigned threads, std::size_t shared_bytes,
+                   const std::function<void()>& kernel) {
+  const bool reverse = std::getenv("EMULATED_ORDER") != nullptr;
+  body = kernel;
+  gridDim = grid;
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = dim3(x, y, z);
+        // What a kernel reads before it writes shows as NaN; room behind it catches overruns.
+        dynamic_shared.assign(shared_bytes / 4 + 64, std::numeric_limits<float>::quiet_NaN());
+        const std::size_t end = shared_bytes / 4;
+        for (std::size_t i = end; i < end + 64; ++i) dynamic_shared[i] = 12345.0f;
+        run_block(threads, reverse);
+        for (std::size_t i = end; i < end + 64; ++i) {
+          if (dynamic_shared[i] == 12345.0f) continue;
+          std::fprintf(stderr, "a kernel wrote past its shared memory\n");
+          std::abort();
+        }
+      }
+    }
+  }
+}
+
+}  // namespace emulated
+
+inline void __syncthreads() { emulated::wait(emulated::State::at_block); }
+inline void __syncwarp() { emulated::wait(emulated::State::at_warp); }
+inline int __syncthreads_or(int predicate) {
+  emulated::fibres[threadIdx.x].predicate = predicate != 0;
+  emulated::wait(emulated::State::at_block);
+  const bool any = emulated::any_predicate;
+  emulated::fibres[threadIdx.x].predicate = false;
+  return any;
+}
+
+template <class T>
+T __ldg(const T* from) {
+  if (reinterpret_cast<std::uintptr_t>(from) % sizeof(T) != 0) {
+    std::fprintf(stderr, "a vector load is not aligned\n");
+    std::abort();
+  }
+  return *from;
+}
+inline void atomicAdd(float* to, float value) { *to += value; }
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
+enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiProcessorCount };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+constexpr unsigned cudaStreamNonBlocking = 1;
+using cudaStream_t = void*;
+
+inline const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "invalid configuration argument";
+}
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
+  *value = what == cudaDevAttrMultiProcessorCount
+               ? emulated::setting("EMULATED_PROCESSORS", 1)
+               : emulated::setting("EMULATED_SHARED", 227 << 10);
+  return cudaSuccess;
+}
+template <class Kernel>
+cudaError_t cudaFuncSetAttribute(Kernel, cudaFuncAttribute, int bytes) {
+  return bytes <= emulated::setting("EMULATED_SHARED", 227 << 10) ? cudaSuccess
+                                                                  : cudaErrorInvalidConfiguration;
+}
+inline cudaError_t cudaMemsetAsync(void* to, int value, std::size_t bytes, cudaStream_t) {
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = nullptr;
+  return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }

@@ -1,0 +1,110 @@
+"""Builds the CUDA module for the host: the kernels' own sources over a stand-in runtime.
+
+Two things of CUDA's language have no meaning in C++ and are rewritten before compiling: launches
+`kernel<<<grid, block, shared, stream>>>(arguments)` and the declaration of dynamic shared memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+CSRC = Path(__file__).resolve().parents[2] / "kernels_cuda" / "csrc"
+RUNTIME = Path(__file__).resolve().parent / "emulated"
+MODULE = "_cuda_emulated"
+LAUNCH = re.compile(r"([\w:]+(?:<[^<>;()]*>)?)\s*<<<(.+?)>>>\s*\(", re.DOTALL)
+
+
+def missing() -> str:
+    """Why the module cannot be built here, or ""."""
+    if shutil.which("g++") is None:
+        return "no g++ to compile the kernels for the host"
+    if importlib.util.find_spec("nanobind") is None:
+        return "nanobind is not installed"
+    return ""
+
+
+def rewrite(source: str) -> str:
+    """CUDA source to C++: launches and dynamic shared memory."""
+    source = source.replace(
+        "extern __shared__ float room[];", "float* room = emulated::dynamic_shared.data();"
+    )
+    out, position = "", 0
+    while match := LAUNCH.search(source, position):
+        depth, end = 1, match.end()
+        while depth:
+            depth += {"(": 1, ")": -1}.get(source[end], 0)
+            end += 1
+        grid, block, shared, _stream = split_arguments(match[2])
+        call = f"{match[1]}({source[match.end() : end - 1]})"
+        out += source[position : match.start()]
+        out += f"emulated::launch({grid}, {block}, {shared}, [&] {{ {call}; }})"
+        position = end
+    return out + source[position:]
+
+
+def split_arguments(text: str) -> list[str]:
+    """Split at commas outside parentheses."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += {"(": 1, ")": -1}.get(char, 0)
+        if char == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
+def build(cache: Path) -> ModuleType:
+    """Compile (once per state of the sources) and import the module."""
+    import nanobind
+
+    sources = sorted([*(CSRC / "cuda").iterdir(), *(CSRC / "common").iterdir(), *RUNTIME.iterdir()])
+    digest = hashlib.sha256(sys.version.encode() + nanobind.__version__.encode())
+    for path in [*sources, Path(__file__)]:
+        digest.update(path.read_bytes())
+    folder = cache / digest.hexdigest()[:16]
+    target = folder / f"{MODULE}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    if not target.exists():
+        compile_module(folder, target, Path(nanobind.__file__).parent)
+    spec = importlib.util.spec_from_file_location(MODULE, target)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
+    tree = folder / "src"
+    (tree / "cuda").mkdir(parents=True, exist_ok=True)
+    units = [nanobind / "src" / "nb_combined.cpp"]
+    for path in sorted((CSRC / "cuda").iterdir()):
+        if path.suffix in {".cu", ".cuh"}:
+            name = path.name if path.suffix == ".cuh" else f"{path.stem}_cu.cpp"
+            (tree / "cuda" / name).write_text(rewrite(path.read_text()))
+        elif path.suffix in {".cpp", ".hpp", ".h"}:
+            shutil.copy(path, tree / "cuda")
+    units += sorted((tree / "cuda").glob("*.cpp"))
+    include = [tree, RUNTIME, CSRC, nanobind / "include", nanobind / "ext/robin_map/include"]
+    flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-w"]
+    flags += [f"-DDGBENCH_MODULE={MODULE}", "-DDGBENCH_EMULATED_DEVICE"]
+    flags += [f"-I{path}" for path in [*include, sysconfig.get_paths()["include"]]]
+
+    def compile_unit(unit: Path) -> Path:
+        made = folder / f"{unit.stem}.o"
+        subprocess.run(["g++", *flags, "-c", str(unit), "-o", str(made)], check=True)
+        return made
+
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+        objects = [str(made) for made in pool.map(compile_unit, units)]
+    unfinished = target.with_suffix(".tmp")
+    subprocess.run(["g++", "-shared", *objects, "-o", str(unfinished)], check=True)
+    unfinished.replace(target)
