@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from importlib import resources
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -41,7 +42,7 @@ class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("start and steps must add up to less than 1, power > 0, cv >= 0")
         if any(not (0 < x < 1 and share > 0) for x, share in self.steps):
             raise ValueError("a step needs 0 < x < 1 and a share above 0")
-        falls = any(b < a for a, b in zip(self.knots, self.knots[1:], strict=False))
+        falls = any(b < a for a, b in pairwise(self.knots))
         if self.knots and (self.knots[0] != 0 or self.knots[-1] != 1 or falls):
             raise ValueError("knots must rise from 0 to 1")
 

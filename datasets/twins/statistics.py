@@ -7,6 +7,8 @@ degenerate input; none raises on an empty stream unless stated.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from dgbench.datasets.twins.fit import distinct_pairs
@@ -142,7 +144,9 @@ def burstiness(src: np.ndarray, dst: np.ndarray, t: np.ndarray) -> float:
     square = np.bincount(owner, gap * gap, size)[enough] / n[enough]
     spread = np.sqrt(np.maximum(square - mean * mean, 0.0))
     total = mean + spread
-    return float(np.mean(np.divide(spread - mean, total, out=np.zeros_like(total), where=total > 0)))
+    return float(
+        np.mean(np.divide(spread - mean, total, out=np.zeros_like(total), where=total > 0))
+    )
 
 
 def lists(src: np.ndarray, dst: np.ndarray, *, threshold: int = 64) -> tuple[float, int]:
@@ -224,7 +228,7 @@ def _adjacent_jaccard(keys: np.ndarray, window: np.ndarray) -> float:
 
 def _mean_jaccard(sets: list[np.ndarray]) -> float:
     values = []
-    for a, b in zip(sets, sets[1:], strict=False):
+    for a, b in pairwise(sets):
         if len(a) or len(b):
             both = len(np.intersect1d(a, b, assume_unique=True))
             values.append(both / (len(a) + len(b) - both))

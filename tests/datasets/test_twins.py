@@ -1,0 +1,273 @@
+"""Twins as datasets: sizes, scaling, times, origin, parameters, and what users see go wrong."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.datasets import twins
+from dgbench.datasets.twins.cliques import clique_stream, group_sizes
+from dgbench.datasets.twins.fit import first_weight, fit_repeat, fit_s, hub_share, solve_q
+from dgbench.datasets.twins.params import Curve, all_params, read_params
+from dgbench.datasets.twins.params import params as row_of
+from dgbench.datasets.twins.scaling import at_scale
+from dgbench.datasets.twins.statistics import balance, distinct_pairs, gini
+from dgbench.datasets.twins.times import stamps, window_counts
+from dgbench.kernels_cuda.twins import RankCopySpec, rank_copy
+from dgbench.runtime.errors import DataError, InvalidInputError, UnknownKeyError
+
+HELD = {
+    "wikipedia", "college-msg", "email-eu-core", "enron", "sx-mathoverflow", "bitcoin-otc",
+    "epinions-2011-ratings", "amazon-magazine", "amlsim-20k-fanin200cycle200",
+}  # fmt: skip
+CARDS = {
+    "reddit", "lastfm", "mooc", "netflix", "gdelt", "mag", "ldbc", "twitter", "flickr", "youtube",
+    "epinions", "amz-automotive", "hepth", "amazon", "movie", "stack", "amlsim",
+}  # fmt: skip
+PIPAD = ["flickr", "youtube", "amz-automotive", "epinions", "hepth"]
+
+
+def test_every_card_of_the_specification_has_a_twin():
+    assert set(twins.names()) == HELD | CARDS
+    assert all(twins.supports(name) for name in HELD | CARDS)
+    assert not twins.supports("england-covid")
+
+
+def test_printed_sizes_are_exact():
+    sizes = {n: (r.events, sum(r.vertices)) for n, r in all_params().items()}
+    assert sizes["flickr"] == (33_140_017, 2_302_925)
+    assert sizes["youtube"] == (9_375_374, 3_223_589)
+    assert sizes["epinions"] == (13_668_320, 876_252)
+    assert sizes["hepth"] == (2_673_133, 22_908)
+    assert sizes["amz-automotive"] == (1_373_768, 1_171_530)
+    assert sizes["netflix"] == (100_480_507, 497_959)
+    assert sizes["wikipedia"] == (157_474, 9_227)
+
+
+@pytest.mark.parametrize("name", sorted(HELD | CARDS))
+def test_generated_sizes_times_and_origin(name):
+    row = row_of(name)
+    scale = max(min(1.0, 6e4 / row.events), 1 / 5000)
+    events = round(row.events * scale)
+    if events > 1.1e6:
+        pytest.skip("the smallest allowed scale has over a million events")
+    try:
+        stream = twins.generate(name, scale)
+    except InvalidInputError as error:  # a small side: the message says which scale would do
+        scale = float(error.hint.rsplit(" ", 1)[1]) * 1.05
+        stream = twins.generate(name, scale)
+        events = round(row.events * scale)
+    vertices = [round(n * scale**row.exponent) for n in row.vertices]
+    assert len(stream) == events
+    assert stream.num_nodes == sum(vertices)
+    assert stream.num_src == (None if row.one_pool else vertices[0])
+    t = stream.t.numpy()
+    assert np.all(np.diff(t) >= 0)
+    assert t[0] >= 0
+    assert t[-1] < row.snapshots * row.window
+    assert np.array_equal(np.floor(t / row.resolution) * row.resolution, t) or row.curve.permute
+    used = set(stream.src.tolist()) | set(stream.dst.tolist())
+    assert used == set(range(stream.num_nodes))
+    assert (stream.origin.kind, stream.origin.dataset) == ("twin", name)
+    assert (stream.origin.scale, stream.origin.seed) == (scale, 1)
+    notes = " ".join(stream.origin.notes)
+    assert all(word in notes for word in row.assumed)
+    if row.simple:
+        assert distinct_pairs(stream.src.numpy(), stream.dst.numpy()) >= 0.9 * events
+
+
+@pytest.mark.parametrize("name", PIPAD)
+def test_same_bytes_again_and_others_for_another_seed(name):
+    a, b, c = (twins.generate(name, 0.02, seed, threads=n) for seed, n in ((1, 1), (1, 2), (2, 1)))
+    assert a.src.equal(b.src)
+    assert a.dst.equal(b.dst)
+    assert a.t.equal(b.t)
+    assert not a.src.equal(c.src)
+
+
+def test_chunks_add_up_to_the_whole():
+    whole = twins.generate("youtube", 0.005)
+    parts = list(twins.stream("youtube", 0.005, chunk=1000))
+    assert max(len(s) for s, _ in parts) == 1000
+    assert np.array_equal(np.concatenate([s for s, _ in parts]), whole.src.numpy())
+    assert np.array_equal(np.concatenate([d for _, d in parts]), whole.dst.numpy())
+    with pytest.raises(InvalidInputError, match="chunks"):
+        twins.stream("twitter", 0.001)
+
+
+def test_growth_starts_with_the_network_that_is_there():
+    stream = twins.generate("flickr", 0.01)
+    first = float((stream.t == 0).float().mean())
+    assert 0.51 <= first <= 0.53  # the start share, and the first day's own events
+
+
+def test_random_times_do_not_follow_arrival():
+    """Twitter has no time stamps: late vertices must not come late."""
+    stream = twins.generate("twitter", 1 / 5000)
+    half = len(stream) // 2
+    early, late = stream.src[:half].float().mean(), stream.src[half:].float().mean()
+    assert float(early / late) == pytest.approx(1.0, abs=0.03)
+
+
+def test_blocks_lower_the_cut():
+    def inside(mixing):
+        s = twins.generate("youtube", 0.005, mixing=mixing)
+        return float(((s.src % 12) == (s.dst % 12)).float().mean())
+
+    assert inside(0.05) > 0.35
+    assert inside(1.0) < 0.15
+    assert any(
+        "mixing 0.05" in n for n in twins.generate("youtube", 0.005, mixing=0.05).origin.notes
+    )
+
+
+@pytest.mark.parametrize("scale", [0.0, 1 / 5001, 1.01, float("nan"), "all"])
+def test_scales_outside_the_range_are_refused(scale):
+    with pytest.raises(InvalidInputError, match="scale"):
+        twins.generate("flickr", scale)
+
+
+def test_a_side_of_few_vertices_is_refused_with_the_scale_that_works():
+    with pytest.raises(InvalidInputError, match="side of 10 vertices") as caught:
+        twins.generate("mooc", 0.01)
+    least = float(caught.value.hint.rsplit(" ", 1)[1])
+    assert twins.describe("mooc", least * 1.01)["sides"][1] >= 50
+
+
+def test_a_graph_that_is_too_large_to_hold_is_refused():
+    with pytest.raises(InvalidInputError, match="at most"):
+        twins.generate("twitter", 1.0)
+
+
+def test_unknown_names_get_a_suggestion():
+    with pytest.raises(UnknownKeyError) as caught:
+        twins.generate("flicker")
+    assert "flickr" in caught.value.hint
+
+
+def test_describe_makes_nothing_and_says_what_is_assumed():
+    facts = twins.describe("ldbc")
+    assert facts["events"] == 5_100_000_000
+    assert facts["vertices"] == 113_000_000
+    assert "vertices" in facts["assumed"]
+    assert facts["parameters"]["num_dst"] == 102_000_000
+    half = twins.describe("reddit", 0.25)
+    assert half["sides"] == [5000, 492]
+    assert half["events"] == 168_112
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.floats(0.2, 4), st.floats(0.1, 1e4), st.floats(0.0005, 0.2))
+def test_solved_q_hits_the_hub_share(s, q, share):
+    spec = RankCopySpec(100_000, 4000, 900, mem_src=0.5, repeat=0.3, s_src=s, q_src=q)
+    solved = solve_q(spec, 0, share)
+    found = hub_share(replace(spec, q_src=solved), 0)
+    at_ends = solved < 1.1e-3 or solved > 0.9e12
+    assert at_ends or found == pytest.approx(share, rel=1e-6)
+
+
+def test_first_weight_is_the_mass_of_rank_zero():
+    x = np.arange(1001)
+    for s, q in ((0.5, 3.0), (1.0, 3.0), (2.5, 40.0)):
+        mass = np.log(x + q) if s == 1 else (x + q) ** (1 - s) / (1 - s)
+        exact = (mass[1] - mass[0]) / (mass[-1] - mass[0])
+        assert first_weight(s, q, np.array([1000]))[0] == pytest.approx(exact, rel=1e-9)
+
+
+def test_fitting_repeat_hits_the_pairs():
+    spec = RankCopySpec(40_000, 2000, 300, reach_pair=2000, mem_src=0.5, mem_dst=0.2, reach_src=900,
+                        reach_dst=900, s_src=0.8, q_src=5, s_dst=0.7, q_dst=3)  # fmt: skip
+    fitted = fit_repeat(spec, 0.2)
+    assert distinct_pairs(*rank_copy(fitted, 1)) / spec.events == pytest.approx(0.2, rel=0.02)
+
+
+@pytest.mark.parametrize(("statistic", "target"), [(gini, 0.7), (balance, 0.25)])
+def test_fitting_s_hits_the_skew(statistic, target):
+    spec = RankCopySpec(40_000, 2000, 300, mem_src=0.5, reach_src=900, s_src=1.0, q_src=5)
+    fitted = fit_s(spec, 0, target, statistic, hub=0.02)
+    degree = np.bincount(rank_copy(fitted, 1)[0], minlength=2000)
+    assert statistic(degree) == pytest.approx(target, abs=0.01)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.integers(1, 5000), st.integers(1, 60), st.floats(0, 0.8), st.floats(0.2, 5), st.floats(0, 2)
+)
+def test_windows_share_out_every_event(events, count, start, power, cv):
+    curve = Curve(start=start, power=power, cv=cv)
+    counts = window_counts(curve, events, count, 1)
+    assert counts.sum() == events
+    assert counts.min() >= 0
+    assert counts[0] >= round(start * events)
+    t = stamps(curve, events, count, 10.0, 0.5, 1)
+    assert len(t) == events
+    assert np.all(np.diff(t) >= 0)
+    assert np.array_equal(np.bincount((t // 10).astype(int), minlength=count), counts)
+    assert np.array_equal(t * 2, np.floor(t * 2))
+
+
+def test_counts_follow_the_curve_and_its_variation():
+    flat = window_counts(Curve(), 1000, 10, 1)
+    assert flat.tolist() == [100] * 10
+    assert window_counts(Curve(power=2), 100, 2, 1).tolist() == [25, 75]
+    assert window_counts(Curve(knots=(0, 0.5, 0.5, 1)), 90, 3, 1).tolist() == [45, 0, 45]
+    assert window_counts(Curve(steps=((0.5, 0.4),)), 100, 4, 1).tolist() == [15, 55, 15, 15]
+    wild = window_counts(Curve(cv=0.5), 10**6, 2000, 3)
+    assert wild.std() / wild.mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_cliques_join_all_members_at_one_time():
+    """Every group of events is a complete graph over distinct authors."""
+    spec = RankCopySpec(3000, 400, mem_src=0.5, reach_src=100, s_src=0.7, q_src=9)
+    src, dst, group = clique_stream(spec, 5.0, 1)
+    assert len(src) == 3000
+    starts = np.unique(group)
+    assert starts[0] == 0
+    for first, last in pairwise(starts):
+        members = set(src[first:last]) | set(dst[first:last])
+        found = {frozenset(p) for p in zip(src[first:last], dst[first:last], strict=True)}
+        assert len(found) == last - first == len(members) * (len(members) - 1) // 2
+    t = stamps(Curve(), 3000, 10, 10.0, 1.0, 1, groups=group)
+    assert np.all(np.diff(t) >= 0)
+    assert np.array_equal(t, t[group])
+    assert group_sizes(100_000, 5.0, 1).mean() == pytest.approx(5.0, abs=0.05)
+    with pytest.raises(InvalidInputError, match="mean"):
+        clique_stream(spec, 1.5, 1)
+
+
+GOOD = (
+    "x: {like: itself, vertices: [60], events: 100, snapshots: 2, window: 1, s: [1, 1], q: [1, 1]}"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (("s: [1, 1]", "s: [1, 1], speed: 3"), "speed"),
+        ((", q: [1, 1]", ""), "q"),
+        (("vertices: [60]", "vertices: [60, 60, 60]"), "vertices"),
+        (("events: 100", "events: many"), "events"),
+        (("window: 1", "window: 0"), "window"),
+        (("window: 1", "window: 1, exponent: .7"), "exponent"),
+        (("window: 1", "window: 1, curve: {start: 1}"), "start"),
+        (("window: 1", "window: 1, curve: {knots: [0, .5, .4, 1]}"), "knots"),
+        (("window: 1", "window: 1, clique: 1"), "clique"),
+        (("{", "["), "twin parameters"),
+    ],
+)
+def test_rows_are_read_strictly(change, word):
+    assert read_params(GOOD)["x"].one_pool
+    with pytest.raises(DataError, match=word):
+        read_params(GOOD.replace(*change))
+
+
+def test_solved_rows_keep_the_q_that_was_solved():
+    """The solver, run at the size that a row was solved at, comes back to the row."""
+    for name in ("netflix", "reddit", "amazon", "movie", "stack", "youtube"):
+        row = row_of(name)
+        spec = at_scale(name, row, row.solved_at)
+        assert spec.q_src == pytest.approx(row.q[0], rel=0.05)
+        assert spec.q_dst == pytest.approx(row.q[1], rel=0.05)
