@@ -248,7 +248,8 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
         entry["own"] = {"value": 0.0}
     if best is None:
         failed = points[0]
-        words = str(failed["failed"])
+        status, _, detail = str(failed["failed"]).partition(":")
+        words = f"{STATUS_MEANING.get(status, status)}{':' if detail else ''}{detail}"
         return {**entry, "winner": "no value", "factor": words}
     alike = same(best["value"], context.noise)
     winner = titles[best["system"]].title if best["value"] > 1 else entry["baseline"]

@@ -7,6 +7,7 @@ under `results/`.
 from __future__ import annotations
 
 import random
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -374,5 +375,6 @@ def make_run(root: Path, *, preset: str = "quick", scale: float = 1.0, seed: int
                     again.params = {**params, "control": "aa"}
                     again.samples = [time * rng.uniform(0.98, 1.03)]
                     store.append(again)
-        store.update(state="done", ended="2099-01-01T00:00:00+00:00")
+        begin = datetime.fromisoformat(store.info["started"])
+        store.update(state="done", ended=(begin + timedelta(seconds=192)).isoformat())
     return store.path

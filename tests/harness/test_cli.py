@@ -1,0 +1,203 @@
+"""The command: light to start, plain about mistakes, the same content as JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import fake_run
+import pytest
+
+from dgbench.harness.cli import main
+from dgbench.harness.compare import compare_runs
+from dgbench.harness.store import Store
+from dgbench.harness.terminal.comparison import comparison_text
+from dgbench.systems.base import registry
+
+
+def call(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A run of the toy paper, with the paper known to the registry."""
+
+    class Point:
+        name, value, dist = "toy", "fake_run:PAPER", None
+        paper = fake_run.toy_paper(tmp_path)
+
+        def load(self):
+            return self.paper
+
+    class Bad(Point):
+        name, value = "bad", "nowhere:PAPER"
+
+        def load(self):
+            raise ImportError("no module named nowhere")
+
+    real = registry._points
+
+    def points(group):
+        if group == registry.PAPERS:
+            return {"toy": Point(), "bad": Bad()}
+        return real(group)
+
+    monkeypatch.setattr(registry, "_points", points)
+    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    return fake_run.make_run(tmp_path / "runs")
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    code = (
+        "import sys\n"
+        "from dgbench.harness.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "names = {'torch', 'matplotlib', 'pandas', 'seaborn', 'scipy', 'jinja2'}\n"
+        "heavy = names & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for command in ("list", "run", "reproduce", "claims", "compare", "report", "data", "doctor"):
+        assert f"\n  {command} " in done.stdout
+
+
+@pytest.mark.parametrize("command", ["run", "reproduce", "claims", "compare", "report", "list"])
+def test_every_command_has_an_example(command, capsys):
+    assert call(command, "--help") == 0
+    assert f"Example: dgbench {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("claims", "toi"), "did you mean: toy?"),
+        (("run", "toy/fgi1"), "toy/fig1"),
+        (("run", "toy"), "dgbench reproduce toy"),
+        (("run",), "dgbench list experiments"),
+        (("reproduce", "bad"), "nowhere"),
+        (("reproduce", "toy", "--preset", "quik"), "quick"),
+        (("reproduce", "toy", "--device", "gpu"), "allowed: auto, cpu, cuda"),
+        (("reproduce", "toy", "--retry", "failed"), "--resume last"),
+        (("reproduce", "toy", "--resume", "nothing"), "run 'nothing' is not known"),
+        (("list", "paper"), "papers"),
+        (("report", "none-such"), "is not known"),
+        (("claims", "toy", "--run", "none-such"), "is not known"),
+    ],
+)
+def test_a_mistake_is_one_line_and_a_hint(toy, words, said, capsys):
+    assert call(*words) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_debug_shows_where(toy):
+    from dgbench.runtime.errors import UnknownKeyError
+
+    with pytest.raises(UnknownKeyError):
+        main(["claims", "toi", "--debug"])
+
+
+def test_list_reports_a_broken_plugin_and_goes_on(toy, capsys):
+    assert call("list") == 0
+    out = capsys.readouterr().out
+    assert "toy/fig1" in out
+    assert "broken: paper 'bad'" in out
+    assert call("list", "--json") == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["broken"][0]["name"] == "bad"
+    assert {e["id"] for e in plain["experiments"]} == {"toy/fig1", "toy/table9"}
+    assert call("list", "papers", "--json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["name"] == "toy"
+
+
+def test_claims_as_json_has_every_id(toy, capsys):
+    assert call("claims", "toy", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [c["id"] for c in found] == [f"toy-fig{i}-what-is-claimed" for i in range(24)]
+    for claim in found:
+        assert {"id", "verdict", "measured", "paper", "reason", "row"} <= set(claim)
+        assert claim["reason"]
+    assert any(c["row"] for c in found)
+
+
+def test_claims_without_a_run_are_all_there(toy, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "empty"))
+    assert call("claims", "toy", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found) == 24
+
+
+def test_claims_in_words_and_what_they_need(toy, capsys):
+    assert call("claims", "toy") == 0
+    out = capsys.readouterr().out
+    assert "toy-fig7-what-is-claimed" in out
+    assert call("claims", "toy", "--needs") == 0
+    assert "claims not run here" in capsys.readouterr().out
+
+
+def test_report_prints_its_path(toy, capsys):
+    assert call("report", "last") == 0
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last.startswith("Report: ")
+    assert last.endswith("report.html")
+
+
+def test_compare_finds_what_is_slower(toy, tmp_path, capsys):
+    same = fake_run.make_run(tmp_path / "runs", seed=2)
+    slow = fake_run.make_run(tmp_path / "runs", scale=1.3, seed=3)
+    assert call("compare", str(toy), str(same)) == 0
+    out = capsys.readouterr().out
+    assert "0 SLOW" in out
+    assert out.strip().splitlines()[-1] == "exit 0: nothing slower"
+    assert call("compare", str(toy), str(slow)) == 1
+    out = capsys.readouterr().out
+    assert "22 SLOW" in out
+    assert "counters equal" in out
+    assert out.strip().splitlines()[-1].startswith("exit 1: 22 x SLOW cell")
+    assert call("compare", str(slow), str(toy), "--json") == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["counts"]["FAST"] == 22
+
+
+def test_compare_sees_counters_and_new_failures(tmp_path):
+    a = Store.open(fake_run.make_run(tmp_path))
+    b = Store.open(fake_run.make_run(tmp_path, seed=2))
+    changed = next(r for r in b.rows() if r.cell_hash == "c003")
+    for row in b.rows():
+        if row.cell_hash == changed.cell_hash:
+            row.counters["edges"] += 5
+        if row.cell_hash == "c004":
+            row.status, row.samples = "crash", []
+    found = compare_runs(a, b)
+    assert found.exit_code == 1
+    assert "1 counter that grew" in found.why
+    assert "1 cell that fails now" in found.why
+    assert "edges 1003 -> 1008" in comparison_text(found)
+
+
+def test_nothing_in_common_is_said(tmp_path):
+    a = Store.open(fake_run.make_run(tmp_path))
+    empty = Store.create(tmp_path, {})
+    empty.close()
+    found = compare_runs(a, Store.open(empty.path))
+    assert "no cell in common" in comparison_text(found)
+    assert found.exit_code == 0
+
+
+def test_output_survives_a_terminal_without_utf8(toy):
+    code = "from dgbench.harness.terminal.text import say; say('±3.5 %')"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
+        env={"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "+-3.5 %\n"

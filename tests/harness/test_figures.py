@@ -1,0 +1,195 @@
+"""Colours are recomputed, every kind draws with failures in it, and the bytes never change."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+
+import fake_run
+import pytest
+
+from dgbench.harness.figures import Context, draw_points
+from dgbench.harness.figures.colour import VISIONS, ciede2000, contrast, difference, lightness
+from dgbench.harness.figures.draw import KINDS
+from dgbench.harness.figures.palette import (
+    BASELINES,
+    COMPARISON,
+    GUESTS,
+    INK,
+    LINK,
+    SECONDARY,
+    SYSTEMS,
+    VERDICTS,
+    WHITE,
+    close_colours,
+    looks,
+)
+from dgbench.harness.figures.style import (
+    factor,
+    failure_words,
+    ratio_ticks,
+    same,
+    seconds_text,
+    with_interval,
+)
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+
+HUES = {name: mark.colour for name, mark in SYSTEMS.items() if name != "reference"}
+GREYS = [mark.colour for mark in BASELINES]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [  # from the published test data of CIEDE2000
+        ((50.0, 2.6772, -79.7751), (50.0, 0.0, -82.7485), 2.0425),
+        ((50.0, 2.5, 0.0), (73.0, 25.0, -18.0), 27.1492),
+        ((50.0, -1.3802, -84.2814), (50.0, 0.0, -82.7485), 1.0000),
+        ((60.2574, -34.0099, 36.2677), (60.4626, -34.1751, 39.4387), 1.2644),
+        ((2.0776, 0.0795, -1.1350), (0.9033, -0.0636, -0.5514), 0.9082),
+    ],
+)
+def test_the_difference_is_the_published_one(first, second, expected):
+    assert ciede2000(first, second) == pytest.approx(expected, abs=1e-4)
+
+
+def test_hues_are_told_apart_by_everyone_and_in_grey():
+    for one, other in itertools.combinations(HUES.values(), 2):
+        for vision in VISIONS:
+            assert difference(one, other, vision) >= 12, (one, other, vision)
+        assert abs(lightness(one) - lightness(other)) >= 6
+    for hue, grey, vision in itertools.product(HUES.values(), GREYS, VISIONS):
+        assert difference(hue, grey, vision) >= 9.9, (hue, grey, vision)
+
+
+def test_guests_are_far_from_everything():
+    for guest, other, vision in itertools.product(GUESTS, [*HUES.values(), *GREYS], VISIONS):
+        assert difference(guest.colour, other, vision) >= 11.6
+
+
+def test_marks_and_text_have_contrast():
+    for colour in [*HUES.values(), *GREYS, *(g.colour for g in GUESTS)]:
+        assert contrast(colour, WHITE) >= 3
+    for text in (INK, SECONDARY, LINK):
+        assert contrast(text, WHITE) >= 4.5
+    for glyph in VERDICTS.values():
+        assert contrast(glyph.edge, WHITE) >= 3
+    assert all(contrast(colour, WHITE) >= 3 for colour in COMPARISON.values())
+
+
+def test_markers_differ_wherever_colours_do():
+    assert len({m.marker for m in SYSTEMS.values()}) == len(SYSTEMS)
+    assert len({m.marker for m in BASELINES}) == len(BASELINES)
+
+
+def test_a_colour_too_close_to_a_neighbour_is_reported():
+    class Near:
+        name, colour = "mine", "#3A8EF5"
+
+    class Pale:
+        name, colour = "pale", "#FFFF00"
+
+    notes = close_colours([Near, Pale])
+    assert any("mine" in n and "pipad" in n for n in notes)
+    assert any("pale" in n and "3:1" in n for n in notes)
+
+
+def test_a_system_keeps_its_colour_whatever_stands_beside_it():
+    alone = looks(["pipad"], {})["pipad"].mark
+    crowd = looks(["a", "b", "pipad", "c"], {})
+    assert crowd["pipad"].mark == alone
+    assert len({look.mark for look in crowd.values()}) == 4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_draws_with_failures_and_the_same_bytes(kind, tmp_path):
+    make, options = fake_run.POINTS[kind]
+    points = make()
+    if kind != "claim_board":
+        assert any(p.get("failed") for p in points)
+    drawn = [
+        draw_points(kind, "f", "A title", points, tmp_path / name, fake_run.CONTEXT, options)
+        for name in ("a", "b")
+    ]
+    assert set(drawn[0].files) == {
+        "f-full.svg", "f-full.png", "f-half.svg", "f-half.png", "f.csv", "f.txt",
+    }  # fmt: skip
+    for name in drawn[0].files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    assert drawn[0].alt.endswith(".")
+    assert len((tmp_path / "a" / "f.csv").read_text().splitlines()) == len(points) + 1
+    svg = (tmp_path / "a" / "f-full.svg").read_text()
+    assert "<dc:date>" not in svg
+    assert not re.findall(r'(?:href|src)="https?:', svg)
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {"claim_board", "paper_vs_measured"}))
+def test_only_failures_still_make_a_figure(kind, tmp_path):
+    make, options = fake_run.POINTS[kind]
+    keep = ("panel", "row", "system", "baseline", "step", "technique", "series", "x", "dataset",
+            "model")  # fmt: skip
+    points = [
+        {k: v for k, v in p.items() if k in keep} | {"failed": "crash: signal 11"} for p in make()
+    ]
+    drawn = draw_points(kind, "f", "t", points, tmp_path, fake_run.CONTEXT, options)
+    assert not drawn.empty
+    assert (tmp_path / "f-half.png").stat().st_size > 1000
+
+
+def test_nothing_to_draw_is_said_not_drawn(tmp_path):
+    drawn = draw_points("speedup", "f", "t", [], tmp_path, fake_run.CONTEXT)
+    assert drawn.empty
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_point_without_a_key_is_named(tmp_path):
+    points = [{"row": "a", "system": "pipad", "baseline": "pygt"}]
+    with pytest.raises(InvalidInputError, match=r"figure 'f', point 0 lacks 'value'"):
+        draw_points("speedup", "f", "t", points, tmp_path, fake_run.CONTEXT)
+    with pytest.raises(UnknownKeyError) as error:
+        draw_points("speedups", "f", "t", points, tmp_path, fake_run.CONTEXT)
+    assert "speedup" in error.value.hint
+
+
+def test_a_value_that_is_no_number_becomes_a_failure(tmp_path):
+    point = {"row": "a", "system": "pipad", "baseline": "pygt", "value": math.nan}
+    drawn = draw_points("speedup", "f", "t", [point], tmp_path, fake_run.CONTEXT)
+    assert drawn.points[0]["failed"].startswith("check")
+
+
+def test_smoke_and_partial_are_stamped(tmp_path):
+    make, options = fake_run.POINTS["limit_share"]
+    plain = draw_points("limit_share", "p", "t", make(), tmp_path, Context(), options)
+    stamped = Context(stamp="SMOKE, not a measurement")
+    smoke = draw_points("limit_share", "s", "t", make(), tmp_path, stamped, options)
+    red = "#c8371b"
+    assert red not in (tmp_path / plain.files[0]).read_text()
+    assert red in (tmp_path / smoke.files[0]).read_text()
+    assert "SMOKE" in smoke.caption
+
+
+def test_words_for_numbers():
+    assert factor(2.13) == "2.1x"
+    assert with_interval(2.13, 1.94, 2.31) == "2.1x [1.9, 2.3]"
+    assert with_interval(2.13, None, None) == "2.1x"
+    assert seconds_text(0.0123) == "12.3 ms"
+    assert seconds_text(125) == "2:05 min"
+    assert same(1.03, 0.035)
+    assert same(1 / 1.03, 0.035)
+    assert not same(1.04, 0.035)
+    assert not same(1.0, None)
+
+
+def test_failures_shorten_but_keep_the_reason():
+    point = {"failed": "oom: 21.9 of 24.0 GiB", "failed_system": "pipad"}
+    titles = {"pipad": "PiPAD"}
+    assert failure_words(point, titles, 9) == "PiPAD: OOM (21.9 of 24.0 GiB)"
+    assert failure_words(point, titles, 0.8) == "PiPAD: OOM"
+    assert failure_words(point, titles, 0.1) == "OOM"
+
+
+@pytest.mark.parametrize("limits", [(0.8, 20), (0.9, 1.3), (1, 1e6), (0.001, 0.002), (3, 4)])
+def test_ticks_are_few_plain_and_inside(limits):
+    ticks = ratio_ticks(*limits)
+    assert 2 <= len(ticks) <= 6
+    assert all(limits[0] <= t <= limits[1] for t in ticks)

@@ -1,0 +1,206 @@
+"""Pages stand alone, escape what they show, count right, and survive a broken plugin."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import fake_run
+import pytest
+
+from dgbench.harness.report import build_report
+from dgbench.harness.report.pages import paper_value, unit_rest
+from dgbench.harness.report.run import load_run, machine_name
+from dgbench.runtime.errors import StoreError
+from dgbench.systems.base import FigureSpec
+from dgbench.systems.base.paper import Claim
+
+PAGES = ("report.html", "runs.html", "how-to-read.html", "papers/toy.html")
+
+
+class Page(HTMLParser):
+    """Tags of a page: ids, links, images, and everything that would be fetched."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids, self.links, self.sources, self.tags = [], [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.tags.append((tag, found))
+        if "id" in found:
+            self.ids.append(found["id"])
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+        for key in ("src", "srcset"):
+            if key in found:
+                self.sources.append(found[key])
+        if tag == "link":
+            self.sources.append(found["href"])
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results")
+    path = fake_run.make_run(folder)
+    report = build_report(path, [fake_run.toy_paper(folder)])
+    assert report.name == "report.html"
+    return path
+
+
+def pages(path: Path) -> dict[str, Page]:
+    return {name: Page((path / name).read_text("utf-8")) for name in PAGES}
+
+
+def test_nothing_is_fetched_and_every_link_leads_somewhere(built):
+    found = pages(built)
+    for name, page in found.items():
+        for source in page.sources:
+            assert source.startswith("data:") or not re.match(r"[a-z]+:|//", source), source
+            if not source.startswith("data:"):
+                assert (built / name).parent.joinpath(source).is_file(), source
+        assert len(page.ids) == len(set(page.ids)), name
+        for link in page.links:
+            target, _, anchor = link.partition("#")
+            assert not re.match(r"[a-z]+:|//", target), link
+            if target.endswith(".log"):
+                continue
+            other = (built / name).parent.joinpath(target).resolve() if target else built / name
+            assert other.is_file(), link
+            if anchor and other.suffix == ".html":
+                key = str(other.resolve().relative_to(built.resolve()))
+                assert anchor in found[key].ids, link
+
+
+def test_chips_rows_and_cells_count_the_same(built):
+    for name in ("report.html", "papers/toy.html"):
+        text = (built / name).read_text("utf-8")
+        chips = [int(n) for n in re.findall(r'class="chip" data-glyph="[RdXp-]".*?<b>(\d+)</b>',
+                                             text)]  # fmt: skip
+        rows = re.findall(r'<tr id="toy-[^"]+" data-g="([^"]+)"', text)
+        cells = re.findall(r'<a class="g [^"]*" href="#(toy-[^"]+)"', text)
+        assert len(chips) == 5
+        assert sum(chips) == len(rows) == len(cells) == len(set(cells)) == 24
+        assert "24 of 24" in text
+
+
+def test_the_headline_is_the_count(built):
+    text = (built / "report.html").read_text("utf-8")
+    claims = json.loads((built / "claims.json").read_text())
+    good = sum(c["verdict"] == "reproduced" for c in claims)
+    assert len(claims) == 24
+    assert f"<h1>{good} of 24 claims reproduced on 2 cores, Invented without a GPU</h1>" in text
+    assert {"id", "verdict", "measured", "paper", "reason", "row"} <= set(claims[0])
+
+
+def test_what_others_wrote_is_escaped(built):
+    for name in ("report.html", "papers/toy.html"):
+        text = (built / name).read_text("utf-8")
+        assert "<b>by this much</b>" not in text
+        assert "&lt;b&gt;by this much&lt;/b&gt;" in text
+    text = (built / "papers/toy.html").read_text("utf-8")
+    assert "&lt;here Adam&gt;" in text
+
+
+def test_a_paper_page_says_what_a_reader_must_know(built):
+    text = (built / "papers/toy.html").read_text("utf-8")
+    for words in (
+        "Before you quote",
+        "synthetic twins stand in",
+        "released torch-geometric-temporal",
+        "Our reading differs",
+        "out of memory",
+        "21.9 of 24.0 GiB",
+        "Not run here. Run it with",
+        "dgbench run toy/table9",
+        "What this machine cannot run",
+        "Our own check failed",
+    ):
+        assert words in text, words
+
+
+def test_every_row_is_there_failures_first(built):
+    page = pages(built)["runs.html"]
+    run = load_run(built)
+    assert {i for i in page.ids if i.startswith("row-")} == {f"row-{r.id}" for r in run.everything}
+    first = next(i for i in page.ids if i.startswith("row-"))
+    assert next(r for r in run.everything if f"row-{r.id}" == first).status != "ok"
+
+
+def test_images_have_words(built):
+    for page in pages(built).values():
+        for tag, found in page.tags:
+            if tag == "img":
+                assert len(found["alt"]) > 20
+
+
+def test_pages_are_small(built):
+    assert (built / "report.html").stat().st_size < 600_000
+    assert all((built / name).stat().st_size < 300_000 for name in PAGES[1:])
+
+
+def test_the_markdown_has_every_claim(built):
+    text = (built / "report.md").read_text("utf-8")
+    assert text.startswith("# ")
+    assert len(re.findall(r"^\| `toy-", text, re.M)) == 24
+    for image in re.findall(r"\]\((figures/[^)]+)\)", text):
+        assert (built / image).is_file()
+
+
+def test_a_second_report_is_the_same(built, tmp_path):
+    before = {n: (built / n).read_bytes() for n in (*PAGES, "report.md", "claims.json")}
+    build_report(built, [fake_run.toy_paper(built.parent)])
+    assert before == {n: (built / n).read_bytes() for n in before}
+
+
+class Bare(fake_run.Race):
+    """An experiment whose answer and figure fail."""
+
+    def figures(self):
+        return [FigureSpec("speedup", "fig1", "Broken", self._broken)]
+
+    @staticmethod
+    def _broken(rows):
+        raise KeyError("gone")
+
+    def answer(self, rows):
+        raise ValueError("no words")
+
+
+def test_partial_smoke_torn_and_broken_are_said(tmp_path):
+    path = fake_run.make_run(tmp_path, preset="smoke")
+    with (path / "rows.jsonl").open("ab") as file:
+        file.write(b'{"crc":"00000000","row":{"id":\n')
+    plan = {"preset": "smoke", "device": "cpu", "cells": [{"hash": "c000"}, {"hash": "never"}]}
+    (path / "plan.json").write_text(json.dumps(plan))
+    paper = replace(fake_run.toy_paper(tmp_path), experiments=(Bare(),))
+    build_report(path, [paper])
+    for name in PAGES:
+        text = (path / name).read_text("utf-8")
+        assert "Smoke run on tiny data" in text
+        assert "Partial: 1 of 2 cells" in text
+        assert "1 damaged line was set aside" in text
+    assert "so far" in (path / "report.html").read_text("utf-8")
+    text = (path / "papers/toy.html").read_text("utf-8")
+    assert "cannot be drawn" in text
+    assert "its answer cannot be formed: ValueError: no words" in text
+
+
+def test_a_folder_that_is_no_run_is_an_error(tmp_path):
+    with pytest.raises(StoreError, match="not the folder of a run"):
+        build_report(tmp_path, [])
+
+
+def test_machines_and_units_in_words():
+    cpu = {"cpu": {"model": "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.7GHz", "usable": 2}}
+    assert machine_name(cpu, "cpu") == "2 cores, Intel Xeon Platinum 8481C"
+    gpu = cpu | {"gpus": [{"name": "NVIDIA T4"}]}
+    assert machine_name(gpu, "cuda").startswith("NVIDIA T4, 2 cores")
+    claim = Claim(id="a", where="1", statement="s", kind="speedup", value={"low": 1, "high": 9.57},
+                  unit="x (end-to-end training time)")  # fmt: skip
+    assert unit_rest(claim) == "end-to-end training time"
+    assert paper_value(claim) == "1 to 9.57x"
