@@ -110,6 +110,8 @@ class ForkServer:
             "MKL_NUM_THREADS": str(threads),
             # numpy's OpenBLAS would start its threads at import, and threads do not fork.
             "OPENBLAS_NUM_THREADS": "1",
+            # Asking whether there is a GPU would leave traces of CUDA that a child cannot use.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "JE_ARROW_MALLOC_CONF": "background_thread:false",  # so would pyarrow's allocator
         }
         with open(log, "ab") as file_log:
