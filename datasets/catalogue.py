@@ -210,9 +210,9 @@ class DatasetCard(msgspec.Struct, **_Strict):
     @property
     def twin(self) -> TwinParams | None:
         """Parameters of the synthetic twin, or None where there is none."""
-        from dgbench.datasets import twins
+        from dgbench.datasets.twins.params import all_params
 
-        return twins.params(self.name) if twins.supports(self.name) else None
+        return all_params().get(self.name)
 
 
 def cards() -> Mapping[str, DatasetCard]:

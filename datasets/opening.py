@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import torch
 
+from dgbench import __version__
 from dgbench.datasets import store
 from dgbench.datasets.catalogue import DatasetCard, Form, card
 from dgbench.datasets.checks import compare, count_events
@@ -101,9 +102,11 @@ def choose(name: str, source: str = "auto", scale: float = 1.0, seed: int = 1) -
                 hint=f"twins exist of: {', '.join(twins.names())}",
             )
         raise missing(found, exists)
-    row = msgspec.json.encode(twins.params(found.name)).decode()
-    version = getattr(twins, "VERSION", 1)
-    return Choice(found, None, ["twin", version, row, float(scale), int(seed)], scale, seed)
+    from dgbench.datasets.twins.params import params
+
+    row = msgspec.json.encode(params(found.name)).decode()
+    key = ["twin", __version__, row, float(scale), int(seed)]
+    return Choice(found, None, key, float(scale), int(seed))
 
 
 _CARD_KEYS: dict[tuple[str, str], tuple[Form, str]] = {}

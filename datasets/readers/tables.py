@@ -98,7 +98,7 @@ def _columns(path: Path, spec: ReaderSpec) -> dict[str, Any]:
         column = table.column(name)
         if column.null_count:
             row = column.is_null().to_numpy(zero_copy_only=False).argmax()
-            raise DataError(f"{path}, row {row + 1}: the column `{name}` is empty")
+            raise DataError(f"{path}, row {row + 1}: the column `{name}` is empty or not a number")
         keep = pa.types.is_string(kinds[name])
         out[name] = column if keep else column.to_numpy()
     return out

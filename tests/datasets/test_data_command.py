@@ -1,0 +1,86 @@
+import json
+
+import pytest
+
+from dgbench.harness.cli import main
+
+
+def run(capsys, *arguments):
+    """Exit code, output and messages of `dgbench data ...`."""
+    try:
+        main(["data", *arguments])
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_list(capsys, tiny):
+    code, out, _ = run(capsys, "list")
+    assert code == 0
+    assert "tiny" in out
+    assert "real" in out
+    rows = json.loads(run(capsys, "list", "--json")[1])
+    assert rows[0]["name"] == "tiny"
+    assert (rows[0]["here"], rows[0]["twin"], rows[0]["edges"]) == ("real", False, 5)
+
+
+def test_list_knows_all_cards_without_data(capsys, monkeypatch):
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+    rows = {r["name"]: r for r in json.loads(run(capsys, "list", "--json")[1])}
+    assert rows["reddit"]["here"] == "fetch"
+    assert rows["gdelt"]["here"] == "twin"
+    assert json.loads(run(capsys, "list", "--held", "--json")[1]) == []
+    assert len(json.loads(run(capsys, "list", "--paper", "pipad", "--json")[1])) == 7
+    code, _, err = run(capsys, "list", "--paper", "pipat")
+    assert (code, "pipad" in err) == (2, True)
+
+
+def test_info_and_time(capsys, tiny):
+    code, out, _ = run(capsys, "info", "Wee One", "--time")
+    assert code == 0
+    assert "edges 6" in out
+    assert "times faster" in out
+    found = json.loads(run(capsys, "info", "tiny", "--json")[1])
+    assert found["held_form"] == "held"
+
+
+def test_a_misspelt_name_ends_without_a_traceback(capsys):
+    code, _, err = run(capsys, "info", "wikipdia")
+    assert code == 2
+    assert "did you mean: wikipedia" in err
+    assert "Traceback" not in err
+
+
+def test_verify(capsys, tiny, own_cache):
+    from dgbench import datasets
+
+    datasets.open_events("tiny")
+    code, out, _ = run(capsys, "verify")
+    assert (code, out.count("ok ")) == (0, 2)
+    (data,) = (own_cache / "prepared").glob("*/data.bin")
+    raw = bytearray(data.read_bytes())
+    raw[0] ^= 1
+    data.write_bytes(raw)
+    tiny.put(b"changed", hashed=False)
+    code, out, _ = run(capsys, "verify", "tiny")
+    assert (code, out.count("BAD")) == (1, 2)
+    rows = json.loads(run(capsys, "verify", "tiny", "--json")[1])
+    assert [row["ok"] for row in rows] == [False, False]
+
+
+@pytest.mark.parametrize("arguments", [("fetch", "gdelt"), ("fetch", "reddit")])
+def test_fetch_says_why_not(capsys, arguments):
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert "twin" in err or "--trust" in err
+
+
+def test_twin(capsys):
+    arguments = ("twin", "reddit", "--scale", "0.01", "--json")
+    first, second = (json.loads(run(capsys, *arguments)[1]) for _ in range(2))
+    assert first["edges"] == second["edges"] > 0
+    assert any("twin" in note for note in first["notes"])
+    code, out, _ = run(capsys, *arguments[:-1])
+    assert (code, "vertices" in out) == (0, True)

@@ -1,0 +1,261 @@
+import dataclasses
+import gzip
+
+import pytest
+import torch
+from conftest import ROWS
+from slow_snapshots import slow_edge_snapshots
+
+from dgbench import datasets
+from dgbench.datasets import SnapshotSpec, open_events, open_snapshots, store
+from dgbench.datasets.readers import tables
+from dgbench.runtime.errors import (
+    DataError,
+    InvalidInputError,
+    MissingDataError,
+    UnsupportedError,
+)
+
+
+def test_events_of_a_tiny_file(tiny):
+    made = open_events("tiny")
+    assert made.src.tolist() == [0, 1, 0, 2, 0]
+    assert made.dst.tolist() == [2, 2, 0, 1, 2]
+    assert made.weight.tolist() == [1, 2, 3, -4, 1]
+    assert made.origin.kind == "real"
+    assert made.origin.notes == ("edges: 5 held, 6 published",)
+
+
+def test_the_second_opening_reads_no_source(tiny, monkeypatch):
+    first = open_events("tiny")
+
+    def stop(*_):
+        raise AssertionError("the source was read again")
+
+    monkeypatch.setattr(tables, "read_table", stop)
+    second = open_events("wee one")
+    for field in dataclasses.fields(first):
+        a, b = getattr(first, field.name), getattr(second, field.name)
+        assert torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+def test_a_changed_file_is_noticed_after_it_was_prepared(tiny):
+    open_events("tiny")
+    tiny.write([*ROWS, "5,5,1,50"], hashed=False)
+    with pytest.raises(DataError, match=r"found sha256 .* expected"):
+        open_events("tiny")
+
+
+def test_a_file_compressed_otherwise_is_accepted_by_its_content(tiny):
+    import hashlib
+
+    plain = gzip.decompress(tiny.file.read_bytes())
+    tiny.ref["content_sha256"] = hashlib.sha256(plain).hexdigest()
+    tiny.put(gzip.compress(plain, 1, mtime=7), hashed=False)
+    assert len(open_events("tiny")) == 5
+
+
+def test_a_card_that_does_not_match_is_refused_with_both_values(tiny):
+    tiny.counts |= {"pairs": 3, "nodes": 4}
+    tiny.save()
+    with pytest.raises(DataError, match=r"nodes: card 4, read 3; pairs: card 3, read 4"):
+        open_events("tiny")
+
+
+def test_an_unsorted_file_is_refused_unless_the_card_says_so(tiny):
+    tiny.write([ROWS[1], ROWS[0], *ROWS[2:]])
+    with pytest.raises(DataError, match=r"t\[1\] = 10\.0 comes after t\[0\] = 20\.0"):
+        open_events("tiny")
+    tiny.reader["sorted"] = False
+    tiny.save()
+    made = open_events("tiny")
+    assert made.eid.tolist() == [1, 0, 2, 3, 4]
+    assert made.t.tolist() == sorted(made.t.tolist())
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("-1,2,1,50", "src = -1"),
+        ("1,2,nan,50", r"row 6: the column `weight` is empty or not"),
+        ("1,2,1,nan", r"row 6: the column `t` is empty or not a number"),
+    ],
+)
+def test_bad_rows_are_refused(tiny, row, words):
+    tiny.counts = {}
+    tiny.write([*ROWS, row])
+    with pytest.raises(DataError, match=words):
+        open_events("tiny")
+
+
+def test_huge_ids_are_refused_where_ids_are_kept(tiny):
+    tiny.counts, tiny.reader["ids"] = {}, "keep"
+    tiny.write([f"{2**40},1,1,1"])
+    with pytest.raises(DataError, match="at most 2147483647"):
+        open_events("tiny")
+
+
+def test_a_truncated_file_is_refused_with_and_without_a_hash(tiny):
+    whole = tiny.file.read_bytes()
+    tiny.put(whole[:-9], hashed=False)
+    with pytest.raises(DataError, match="not the file of the card"):
+        open_events("tiny")
+    tiny.ref = {"path": "tiny/tiny.csv.gz"}
+    tiny.save()
+    with pytest.raises(DataError, match="not a whole gzip file"):
+        open_events("tiny")
+
+
+def test_missing_data_says_all_ways_out(tiny, monkeypatch):
+    tiny.ref["url"] = "http://localhost:1/tiny.csv.gz"
+    tiny.save()
+    tiny.file.unlink()
+    with pytest.raises(MissingDataError, match="DGBENCH_DATA") as caught:
+        open_events("tiny")
+    assert "tiny/tiny.csv.gz" in caught.value.hint
+    assert "dgbench data fetch tiny" in caught.value.hint
+    monkeypatch.delenv("DGBENCH_DATA")
+    with pytest.raises(MissingDataError, match="DGBENCH_DATA is not set"):
+        open_events("tiny", "real")
+    monkeypatch.setenv("DGBENCH_DATA", str(tiny.data / "nowhere"))
+    with pytest.raises(InvalidInputError, match="not a folder"):
+        open_events("tiny")
+
+
+def test_no_twin_is_said(tiny):
+    with pytest.raises(UnsupportedError, match="no synthetic twin of 'tiny'"):
+        open_events("tiny", "twin")
+    with pytest.raises(InvalidInputError, match="source is 'fake'"):
+        open_events("tiny", "fake")
+
+
+def test_a_missing_dataset_with_a_twin_offers_it(monkeypatch):
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+    with pytest.raises(MissingDataError) as caught:
+        open_events("reddit", "real")
+    assert "twin" in caught.value.hint
+
+
+def test_auto_falls_back_to_the_twin_and_prepares_it(monkeypatch, own_cache):
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+    first = open_events("reddit", scale=0.01, seed=3)
+    assert first.origin.kind == "twin"
+    assert (first.origin.scale, first.origin.seed) == (0.01, 3)
+    from dgbench.datasets import twins
+
+    monkeypatch.setattr(twins, "generate", None)
+    again = open_events("reddit", scale=0.01, seed=3)
+    assert torch.equal(first.src, again.src)
+    assert torch.equal(first.t, again.t)
+    with pytest.raises(TypeError):
+        open_events("reddit", scale=0.01, seed=4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"edge_life": 2},
+        {"symmetric": True},
+        {"weighted": True},
+        {"weighted": True, "edge_life": 3, "symmetric": True},
+        {"snapshots": 1},
+        {"snapshots": 7},
+    ],
+)
+def test_snapshots_against_the_slow_reference(tiny, options):
+    spec = SnapshotSpec("tiny", feature_dim=4, **options)
+    got = open_snapshots(spec).check()
+    count = options.get("snapshots", 3)
+    events = open_events("tiny")
+    width = 30 / count
+    bins = [min(count - 1, int((t - 10) / width + 1e-9)) for t in events.t.tolist()]
+    want = slow_edge_snapshots(
+        events.src,
+        events.dst,
+        bins,
+        count,
+        3,
+        weight=events.weight if options.get("weighted") else None,
+        edge_life=options.get("edge_life", 1),
+        symmetric=options.get("symmetric", False),
+        weighted=options.get("weighted", False),
+    )
+    assert len(got) == count
+    assert got.num_edges == [csr.nnz for csr in want]
+    for a, b in zip(got.topology, want, strict=True):
+        assert a.indptr.tolist() == b.indptr.tolist()
+        assert a.indices.tolist() == b.indices.tolist()
+        assert (a.values is None) == (b.values is None)
+        assert a.values is None or a.values.tolist() == b.values.tolist()
+    assert got.features.shape == (count, 3, 4)
+    assert got.features.is_contiguous()
+    assert torch.equal(got.features[:, :, 0], got.features[:, :, 2])
+    assert got.targets.shape == (count, 3)
+    assert "task" in got.origin.notes[-1]
+
+
+def test_snapshots_are_prepared_once_and_share_csr_objects(tiny, monkeypatch):
+    spec = SnapshotSpec("tiny")
+    first = open_snapshots(spec)
+    monkeypatch.setattr(store, "save", None)
+    second = open_snapshots(spec)
+    assert torch.equal(first.features, second.features)
+    assert second.topology[1] is second.topology[1]
+    assert second.topology[-1] is second.topology[2]
+    assert second.spec.snapshots == 3
+    with pytest.raises(IndexError):
+        second.topology[3]
+    part = second.slice(1, 3)
+    assert len(part) == 2
+    assert part.topology[0] is second.topology[1]
+    assert part.num_edges == second.num_edges[1:]
+    assert torch.equal(part.features, second.features[1:])
+    with pytest.raises(InvalidInputError, match=r"\[2, 9\)"):
+        second.slice(2, 9)
+
+
+def test_random_features_follow_the_seed(tiny):
+    a, b, c = (
+        open_snapshots(SnapshotSpec("tiny", features="random", seed=s)).features for s in (1, 1, 2)
+    )
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"features": "native"}, "no native features"),
+        ({"features": "pretty"}, "features is 'pretty'"),
+        ({"snapshots": 0}, "snapshots is 0"),
+        ({"edge_life": -1}, "edge_life is -1"),
+        ({"feature_dim": 2.5}, "feature_dim is 2.5"),
+        ({"scale": 0.0}, "scale is 0.0"),
+        ({"scale": float("nan")}, "scale is nan"),
+    ],
+)
+def test_a_spec_out_of_range_is_refused(tiny, options, words):
+    with pytest.raises(InvalidInputError, match=words):
+        open_snapshots(SnapshotSpec("tiny", **options))
+
+
+def test_weighted_snapshots_need_weights(tiny):
+    tiny.reader["columns"] = ["src", "dst", "skip", "t"]
+    tiny.save()
+    with pytest.raises(InvalidInputError, match="no weights"):
+        open_snapshots(SnapshotSpec("tiny", weighted=True))
+
+
+def test_an_empty_dataset_opens(tiny):
+    tiny.counts = {}
+    tiny.write([])
+    assert len(open_events("tiny")) == 0
+
+
+def test_a_static_graph_has_no_events(tiny):
+    assert datasets.card("tiny").static is False
+    tiny.card["static"] = True
+    tiny.save()
+    with pytest.raises(UnsupportedError, match="never changes"):
+        open_events("tiny")

@@ -1,0 +1,223 @@
+import gzip
+import hashlib
+import http.server
+import io
+import os
+import tarfile
+import threading
+import zipfile
+
+import pytest
+
+from dgbench import datasets
+from dgbench.datasets.sources import check_file, data_dir, download_dir, find_form, hashing
+from dgbench.datasets.sources.download import fetch
+from dgbench.datasets.sources.extract import extract_member
+from dgbench.runtime.errors import DataError, MissingDataError, UnknownKeyError, UnsupportedError
+
+
+def make_zip(path, members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as store:
+        for name, data in members.items():
+            store.writestr(name, data)
+    return path
+
+
+def make_tar(path, members, mode="w:gz"):
+    with tarfile.open(path, mode) as store:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            store.addfile(info, io.BytesIO(data))
+    return path
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_only_the_expected_member_is_unpacked(tmp_path, make):
+    archive = make(tmp_path / "a", {"deep/x.csv": b"1,2\n", "readme.txt": b"hello"})
+    out = tmp_path / "out"
+    out.mkdir()
+    extract_member(archive, "deep/x.csv", out / "x", 100)
+    assert (out / "x").read_bytes() == b"1,2\n"
+    extract_member(archive, "x.csv", out / "y", 100)  # by its file name alone
+    assert sorted(p.name for p in out.iterdir()) == ["x", "y"]
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+@pytest.mark.parametrize("evil", ["../evil", "/etc/evil", "a/../../evil", "..\\evil", "C:\\evil"])
+def test_an_archive_that_leaves_its_folder_is_refused_as_a_whole(tmp_path, make, evil):
+    archive = make(tmp_path / "a", {"x.csv": b"1,2\n", evil: b"bad"})
+    with pytest.raises(DataError, match="leaves its folder"):
+        extract_member(archive, "x.csv", tmp_path / "x", 100)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a"]
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_a_bomb_stops_at_the_cap(tmp_path, make):
+    archive = make(tmp_path / "a", {"x.csv": bytes(3_000_000)})
+    with pytest.raises(DataError, match="more than 100,000 bytes"):
+        extract_member(archive, "x.csv", tmp_path / "x", 100_000)
+    assert not (tmp_path / "x").exists()
+
+
+def test_links_and_missing_or_damaged_members_are_refused(tmp_path):
+    with tarfile.open(tmp_path / "link.tar", "w") as store:
+        info = tarfile.TarInfo("x.csv")
+        info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        store.addfile(info)
+    with pytest.raises(DataError):
+        extract_member(tmp_path / "link.tar", "x.csv", tmp_path / "x", 100)
+    archive = make_zip(tmp_path / "a.zip", {"other.csv": b""})
+    with pytest.raises(DataError, match=r"does not hold 'x.csv'; it holds: other.csv"):
+        extract_member(archive, "x.csv", tmp_path / "x", 100)
+    whole = make_tar(tmp_path / "b.tgz", {"x.csv": os.urandom(5000)}).read_bytes()
+    (tmp_path / "b.tgz").write_bytes(whole[:2500])
+    with pytest.raises(DataError):
+        extract_member(tmp_path / "b.tgz", "x.csv", tmp_path / "x", 10_000)
+    (tmp_path / "text").write_text("no archive")
+    with pytest.raises(DataError, match="neither a zip nor a tar"):
+        extract_member(tmp_path / "text", "x.csv", tmp_path / "x", 100)
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_hash_is_remembered_until_the_file_changes(tmp_path, monkeypatch):
+    path = tmp_path / "f"
+    path.write_bytes(b"one")
+    want = hashlib.sha256(b"one").hexdigest()
+    assert hashing.file_sha256(path) == want
+    monkeypatch.setattr(hashing, "_MEMORY", {})  # as in another process
+    monkeypatch.setattr(hashing.hashlib, "sha256", None)
+    monkeypatch.setattr(hashing.hashlib, "file_digest", None, raising=False)
+    assert hashing.file_sha256(path) == want
+    monkeypatch.undo()
+    path.write_bytes(b"other")
+    assert hashing.file_sha256(path) == hashlib.sha256(b"other").hexdigest()
+
+
+def test_a_wrong_file_is_named_with_both_hashes(tiny):
+    ref = datasets.card("tiny").forms[0].files[0]
+    check_file(tiny.file, ref)
+    tiny.file.write_bytes(b"something else")
+    found = hashlib.sha256(b"something else").hexdigest()
+    with pytest.raises(DataError, match=f"{found} and 14 bytes, expected {ref.sha256}"):
+        check_file(tiny.file, ref)
+
+
+def test_data_dir(monkeypatch, tmp_path):
+    monkeypatch.setenv("DGBENCH_DATA", str(tmp_path))
+    assert data_dir() == tmp_path
+    monkeypatch.delenv("DGBENCH_DATA")
+    assert data_dir() is None
+
+
+@pytest.fixture
+def publisher(tmp_path):
+    """A server on this machine that offers the files of a folder."""
+    folder = tmp_path / "published"
+    folder.mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=str(folder))
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield folder, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def remote(tiny, publisher):
+    """The tiny dataset, not held but offered by the server as a plain file."""
+    folder, url = publisher
+    plain = gzip.decompress(tiny.file.read_bytes())
+    (folder / "tiny.csv").write_bytes(plain)
+    tiny.ref["content_sha256"] = hashlib.sha256(plain).hexdigest()
+    tiny.ref["url"] = f"{url}/tiny.csv"
+    tiny.save()
+    tiny.file.unlink()
+    return tiny, folder
+
+
+def leftovers():
+    return [p for p in download_dir().rglob("*") if p.is_file() and not p.name.endswith(".lock")]
+
+
+def test_fetch_verifies_keeps_and_opens(remote):
+    _tiny, _ = remote
+    card = datasets.card("tiny")
+    assert find_form(card) is None
+    told = []
+    (path,) = fetch(card, progress=lambda *a: told.append(a))
+    assert path == download_dir() / "tiny/tiny.csv.gz"
+    assert told[-1] == ("tiny/tiny.csv.gz", 46, 46)
+    assert len(datasets.open_events("tiny")) == 5
+    told.clear()
+    fetch(card, progress=lambda *a: told.append(a))
+    assert told == []  # it is here already
+
+
+def test_a_wrong_download_never_gets_its_name(remote):
+    _tiny, folder = remote
+    (folder / "tiny.csv").write_bytes(b"something else")
+    with pytest.raises(DataError, match="not the file of the card"):
+        fetch(datasets.card("tiny"))
+    assert leftovers() == []
+
+
+def test_without_a_hash_trust_is_needed(remote):
+    tiny, _ = remote
+    tiny.ref = {"path": "tiny/tiny.csv.gz", "url": tiny.ref["url"]}
+    tiny.save()
+    with pytest.raises(DataError, match="no hash") as caught:
+        fetch(datasets.card("tiny"))
+    assert "--trust" in caught.value.hint
+    fetch(datasets.card("tiny"), trust=True)
+    assert len(datasets.open_events("tiny")) == 5
+
+
+def test_fetch_from_an_archive(remote):
+    tiny, folder = remote
+    make_zip(folder / "a.zip", {"in/tiny.csv": (folder / "tiny.csv").read_bytes(), "x": b"y"})
+    tiny.ref |= {"url": tiny.ref["url"].replace("tiny.csv", "a.zip"), "member": "in/tiny.csv"}
+    tiny.save()
+    fetch(datasets.card("tiny"))
+    assert len(datasets.open_events("tiny")) == 5
+    assert [p.name for p in leftovers()] == ["tiny.csv.gz"]
+
+
+def test_a_download_stops_at_the_cap(remote):
+    tiny, _ = remote
+    tiny.ref["max_bytes"] = 10
+    tiny.save()
+    with pytest.raises(DataError, match="sends more than 10 bytes"):
+        fetch(datasets.card("tiny"))
+    assert leftovers() == []
+
+
+def test_an_unreachable_publisher_and_unknown_forms(remote):
+    tiny, folder = remote
+    (folder / "tiny.csv").unlink()
+    with pytest.raises(MissingDataError, match=r"cannot be fetched.*404"):
+        fetch(datasets.card("tiny"))
+    with pytest.raises(UnknownKeyError, match="form 'hold' of 'tiny'"):
+        fetch(datasets.card("tiny"), form="hold")
+    del tiny.ref["url"]
+    tiny.save()
+    with pytest.raises(UnsupportedError, match="cannot be downloaded"):
+        fetch(datasets.card("tiny"))
+
+
+def test_a_folder_that_cannot_be_written_is_said(remote, monkeypatch, tmp_path):
+    blocked = tmp_path / "blocked"
+    blocked.write_text("a file")
+    monkeypatch.setenv("DGBENCH_CACHE", str(blocked))
+    with pytest.raises(MissingDataError, match="cannot be stored") as caught:
+        fetch(datasets.card("tiny"))
+    assert "DGBENCH_CACHE" in caught.value.hint

@@ -1,0 +1,199 @@
+import errno
+import json
+import multiprocessing
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from dgbench.datasets import store
+
+
+def pack():
+    return store.Pack(
+        {"a": 1, "b": [2, "x"]},
+        {
+            "ids": torch.arange(7),
+            "odd": torch.tensor([1, 2, 3], dtype=torch.uint8),
+            "empty": torch.empty(0, 3),
+            "matrix": torch.arange(6.0, dtype=torch.float64).reshape(2, 3),
+            "narrow": torch.arange(5, dtype=torch.int32),
+        },
+    )
+
+
+def same(found):
+    wanted = pack()
+    assert found.fields == wanted.fields
+    assert list(found.arrays) == list(wanted.arrays)
+    for name, value in wanted.arrays.items():
+        assert found.arrays[name].dtype == value.dtype
+        assert torch.equal(found.arrays[name], value)
+
+
+def folder_of(cache):
+    return cache / "prepared" / store.slot("x", 1)
+
+
+def test_what_is_stored_comes_back_and_is_built_once(own_cache):
+    calls = []
+
+    def build():
+        calls.append(1)
+        return pack()
+
+    for _ in range(3):
+        same(store.obtain(store.slot("x", 1), build))
+    assert calls == [1]
+    assert store.verify(folder_of(own_cache)) == ""
+    store.obtain(store.slot("x", 2), build)
+    assert len(calls) == 2
+
+
+def test_writing_to_a_loaded_tensor_changes_nothing_else():
+    first = store.obtain(store.slot("x", 1), pack)
+    first.arrays["ids"][0] = 99
+    same(store.obtain(store.slot("x", 1), pack))
+
+
+def cut_data(folder):
+    data = folder / "data.bin"
+    data.write_bytes(data.read_bytes()[:-1])
+
+
+def cut_meta(folder):
+    meta = folder / "meta.json"
+    meta.write_bytes(meta.read_bytes()[: meta.stat().st_size // 2])
+
+
+def change_meta(folder):
+    meta = folder / "meta.json"
+    meta.write_bytes(meta.read_bytes().replace(b'"a":1', b'"a":2'))
+
+
+def other_format(folder):
+    meta = json.loads((folder / "meta.json").read_text())
+    assert "sha256" in meta
+    (folder / "meta.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut_data,
+        cut_meta,
+        change_meta,
+        other_format,
+        lambda folder: (folder / "meta.json").unlink(),
+        lambda folder: (folder / "data.bin").unlink(),
+    ],
+)
+def test_damage_is_noticed_and_made_good(own_cache, damage):
+    store.obtain(store.slot("x", 1), pack)
+    folder = folder_of(own_cache)
+    damage(folder)
+    assert store.load(folder) is None
+    assert store.verify(folder) != ""
+    same(store.obtain(store.slot("x", 1), pack))
+    assert store.verify(folder) == ""
+    assert [p.name for p in folder.parent.iterdir()] == [folder.name]
+
+
+def test_verify_reads_every_byte(own_cache):
+    store.obtain(store.slot("x", 1), pack)
+    data = folder_of(own_cache) / "data.bin"
+    raw = bytearray(data.read_bytes())
+    raw[3] ^= 1
+    data.write_bytes(raw)
+    assert "checksum of data.bin" in store.verify(folder_of(own_cache))
+
+
+def test_an_interrupted_preparation_leaves_nothing_that_counts(own_cache, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, "rename", stop)
+        with pytest.raises(KeyboardInterrupt):
+            store.obtain(store.slot("x", 1), pack)
+    assert list((own_cache / "prepared").iterdir()) == []
+    killed = own_cache / "prepared" / f".{store.slot('x', 1)}.abc"  # a process that was killed
+    killed.mkdir()
+    (killed / "data.bin").write_bytes(b"half")
+    same(store.obtain(store.slot("x", 1), pack))
+    assert not killed.exists()
+
+
+def _prepare(cache, log, barrier):
+    os.environ["DGBENCH_CACHE"] = cache
+
+    def build():
+        with open(log, "a") as out:
+            out.write("built\n")
+        time.sleep(0.3)
+        return pack()
+
+    barrier.wait(30)
+    same(store.obtain(store.slot("x", 1), build))
+
+
+def test_two_processes_prepare_once(own_cache, tmp_path):
+    context = multiprocessing.get_context("fork")
+    barrier, log = context.Barrier(2), tmp_path / "log"
+    workers = [
+        context.Process(target=_prepare, args=(str(own_cache), str(log), barrier)) for _ in "ab"
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert log.read_text() == "built\n"
+
+
+def test_an_unwritable_cache_warns_and_uses_a_temporary_folder(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    monkeypatch.setenv("DGBENCH_CACHE", str(blocked))
+    monkeypatch.setattr(store.tempfile, "tempdir", str(tmp_path))
+    with pytest.warns(RuntimeWarning, match="DGBENCH_CACHE"):
+        same(store.obtain(store.slot("x", 1), pack))
+    spare = next(tmp_path.glob("dgbench-cache-*"))
+    assert store.verify(spare / "prepared" / store.slot("x", 1)) == ""
+
+
+def test_a_full_disk_warns_and_still_answers(monkeypatch, tmp_path):
+    calls = []
+
+    def build():
+        calls.append(1)
+        return pack()
+
+    usage = shutil.disk_usage(tmp_path)._replace(free=100)
+    monkeypatch.setattr(store.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(store.tempfile, "tempdir", str(tmp_path))
+    with pytest.warns(RuntimeWarning, match="No space|needed"):
+        same(store.obtain(store.slot("x", 1), build))
+    assert calls == [1]
+
+
+def test_other_errors_are_not_hidden(monkeypatch):
+    def broken(*_):
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(store, "save", broken)
+    with pytest.raises(OSError, match="input/output"):
+        store.obtain(store.slot("x", 1), pack)
+
+
+def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path / "own"))
+    assert store.cache_root() == tmp_path / "own"
+    monkeypatch.delenv("DGBENCH_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert store.cache_root() == tmp_path / "dgbench"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert store.cache_root() == Path.home() / ".cache" / "dgbench"

@@ -1,0 +1,212 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow_snapshots import slow_edge_snapshots
+
+from dgbench.datasets import transforms
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.runtime.errors import InvalidInputError
+
+
+def dense(csr):
+    out = torch.zeros(csr.num_rows, csr.num_cols)
+    for row in range(csr.num_rows):
+        for at in range(int(csr.indptr[row]), int(csr.indptr[row + 1])):
+            value = 1.0 if csr.values is None else float(csr.values[at])
+            out[row, int(csr.indices[at])] += value
+    return out
+
+
+def from_dense(matrix, weighted=False):
+    rows, cols = matrix.nonzero(as_tuple=True)
+    indptr = torch.zeros(len(matrix) + 1, dtype=torch.int64)
+    indptr[1:] = torch.cumsum((matrix != 0).sum(1), 0)
+    values = matrix[rows, cols].float() if weighted else None
+    return Csr(indptr, cols.to(torch.int32), matrix.shape[1], values)
+
+
+matrices = st.integers(1, 5).flatmap(
+    lambda n: st.lists(
+        st.lists(
+            st.lists(st.sampled_from([0, 0, 1, 2]), min_size=n, max_size=n), min_size=n, max_size=n
+        ),
+        min_size=1,
+        max_size=5,
+    ).map(lambda m: torch.tensor(m, dtype=torch.float32))
+)
+times = st.lists(st.floats(-1e6, 1e6) | st.integers(0, 5).map(float), min_size=1, max_size=30).map(
+    sorted
+)
+
+
+@given(times, st.integers(1, 9))
+def test_equal_windows_hold_each_event_by_its_time(t, count):
+    t = torch.tensor(t, dtype=torch.float64)
+    bins, edges = transforms.equal_windows(t, count)
+    assert len(edges) == count + 1
+    assert (edges[0], edges[-1]) == (t[0], t[-1])
+    for time, where in zip(t.tolist(), bins.tolist(), strict=True):
+        assert edges[where] <= time or t[0] == t[-1]
+        assert time < edges[where + 1] or where == count - 1 or t[0] == t[-1]
+    assert bool((bins[1:] >= bins[:-1]).all())
+
+
+def test_equal_windows_close_the_last_and_follow_time_not_rows():
+    t = torch.tensor([0.0, 0.1, 0.2, 0.3, 9.9, 10.0], dtype=torch.float64)
+    assert transforms.equal_windows(t, 2)[0].tolist() == [0, 0, 0, 0, 1, 1]
+    t = torch.tensor([0.0, 5.0, 10.0], dtype=torch.float64)
+    assert transforms.equal_windows(t, 2)[0].tolist() == [0, 1, 1]
+    assert transforms.equal_windows(t.new_full((3,), 7.0), 4)[0].tolist() == [0, 0, 0]
+    assert transforms.equal_windows(t[:0], 4)[0].numel() == 0
+    with pytest.raises(InvalidInputError, match="count is 0"):
+        transforms.equal_windows(t, 0)
+
+
+@given(times, st.sampled_from([0.5, 1.0, 3.0, 1e5]))
+@settings(max_examples=60)
+def test_fixed_windows_hold_each_event(t, length):
+    if (t[-1] - t[0]) / length > 1e6:
+        length = 1e5
+    t = torch.tensor(t, dtype=torch.float64)
+    bins, edges = transforms.fixed_windows(t, length)
+    assert bool((edges[bins] <= t).all())
+    assert bool((t < edges[bins + 1]).all())
+    assert int(bins.max()) == len(edges) - 2
+
+
+def test_fixed_windows_from_a_given_start():
+    t = torch.tensor([3.0, 9.0, 10.0], dtype=torch.float64)
+    bins, edges = transforms.fixed_windows(t, 5.0, start=0.0)
+    assert bins.tolist() == [0, 1, 2]
+    assert edges.tolist() == [0, 5, 10, 15]
+    with pytest.raises(InvalidInputError, match=r"start is 4"):
+        transforms.fixed_windows(t, 5.0, start=4.0)
+    with pytest.raises(InvalidInputError, match="length"):
+        transforms.fixed_windows(t, math.nan)
+
+
+@given(matrices, st.integers(1, 6), st.booleans())
+@settings(max_examples=50, deadline=None)
+def test_edge_life_is_a_sum_over_the_last_snapshots(stack, life, weighted):
+    snapshots = [from_dense(m, weighted) for m in stack]
+    smooth = transforms.edge_life(snapshots, life)
+    assert len(smooth) == len(stack)
+    for step, csr in enumerate(smooth):
+        total = stack[max(0, step - life + 1) : step + 1].sum(0)
+        want = total if weighted else (total != 0).float()
+        assert torch.equal(dense(csr), want)
+
+
+@given(matrices, st.integers(1, 6))
+@settings(max_examples=50, deadline=None)
+def test_m_transform_is_the_banded_average(stack, window):
+    count = len(stack)
+    band = torch.zeros(count, count)
+    for t in range(1, count + 1):
+        for k in range(max(1, t - window + 1), t + 1):
+            band[t - 1, k - 1] = 1 / min(window, t)
+    want = torch.einsum("tk,kij->tij", band, stack)
+    got = transforms.m_transform([from_dense(m, True) for m in stack], window)
+    torch.testing.assert_close(torch.stack([dense(csr) for csr in got]), want)
+    torch.testing.assert_close(transforms.m_transform_features(stack, window), want)
+    for csr in got:
+        assert csr.indices.dtype == torch.int32
+
+
+@pytest.mark.parametrize("norm", ["sym", "mean"])
+@pytest.mark.parametrize("weighted", [False, True])
+@given(stack=matrices)
+@settings(max_examples=25, deadline=None)
+def test_factors_match_the_dense_normalisation(norm, weighted, stack):
+    matrix = stack[0].clone()
+    matrix.fill_diagonal_(0)
+    csr = from_dense(matrix, weighted)
+    plus = dense(csr) + torch.eye(len(matrix))
+    row, col = transforms.factors(csr, norm)
+    degree = plus.sum(1)
+    want = (
+        degree.rsqrt()[:, None] * plus * degree.rsqrt() if norm == "sym" else plus / degree[:, None]
+    )
+    torch.testing.assert_close(row[:, None] * plus * col, want)
+
+
+def test_sym_factors_match_gcn_norm():
+    from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+    draw = torch.Generator().manual_seed(3)
+    edges = torch.randint(0, 9, (2, 40), generator=draw)
+    edges = torch.unique(edges[:, edges[0] != edges[1]], dim=1)
+    bins = torch.zeros(edges.shape[1], dtype=torch.int64)
+    (csr,) = slow_edge_snapshots(edges[0], edges[1], bins, 1, 9)
+    index, value = gcn_norm(edges, None, 9, add_self_loops=True)
+    want = torch.zeros(9, 9).index_put_((index[1], index[0]), value, accumulate=True)
+    row, col = transforms.factors(csr)
+    torch.testing.assert_close(row[:, None] * (dense(csr) + torch.eye(9)) * col, want)
+
+
+def test_factors_of_isolated_and_negative_rows():
+    csr = Csr(
+        torch.tensor([0, 0, 1]), torch.tensor([0], dtype=torch.int32), 2, torch.tensor([-1.0])
+    )
+    row, col = transforms.factors(csr, "mean")
+    assert row.tolist() == [1.0, 0.0]
+    assert col.tolist() == [1.0, 1.0]
+    with pytest.raises(InvalidInputError, match="norm is 'max'"):
+        transforms.factors(csr, "max")
+
+
+def test_degree_features_by_eye():
+    """0 -> 1, 2 -> 1: vertex 1 has in-degree 2, the others out-degree 1."""
+    csr = from_dense(torch.tensor([[0.0, 0, 0], [1, 0, 1], [0, 0, 0]]))
+    one, two = math.log(2), math.log(3)
+    features = transforms.degree_features([csr, csr], 3)
+    assert features.shape == (2, 3, 3)
+    want = torch.tensor([[0, one, 0], [two, 0, two], [0, one, 0]])
+    torch.testing.assert_close(features[0], want)
+    torch.testing.assert_close(features[1], want)
+    targets = transforms.degree_targets([csr, csr])
+    torch.testing.assert_close(targets.mean(), torch.tensor(0.0), atol=1e-6, rtol=0)
+    torch.testing.assert_close(targets.std(correction=0), torch.tensor(1.0))
+
+
+def test_random_features_are_seeded_and_constant_in_time():
+    x = transforms.random_features(3, 4, 5, seed=7)
+    assert x.shape == (3, 4, 5)
+    assert torch.equal(x[0], x[2])
+    assert torch.equal(x, transforms.random_features(3, 4, 5, seed=7))
+    assert not torch.equal(x, transforms.random_features(3, 4, 5, seed=8))
+
+
+@given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 8), st.integers(0, 5))
+def test_lagged_features_against_a_loop(steps, nodes, dim, past):
+    signal = torch.arange(1.0, steps * nodes + 1).reshape(steps, nodes)
+    history = -torch.arange(1.0, past * nodes + 1).reshape(past, nodes)
+    got = transforms.lagged_features(signal, dim, history if past else None)
+    whole = torch.cat([history, signal])
+    assert got.shape == (steps, nodes, dim)
+    for t in range(steps):
+        for lag in range(dim):
+            at = past + t - lag
+            want = whole[at] if at >= 0 else torch.zeros(nodes)
+            assert torch.equal(got[t, :, dim - 1 - lag], want)
+
+
+def test_standardise_constant_and_empty():
+    assert transforms.standardise(torch.full((3, 2), 5.0)).tolist() == [[0, 0]] * 3
+    assert transforms.standardise(torch.empty(0, 2)).shape == (0, 2)
+    x = torch.from_numpy(np.random.default_rng(1).normal(4, 3, (50, 2)))
+    torch.testing.assert_close(
+        transforms.standardise(x, 0).mean(0), torch.zeros(2), atol=1e-6, rtol=0
+    )
+
+
+def test_fit_width_repeats_and_cuts():
+    x = torch.tensor([[1.0, 2.0]])
+    assert transforms.fit_width(x, 5).tolist() == [[1, 2, 1, 2, 1]]
+    assert transforms.fit_width(x, 1).tolist() == [[1]]
+    with pytest.raises(InvalidInputError, match="without columns"):
+        transforms.fit_width(x[:, :0], 2)
