@@ -72,13 +72,23 @@ def _decide_one(paper: Paper, claim: Claim, rows: list[Any], warnings: list[str]
         finding = check(claim, rows)
         if finding is not None and not isinstance(finding, Finding):
             raise TypeError(f"a check returns a Finding, found {type(finding).__name__}")
-        return decide(claim, finding, twin_rule=_twin_rule(claim.id))
+        return decide(
+            claim, finding, twin_rule=_twin_rule(claim.id), smoke=_is_smoke(finding, rows)
+        )
     except Exception as error:  # a check is plugin code; one bad check must not hide the others
         said = f"check failed: {type(error).__name__}: {error}"
         log.debug("check of %s failed", claim.id, exc_info=True)
         warnings.append(f"{claim.id}: {said}")
         verdict = decide(claim, Finding(reason=said))
         return Verdict(**{**_fields(verdict), "broken": True})
+
+
+def _is_smoke(finding: Finding | None, rows: list[Any]) -> bool:
+    """Whether a finding rests on rows of the smoke preset."""
+    if finding is None:
+        return False
+    used = set(finding.rows)
+    return any(getattr(row, "preset", "") == "smoke" for row in rows if row.id in used)
 
 
 def _fields(verdict: Verdict) -> dict[str, Any]:

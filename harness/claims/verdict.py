@@ -2,7 +2,8 @@
 
 In short, from the strongest rule to the weakest:
 
-1. Nothing measured, a check that raised, or a twin where the claim may not use one: *not run here*.
+1. Nothing measured, a check that raised, a clock read in a smoke run, or a twin where the claim may
+   not use one: *not run here*.
 2. Weak evidence (an analogue, a projection, or a twin for a number bound to one dataset) supports
    a direction and no more. Pointing the other way it decides nothing: *not run here*, marked.
 3. Counted evidence is exact: within the tolerance it reproduces, with the right sign but another
@@ -129,6 +130,7 @@ def decide(
     finding: Finding | None,
     *,
     twin_rule: tuple[str, str] | None = None,
+    smoke: bool = False,
 ) -> Verdict:
     """Turn what a check found into a verdict.
 
@@ -137,11 +139,16 @@ def decide(
         finding: what the check found, or None if there was nothing to look at.
         twin_rule: `(allowed | direction | never, reason)` from the specification of the twins;
             of this and the claim's own `twin` the stricter one counts.
+        smoke: the rows are of the `smoke` preset, which is too small to time anything; only what
+            was counted exactly is kept.
     """
     if finding is None or (finding.measured is None and finding.holds is None):
         said = finding.reason if finding is not None else ""
         return _verdict(claim, None, "not run here", said or what_it_needs(claim))
 
+    if smoke and finding.evidence != "counted":
+        reason = "a smoke run is not a measurement; run the quick preset"
+        return _verdict(claim, finding, "not run here", reason)
     rule, why = _twin_rule(claim, twin_rule)
     if finding.twin and rule == "never":
         why = why or "the twin is fitted to this number, so agreement would be circular"
@@ -363,6 +370,8 @@ def show(value: Any, unit: str | None = None, *, printed: bool = False) -> str:
         if head == "x" or "speedup" in (unit or "").lower():
             return f"{text}x"
         return f"{text} %" if head == "%" else text
+    if isinstance(value, dict) and "as_printed" in value:
+        return show(value["as_printed"], unit, printed=printed)
     if isinstance(value, dict):
         low, high = _number(value.get("low")), _number(value.get("high"))
         if set(value) == {"low", "high"} and low is not None and high is not None:

@@ -58,7 +58,7 @@ def _left(axes, steps, look, context, wide) -> None:
     from matplotlib.patches import Rectangle
 
     times = [1e3 * p["seconds"] for p in steps if not p.get("failed")]
-    spread = [1e3 * v for p in steps for v in (p.get("low"), p.get("high")) if v]
+    spread = [1e3 * v for p in steps for v in style.ends(p)]
     limits = style.log_limits([*times, *spread], pad=1.12)
     axes.set_xscale("log")
     axes.set_xlim(*limits)

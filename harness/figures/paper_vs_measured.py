@@ -65,8 +65,9 @@ def _named(points) -> list[tuple[int, dict]]:
 
 def _panel(axes, points, unit, named, side) -> None:
     good = _good(points)
-    values = [v for p in good for v in (p["paper"], p["measured"], p.get("low"), p.get("high"))]
-    low, high = style.log_limits([v for v in values if v], pad=1.3, include=1.0)
+    values = [v for p in good for v in (p["paper"], p["measured"], *style.ends(p))]
+    one = 1.0 if unit == "x" else None
+    low, high = style.log_limits(values, pad=1.3, include=one)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(low, high)

@@ -32,7 +32,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     )
     detail = wide and len(panels) <= 2
     shown = [p for p in points if not p.get("failed")]
-    numbers = [v for p in shown for v in (p["value"], p.get("low"), p.get("high"), p.get("paper"))]
+    numbers = [v for p in shown for v in (p["value"], p.get("paper"), *style.ends(p))]
     limits = style.log_limits(numbers, include=1.0)
     row_height = max(style.ROW, 0.15 * most + 0.09)
     labels = {row: row_label(row, [p for p in points if p["row"] == row]) for row in rows}
@@ -86,6 +86,8 @@ def _panel(axes, points, rows, systems, titles, labels, limits, height, context,
     transform = axes.get_yaxis_transform()
     for y, row in enumerate(rows):
         here = [p for p in points if p["row"] == row]
+        if not here:  # a blank could not be told from a forgotten cell
+            here = [{"failed": "skipped: not in this run", "system": next(iter(systems))}]
         for index, point in enumerate(here):
             place = y + (index - (len(here) - 1) / 2) * 0.15 / height
             look = systems[point["system"]]
@@ -99,7 +101,8 @@ def _panel(axes, points, rows, systems, titles, labels, limits, height, context,
                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
                 )  # fmt: skip
                 continue
-            value, is_same = point["value"], style.same(point["value"], context.noise)
+            value, which = point["value"], style.side(point, context.noise)
+            is_same, plain = which == "same", which in ("same", "undecided")
             style.interval(axes, point.get("low"), point.get("high"), place, look.mark.colour)
             if point.get("paper") is not None:
                 style.paper_tick(axes, point["paper"], place, 0.09 / height)
@@ -109,8 +112,8 @@ def _panel(axes, points, rows, systems, titles, labels, limits, height, context,
                 text = style.with_interval(value, point.get("low"), point.get("high"))
             axes.text(
                 1.03, place, "same" if is_same else text, transform=transform, va="center",
-                fontsize=style.CELL, fontweight="normal" if is_same else "bold",
-                color=SECONDARY if is_same else INK, style="italic" if is_same else "normal",
+                fontsize=style.CELL, fontweight="normal" if plain else "bold",
+                color=SECONDARY if plain else INK, style="italic" if is_same else "normal",
             )  # fmt: skip
     if any(p.get("rest") for p in points):
         first = min(rows.index(p["row"]) for p in points if p.get("rest"))
@@ -148,11 +151,13 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
             continue
         low = min(good, key=lambda p: p["value"])
         high = max(good, key=lambda p: p["value"])
-        alike = sum(style.same(p["value"], context.noise) for p in good)
-        faster = sum(p["value"] > 1 and not style.same(p["value"], context.noise) for p in good)
+        sides = [style.side(p, context.noise) for p in good]
+        faster, alike = sides.count("faster"), sides.count("same")
         text = f"{systems[name].title} is faster than {base} on {faster} of {len(mine)} workloads"
         text += f", from {_where(low, context)} to {_where(high, context)}"
         text += f"; {alike} the same" if alike else ""
+        open_ = sides.count("undecided")
+        text += f"; {open_} undecided, the interval includes 1x" if open_ else ""
         failed = len(mine) - len(good)
         parts.append(text + (f"; {failed} failed" if failed else ""))
     return ". ".join(parts) + "."

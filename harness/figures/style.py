@@ -23,6 +23,8 @@ HALF: Final = 3.4
 ROW: Final = 0.24
 BODY, SMALL, CELL, FOOT = 7.5, 7.0, 6.5, 5.6
 HATCH_EDGE: Final = "#8A929B"
+WIDE: Final = 20.0
+"""An interval whose ends are further apart than this factor says nothing and sets no axis."""
 _FINE = (1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
 
 _RC: Final = {
@@ -209,6 +211,16 @@ def same(value: float, noise: float | None) -> bool:
     return noise is not None and 1 / (1 + noise) <= value <= 1 + noise
 
 
+def side(point: Any, noise: float | None) -> str:
+    """What a ratio says: `faster`, `slower`, `same`, or `undecided` if its interval holds 1x."""
+    if same(point["value"], noise):
+        return "same"
+    low, high = point.get("low"), point.get("high")
+    if low is not None and high is not None and low <= 1 <= high:
+        return "undecided"
+    return "faster" if point["value"] > 1 else "slower"
+
+
 def noise_band(axes: Any, noise: float | None, *, horizontal: bool = False) -> None:
     """Line at 1x and the band of the noise floor around it."""
     line = axes.axhline if horizontal else axes.axvline
@@ -300,6 +312,8 @@ def with_interval(value: float, low: float | None, high: float | None) -> str:
     text = digits(value)
     if low is None or high is None:
         return f"{text}x"
+    if not 0 < high / WIDE <= low:
+        return f"{text}x, interval too wide"
     places = len(text.partition(".")[2])
     return f"{text}x [{low:.{places}f}, {high:.{places}f}]"
 
@@ -361,6 +375,14 @@ def log_limits(values: Iterable[float], *, pad: float = 1.18, include: float | N
     if high / low < 1.5:
         low, high = low / 1.25, high * 1.25
     return low / pad, high * pad
+
+
+def ends(point: Any, low: str = "low", high: str = "high") -> list[float]:
+    """The ends of a point's interval for an axis; none where the interval is too wide."""
+    first, last = point.get(low), point.get(high)
+    if not first or not last or first <= 0 or last / first > WIDE:
+        return []
+    return [first, last]
 
 
 def legend(figure: Any, handles: list[Any], *, top: float, columns: int) -> None:

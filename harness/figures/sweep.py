@@ -95,7 +95,7 @@ def _scales(axes, points, good, options) -> None:
     xs = sorted({p["x"] for p in points})
     log_x = options.get("xlog", True) and min(xs, default=1) > 0
     log_y = options.get("ylog", True)
-    ys = [v for p in good for v in (p["y"], p.get("low"), p.get("high")) if v is not None]
+    ys = [v for p in good for v in (p["y"], *style.ends(p))]
     if options.get("hline") is not None:
         ys.append(options["hline"])
     log_y = log_y and min(ys, default=1) > 0
@@ -221,7 +221,7 @@ def _dots(axes, points, series, options) -> None:
     first = next(iter(series), None)
     value = {p["x"]: p["y"] for p in reversed(good) if p["series"] == first}
     names.sort(key=lambda n: value.get(n, math.inf))
-    ys = [v for p in good for v in (p["y"], p.get("low"), p.get("high")) if v is not None]
+    ys = [v for p in good for v in (p["y"], *style.ends(p))]
     width = axes.get_position().width * axes.figure.get_size_inches()[0]
     log = options.get("ylog", True) and min(ys, default=1) > 0
     if log:

@@ -12,7 +12,7 @@ from dgbench.harness.claims.evaluate import PaperVerdicts
 from dgbench.harness.claims.verdict import Verdict, digits
 from dgbench.harness.figures.draw import Drawn, draw_figure, draw_points
 from dgbench.harness.figures.palette import looks
-from dgbench.harness.figures.style import Context, same, with_interval
+from dgbench.harness.figures.style import Context, side, with_interval
 from dgbench.harness.report.run import FAILED, STATUS_MEANING, RunData
 from dgbench.harness.terminal.progress import describe
 
@@ -66,6 +66,13 @@ class PaperSection:
         return list(zip(self.verdicts.claims, self.verdicts.verdicts, strict=True))
 
     @property
+    def main(self) -> tuple[Section, Drawn] | None:
+        """The figure that stands on the overview: the first race, else the first figure."""
+        drawn = [(e, f) for e in self.sections for f in e.figures if not f.empty]
+        races = [pair for pair in drawn if pair[1].kind == "speedup"]
+        return next(iter(races or drawn), None)
+
+    @property
     def headline(self) -> str:
         """A heading that could be false."""
         title, counts = self.paper.title, self.verdicts.counts
@@ -75,7 +82,7 @@ class PaperSection:
             return f"{title}: {counts['R']} of {total} claims reproduced"
         faster = [f for f in races if f["faster"]]
         if not faster:
-            return f"{title}: faster on none of {len(races)} workloads"
+            return f"{title}: shown faster on none of {len(races)} workloads"
         low, high = (pick(f["own"]["value"] for f in faster) for pick in (min, max))
         span = f"by {digits(low)}x to {digits(high)}x" if low != high else f"by {digits(low)}x"
         return f"{title}: faster on {len(faster)} of {len(races)} workloads, {span}"
@@ -137,11 +144,22 @@ def _section(experiment, rows, by_id, run, folder, context) -> Section:
         state=state,
         command=command,
         figures=figures,
-        claims=[by_id[c] for c in experiment.claims if c in by_id],
+        claims=_claims_of(experiment, mine, by_id),
         failed=failed,
         rows=len(mine),
         note="; ".join(notes),
     )
+
+
+def _claims_of(experiment: Any, rows: Sequence[Any], by_id: dict) -> list[tuple[Any, Verdict]]:
+    """Claims that an experiment names, and those whose verdict rests on its rows."""
+    ids = {row.id for row in rows}
+    named = set(experiment.claims)
+    return [
+        pair
+        for name, pair in by_id.items()
+        if name in named or (pair[1].rows and ids.intersection(pair[1].rows))
+    ]
 
 
 def once_a_cell(rows: Sequence[Any]) -> list[Any]:
@@ -242,8 +260,7 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
         "deviation": None,
     }
     if entry["own"]:
-        value = own["value"]
-        entry["faster"] = value > 1 and not same(value, context.noise)
+        entry["faster"] = side(own, context.noise) == "faster"
     elif own is not None:
         entry["own"] = {"value": 0.0}
     if best is None:
@@ -251,11 +268,17 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
         status, _, detail = str(failed["failed"]).partition(":")
         words = f"{STATUS_MEANING.get(status, status)}{':' if detail else ''}{detail}"
         return {**entry, "winner": "no value", "factor": words}
-    alike = same(best["value"], context.noise)
-    winner = titles[best["system"]].title if best["value"] > 1 else entry["baseline"]
+    which = side(best, context.noise)
+    alike = which == "same"
+    winner = {
+        "faster": titles[best["system"]].title,
+        "slower": entry["baseline"],
+        "same": "none: same",
+        "undecided": "undecided",
+    }[which]
     return {
         **entry,
-        "winner": "none: same" if alike else winner,
+        "winner": winner,
         "factor": "same" if alike else with_interval(best["value"], best.get("low"),
                                                      best.get("high")),
         "row": (best.get("row_ids") or [None])[0],

@@ -94,6 +94,14 @@ def test_the_stricter_rule_for_twins_counts():
     assert decide(claim(twin="never"), twin, twin_rule=("allowed", "")).verdict == "not run here"
 
 
+def test_a_smoke_run_times_nothing():
+    timed = decide(claim(), interval(2.0, 1.9, 2.1), smoke=True)
+    assert timed.verdict == "not run here"
+    assert "smoke" in timed.reason
+    counted = Finding(measured=100, evidence="counted")
+    assert decide(claim(**COUNT), counted, smoke=True).verdict == "reproduced"
+
+
 def test_weak_evidence_pointing_away_is_marked():
     found = decide(claim(), interval(0.8, 0.7, 0.9, "analogue"))
     assert found.other_way
