@@ -1,4 +1,4 @@
-"""Everything a person runs: `nox -s reproduce -- pipad`, `nox -s tests`, and the checks around them.
+"""What a person runs: `nox -s reproduce -- pipad`, `nox -s tests`, and the checks around them.
 
 Each session makes its own environment and builds the operators in it. Nothing needs a GPU.
 """
@@ -21,7 +21,7 @@ nox.options.error_on_missing_interpreters = True
 TORCH = os.environ.get("DGBENCH_TORCH", "torch==2.13.0")
 BUILD = ["scikit-build-core>=0.10", "nanobind>=2.4", "ninja", "cmake>=3.25"]
 LINTED = [
-    "dgbench", "kernels_cuda", "datasets", "runtime", "models", "systems", "harness",
+    "src", "kernels_cuda", "datasets", "runtime", "models", "systems", "harness",
     "benchmarks", "tests", "noxfile.py",
 ]  # fmt: skip
 CONTENDERS = [
@@ -36,13 +36,14 @@ def _need_compiler(session: nox.Session) -> None:
     """Stop early, with the command that helps, where there is no C++ compiler."""
     if not (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")):
         session.error(
-            "no C++ compiler found (g++ or clang++, or CXX). The operators are compiled on install.\n"
-            "  Debian/Ubuntu: apt-get install g++    Fedora: dnf install gcc-c++    macOS: xcode-select --install"
+            "no C++ compiler found (g++, clang++ or CXX); the operators are compiled on install.\n"
+            "  Debian, Ubuntu: apt-get install g++   Fedora: dnf install gcc-c++   "
+            "macOS: xcode-select --install"
         )
 
 
 def _install(session: nox.Session, *, contenders: bool = False, extras: str = "test") -> None:
-    """Torch first (pinned), then the package with its operators, then the contenders that install."""
+    """Torch first (pinned), then the package with its operators, then contenders."""
     _need_compiler(session)
     session.install(TORCH)
     # The build runs in this environment: no second download of the build tools on every change.
@@ -54,16 +55,10 @@ def _install(session: nox.Session, *, contenders: bool = False, extras: str = "t
             session.run("python", "-m", "pip", "install", "-q", *wanted, success_codes=[0, 1])
 
 
-def _outside(session: nox.Session) -> None:
-    """Numbers must come from the installed package, not from the checkout's folders."""
-    session.env["DGBENCH_REPO"] = str(Path(__file__).parent)
-
-
 @nox.session
 def tests(session: nox.Session) -> None:
     """The whole test suite on the CPU (CUDA tests skip themselves without a device)."""
     _install(session, contenders=True)
-    _outside(session)
     # One worker a core leaves nothing to the processes that the runner's tests start.
     workers = ["-n", "2"] if (os.cpu_count() or 1) > 1 else []
     session.run("python", "-m", "pytest", *workers, *session.posargs)
@@ -79,9 +74,8 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def reproduce(session: nox.Session) -> None:
-    """Run a paper's experiments and end with its verdicts: nox -s reproduce -- pipad [--preset ...]."""
+    """Run papers' experiments and end with verdicts: nox -s reproduce -- pipad [--preset ...]."""
     _install(session, contenders=True)
-    _outside(session)
     session.run("dgbench", "reproduce", *session.posargs)
 
 
@@ -110,15 +104,32 @@ def asv(session: nox.Session) -> None:
 def figures(session: nox.Session) -> None:
     """Draw the figures and pages of a finished run again: nox -s figures -- [RUN]."""
     _install(session)
-    _outside(session)
     session.run("dgbench", "report", *session.posargs)
+
+
+@nox.session
+def compile_cuda(session: nox.Session) -> None:
+    """Compile the CUDA operators for all supported architectures; needs nvcc, no device."""
+    _need_compiler(session)
+    if not (shutil.which("nvcc") or Path("/usr/local/cuda/bin/nvcc").exists()):
+        session.skip("no nvcc here; the CUDA operators are compiled where the toolkit is")
+    session.install(*BUILD)
+    build = Path(session.create_tmp()) / "cuda"
+    session.run(
+        "cmake", "-S", ".", "-B", str(build), "-G", "Ninja", "-DDGBENCH_CUDA=all",
+        f"-DPython_EXECUTABLE={session.virtualenv.location}/bin/python",
+    )  # fmt: skip
+    session.run("cmake", "--build", str(build), "--target", "_cuda")
+    # It must import where there is no driver, and say so.
+    found = next(build.rglob("_cuda*.so"))
+    code = "import _cuda; print(_cuda.build_info())"
+    session.run("python", "-c", code, env={"PYTHONPATH": str(found.parent)})
 
 
 @nox.session
 def gpu(session: nox.Session) -> None:
     """Build for the device that is here, run the CUDA tests, then race on it."""
     _install(session, contenders=True)
-    _outside(session)
     session.run("dgbench", "doctor")
     session.run("python", "-m", "pytest", "-m", "cuda", "tests", *session.posargs)
     session.run("dgbench", "reproduce", "--device", "cuda")
