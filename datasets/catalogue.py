@@ -179,6 +179,7 @@ class DatasetCard(msgspec.Struct, **_Strict):
         papers: what each paper (`pipad`, `esdg`, `dgc`, `gnnflow`, `tgcn`) prints.
         snapshots: T used where neither the caller nor PiPAD says one.
         addresses, forms: where it can be had, and in which forms it can be read.
+        beside: further files of it that no reader needs; `verify` checks them where they are.
         licence, cite: terms as stated by the publisher or repository, and what to cite.
         notes: facts that change how a number must be read.
     """
@@ -197,6 +198,7 @@ class DatasetCard(msgspec.Struct, **_Strict):
     snapshots: int | None = None
     addresses: tuple[Address, ...] = ()
     forms: tuple[Form, ...] = ()
+    beside: tuple[FileRef, ...] = ()
     licence: str = "none stated; the publisher's terms apply"
     cite: str = ""
     notes: tuple[str, ...] = ()

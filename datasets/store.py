@@ -163,6 +163,23 @@ def verify(target: Path) -> str:
         return str(error)
 
 
+def clean(names: set[str] | None = None) -> tuple[int, int]:
+    """Remove the prepared forms of some datasets (None: of all); return how many and the bytes.
+
+    A process that has one of them open keeps its data.
+    """
+    root = cache_root() / "prepared"
+    count = freed = 0
+    for folder in sorted(root.iterdir()) if root.is_dir() else ():
+        dataset = folder.name.lstrip(".").rpartition("-")[0]
+        if names is not None and dataset not in names:
+            continue
+        freed += sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        count += not folder.name.startswith(".")
+        shutil.rmtree(folder)
+    return count, freed
+
+
 def save(target: Path, pack: Pack) -> None:
     """Write a directory under a temporary name and rename it. The caller holds the lock."""
     parent = target.parent

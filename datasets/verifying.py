@@ -10,7 +10,7 @@ from dgbench.datasets.checks import compare, count_signals
 from dgbench.datasets.opening import Choice, build_events, choose
 from dgbench.datasets.readers import Signals, read
 from dgbench.datasets.shaping import check_signals
-from dgbench.datasets.sources.locate import find_form
+from dgbench.datasets.sources import check_file, data_dir, find_form
 from dgbench.runtime.errors import DgbenchError
 
 
@@ -27,6 +27,22 @@ def verify_dataset(card: DatasetCard, *, asked: bool = False) -> dict[str, Any] 
         return {"what": card.name, "ok": True, "words": _read(card, choice)}
     except DgbenchError as error:
         return {"what": card.name, "ok": False, "words": str(error)}
+
+
+def verify_beside(card: DatasetCard) -> list[dict[str, Any]]:
+    """Check the hashes of the files that lie beside a dataset, one dict for each that is here."""
+    folder = data_dir()
+    rows = []
+    for ref in card.beside if folder else ():
+        path = folder / ref.path
+        if not path.is_file():
+            continue
+        try:
+            check_file(path, ref)
+            rows.append({"what": ref.path, "ok": True, "words": "the hash is right"})
+        except DgbenchError as error:
+            rows.append({"what": ref.path, "ok": False, "words": str(error)})
+    return rows
 
 
 def verify_prepared(names: set[str]) -> list[dict[str, Any]]:

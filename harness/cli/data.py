@@ -103,11 +103,12 @@ def verify(
     Exits with 1 if something is wrong.
     """
     from dgbench import datasets
-    from dgbench.datasets.verifying import verify_dataset, verify_prepared
+    from dgbench.datasets.verifying import verify_beside, verify_dataset, verify_prepared
     from dgbench.harness.terminal.text import say, say_json
 
     chosen = [datasets.card(n) for n in names or ()] or list(datasets.cards().values())
     rows = [row for card in chosen if (row := verify_dataset(card, asked=bool(names)))]
+    rows += [row for card in chosen for row in verify_beside(card)]
     rows += verify_prepared({card.name for card in chosen})
     if as_json:
         say_json(rows)
@@ -118,6 +119,23 @@ def verify(
             say("nothing is here to verify; see: dgbench data list")
     if not all(row["ok"] for row in rows):
         raise typer.Exit(1)
+
+
+@app.command("clean", short_help="Remove prepared forms to free disk space.")
+def clean(
+    names: list[str] = typer.Argument(None, help="Names; by default every dataset."),
+) -> None:
+    """Remove the prepared form of datasets. Downloads stay; what is needed is made again.
+
+    Example: dgbench data clean amazon-magazine
+    """
+    from dgbench import datasets
+    from dgbench.datasets.store import clean as remove
+    from dgbench.harness.terminal.text import say
+
+    chosen = {datasets.card(name).name for name in names or ()} or None
+    count, freed = remove(chosen)
+    say(f"removed {count} prepared {'form' if count == 1 else 'forms'}, {freed / 1e6:,.1f} MB")
 
 
 @app.command("twin", short_help="Make a synthetic twin and describe it.")
@@ -275,6 +293,8 @@ def _card_text(found: dict[str, Any]) -> str:
             size = f"{ref['bytes']:,} bytes, " if ref["bytes"] else ""
             lines.append(f"    {ref['path']}  {size}sha256 {ref['sha256'] or 'not known'}")
         lines += [f"    note: {note}" for note in form["notes"]]
+    if found["beside"]:
+        lines.append(f"  beside: {', '.join(ref['path'] for ref in found['beside'])}")
     marks = {"seen": "", "memory": " (address from memory)"}
     for a in found["addresses"]:
         note = f"  {a['note']}" if a["note"] else ""

@@ -70,6 +70,32 @@ def test_verify(capsys, tiny, own_cache):
     assert [row["ok"] for row in rows] == [False, False]
 
 
+def test_clean_frees_the_prepared_form_and_nothing_else(capsys, tiny, own_cache):
+    from dgbench import datasets
+
+    made = datasets.open_events("tiny")
+    code, out, _ = run(capsys, "clean", "tiny")
+    assert (code, out.startswith("removed 1 prepared form,")) == (0, True)
+    assert list((own_cache / "prepared").iterdir()) == []
+    assert made.src.tolist() == [0, 1, 0, 2, 0]  # what is open stays readable
+    assert tiny.file.exists()
+    assert len(datasets.open_events("tiny")) == 5
+    assert "removed 0" in (run(capsys, "clean", "tiny"), run(capsys, "clean", "tiny"))[1][1]
+
+
+def test_files_beside_a_dataset_are_verified(capsys, tiny):
+    import hashlib
+
+    (tiny.data / "extra").write_bytes(b"more")
+    tiny.card["beside"] = [{"path": "extra", "sha256": hashlib.sha256(b"more").hexdigest()}]
+    tiny.save()
+    assert "ok   extra" in run(capsys, "verify")[1]
+    assert "extra" in run(capsys, "info", "tiny")[1]
+    (tiny.data / "extra").write_bytes(b"less")
+    code, out, _ = run(capsys, "verify")
+    assert (code, "BAD  extra" in out) == (1, True)
+
+
 @pytest.mark.parametrize("arguments", [("fetch", "gdelt"), ("fetch", "reddit")])
 def test_fetch_says_why_not(capsys, arguments):
     code, _, err = run(capsys, *arguments)
