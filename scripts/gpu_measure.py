@@ -123,9 +123,8 @@ def aggregation(table: Table, title: str, vertices: int, edges: int, count: int,
         )
         for c in group
     ]
-    expected = torch.stack(
-        [m.double() @ s.double() for m, s in zip(torch_csr, slabs, strict=True)], 1
-    )
+    library = list(zip(torch_csr, slabs, strict=True))
+    expected = torch.stack([m.double() @ s.double() for m, s in library], 1)
     tag = f"{title} S={count} F={width}"
     pairs = list(zip(group, slabs, strict=True))
 
