@@ -168,11 +168,22 @@ class _Server:
         os.close(self.wake_write)
 
     def _reap(self) -> None:
-        if not self.pid or _alive(self.pid):
+        if not self.pid:
             return
-        seconds = time.perf_counter() - self.start
-        _kill_group(self.pid)  # what it left behind must not disturb the next process
-        _, status, usage = os.wait4(self.pid, 0)
+        if hasattr(os, "waitid"):
+            # Look without reaping: the number stays taken while its group is cleared away.
+            look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            if os.waitid(os.P_PID, self.pid, look) is None:
+                return
+            seconds = time.perf_counter() - self.start
+            _kill_group(self.pid)  # what it left behind must not disturb the next process
+            _, status, usage = os.wait4(self.pid, 0)
+        else:
+            gone, status, usage = os.wait4(self.pid, os.WNOHANG)
+            if not gone:
+                return
+            seconds = time.perf_counter() - self.start
+            _kill_group(self.pid)
         scale = 1 if sys.platform == "darwin" else 1024
         ended = Ended(
             pid=self.pid,
@@ -194,11 +205,6 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def _alive(pid: int) -> bool:
-    """Whether a child still runs; it is not reaped, so its number stays taken."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def _kill_group(pid: int) -> None:

@@ -130,13 +130,8 @@ def _params(cell, context):
     return Measurement(values={"params": float(len(cell.params))}, samples=[1.0])
 
 
-def _spin(cell, context):
-    """A fixed amount of work, to see what watching it costs."""
-    from dgbench.runtime.steady import measure_steady
-
-    left = torch.rand(256, 256)
-    steady = measure_steady(lambda: left @ left, budget_s=context.budget_s, max_iters=100_000)
-    return Measurement(samples=steady.samples, warmup=steady.warmup)
+def _draw(cell, context):
+    return Measurement(values={"drawn": float(torch.rand(1))})
 
 
 BEHAVIOURS = {k[1:]: v for k, v in dict(globals()).items() if k.startswith("_") and k[1] != "_"}

@@ -245,6 +245,26 @@ def test_resume_runs_the_rest_and_retry_what_failed(tmp_path, server):
         assert any("rows.torn" in note for note in heard.notes)
 
 
+def test_the_machines_limits_are_a_row_once_a_run(tmp_path, server):
+    with Store.create(tmp_path) as store:
+        for _ in range(2):
+            go(store, cell("ok"), cell("slow"), preset="smoke", server=server, limits=True)
+        assert [r.paper for r in store.rows()] == ["-", "fake", "fake"]
+        row = store.rows()[0]
+        assert (row.experiment, row.group, row.status) == ("machine", "limits", "ok")
+        assert row.values["copy_gbs_1"] > 0
+        assert row.values["threads"] == 1.0
+
+
+def test_the_seed_reaches_the_process(tmp_path, server):
+    drawn = []
+    for seed in (1, 2, 2):
+        with Store.create(tmp_path) as store:
+            go(store, cell("draw"), preset="smoke", server=server, seed=seed)
+            drawn.append(store.rows()[0].values["drawn"])
+    assert drawn[0] != drawn[1] == drawn[2]
+
+
 def test_cells_that_cannot_start_get_a_row_without_a_server(tmp_path, monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("a server was started")
