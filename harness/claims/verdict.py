@@ -245,7 +245,7 @@ def _verdict(claim, finding, word: Word, reason: str, **extra) -> Verdict:
     if glyph is None:
         glyph = "p" if evidence == "projected" else "d"
     if finding is not None and finding.reason and finding.reason not in reason:
-        reason = f"{reason}. {finding.reason}" if reason else finding.reason
+        reason = f"{reason}; {finding.reason}" if reason else finding.reason
     common = {
         "id": claim.id,
         "verdict": word,

@@ -102,6 +102,8 @@ def _evidence_line(papers: Sequence[PaperVerdicts], gpu: str) -> str:
     count = sum(v.evidence == "analogue" and v.verdict == "direction only" for v in verdicts)
     if gpu:
         return f"Measured on {gpu}: {count} verdicts are analogues."
+    if not count:
+        return "No GPU here: no verdict rests on a CPU analogue."
     if count == 1:
         return "No GPU here: 1 verdict is a CPU analogue and supports a direction only."
     return f"No GPU here: {count} verdicts are CPU analogues and support a direction only."
