@@ -7,6 +7,7 @@ partition over coalescent features (4.2), or one call per snapshot where merging
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import torch
@@ -16,10 +17,18 @@ from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.runtime.meter import Meter
 from dgbench.systems.pipad.partitions import Partition, Partitions, split
 
-# Up to this many floats per vertex and snapshot a neighbour's row is shorter than a cache line, so
-# reading all snapshots' rows together saves lines. Above it only index reads are saved, and a
-# snapshot at a time keeps the working set small (measured, docs/performance.md).
+# Merging pays where a neighbour's row is shorter than a cache line, because reading all snapshots'
+# rows together then saves lines, and where a partition's features fit into a core's cache, because
+# then the number of calls is what costs. Elsewhere only index reads are saved, and a snapshot at a
+# time keeps the working set small (docs/performance.md).
 MERGE_UP_TO: Final = 8
+"""Floats per vertex and snapshot."""
+CACHE_BYTES: Final = 1 << 20
+
+
+def merging_pays(snapshots: int, nodes: int, features: int) -> bool:
+    """Whether a partition is aggregated in one call rather than a snapshot at a time."""
+    return features <= MERGE_UP_TO or 4 * snapshots * nodes * features <= CACHE_BYTES
 
 
 def _nnz(partition: Partition) -> int:
@@ -72,15 +81,21 @@ class Engine:
 
     def apply(self, times: range, h: Tensor) -> Tensor:
         """A-hat_t h_t of a frame, differentiable: float32[W, N, H] -> float32[W, N, H]."""
-        merged = self.on["parallel_aggregation"] and (
-            not self.on["dimension_aware"] or h.shape[-1] <= MERGE_UP_TO
-        )
-        done, out = 0, []
-        for group in split(times, self._group()):
-            part = h[done : done + len(group)]
-            out.append(self._merged(group, part) if merged else self._single(group, part))
-            done += len(group)
-        return out[0] if len(out) == 1 else torch.cat(out)
+        groups = split(times, self._group())
+        if self._merges(h):
+            parts = h.split([len(group) for group in groups])
+            done = [self._merged(g, x) for g, x in zip(groups, parts, strict=True)]
+            return done[0] if len(done) == 1 else torch.cat(done)
+        # One unbind and one stack: indexing in a loop would make backward fill a whole frame of
+        # zeros for every snapshot.
+        rows = h.unbind(0)
+        return torch.stack([y for g in groups for y in self._single(g, rows, times.start)])
+
+    def _merges(self, h: Tensor) -> bool:
+        if not self.on["parallel_aggregation"]:
+            return False
+        size = min(self.s_per, h.shape[0])
+        return not self.on["dimension_aware"] or merging_pays(size, h.shape[1], h.shape[2])
 
     def _group(self) -> int:
         return self.s_per if self.on["parallel_aggregation"] or self.on["overlap"] else 1
@@ -89,10 +104,9 @@ class Engine:
         features = self.sequence.features[times.start : times.stop]
         x = features.to(self.partitions.device, non_blocking=True)
         self.meter.count("bytes_h2d_counted", x.numel() * 4)
-        merged = self.on["parallel_aggregation"] and (
-            not self.on["dimension_aware"] or x.shape[-1] <= MERGE_UP_TO
-        )
-        return self._merged(times, x) if merged else self._single(times, x)
+        if self._merges(x):
+            return self._merged(times, x)
+        return torch.stack(self._single(times, x.unbind(0), times.start))
 
     def _merged(self, times: range, x: Tensor) -> Tensor:
         """All snapshots of a partition in one call over coalescent rows (3.3 and 4.2)."""
@@ -102,14 +116,15 @@ class Engine:
         y = aggregate_parts(part.parts, coalesced, part.row_scale, part.col_scale, self_loop=True)
         return y.transpose(0, 1)  # [S, N, F]
 
-    def _single(self, times: range, x: Tensor) -> Tensor:
-        """One call per snapshot, whole topology."""
+    def _single(self, times: range, rows: Sequence[Tensor], start: int) -> list[Tensor]:
+        """One call per snapshot, whole topology; `rows[0]` belongs to snapshot `start`."""
         out = []
-        for i, t in enumerate(times):
+        for t in times:
             csr, row, col = self.partitions.snapshot(t)
             self._count_aggregation(1, csr.nnz, self._words(times, t))
-            out.append(spmm(csr, x[i], row_scale=row, col_scale=col, self_loop=True))
-        return torch.stack(out)
+            x = rows[t - start]
+            out.append(spmm(csr, x, row_scale=row, col_scale=col, self_loop=True))
+        return out
 
     def _words(self, times: range, t: int) -> int:
         # With overlap-aware transfer the group's topology travels once, at its first snapshot.

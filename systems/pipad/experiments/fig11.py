@@ -17,7 +17,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.base.training import coordinates
-from dgbench.systems.pipad.engine import MERGE_UP_TO
+from dgbench.systems.pipad.engine import merging_pays
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, GRAPHS
 from dgbench.systems.pipad.partitions import Partitions
@@ -65,7 +65,7 @@ def csr_layer(csrs: Sequence[Csr], x: Tensor, weight: Tensor) -> Layer:
 
 def pipad_layer(partitions: Partitions, times: range, x: Tensor, weight: Tensor) -> Layer:
     """Partition-wise aggregation, dimension-aware, then one stacked product."""
-    if x.shape[-1] <= MERGE_UP_TO:
+    if merging_pays(*x.shape):
         part = partitions.partition(times)
         coalesced = x.transpose(0, 1).contiguous()  # [N, S, F]; stored so, as the paper does
 
