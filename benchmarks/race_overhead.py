@@ -9,6 +9,7 @@ ratio is formed pair by pair. The bar is 2 %.
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -17,7 +18,9 @@ from pathlib import Path
 import torch
 
 from dgbench.harness.plan import Plan
+from dgbench.harness.probes.cpu import REFRESH_S, Tree
 from dgbench.harness.runner import ForkServer, run_plan
+from dgbench.harness.runner.client import TICK_S
 from dgbench.harness.store import Store
 from dgbench.runtime.statistics import noise_floor, paired_ratio
 from dgbench.runtime.steady import measure_steady
@@ -64,6 +67,20 @@ def lookup(name: str) -> Paper:
     )
 
 
+def watching_share(readings: int = 2000) -> float:
+    """Processor seconds that looking after a process takes, per second: free of others' noise."""
+    tree = Tree(os.getpid())
+    start = time.process_time()
+    for _ in range(readings):
+        tree.rss()
+    reading = (time.process_time() - start) / readings
+    start = time.process_time()
+    for _ in range(readings // 10):
+        tree.pids()
+    listing = (time.process_time() - start) / (readings // 10)
+    return reading / TICK_S + listing / REFRESH_S
+
+
 def main() -> None:
     """Race watched against unwatched processes and print the ratio with its interval."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -74,7 +91,6 @@ def main() -> None:
     plan = Plan.build([lookup("")], preset="quick", control="none")
     plan.budget_s = options.budget
     times: dict[str, list[float]] = {"on": [], "off": [], "control": []}
-    shares: list[float] = []
     cost: dict[str, list[float]] = {"process": [], "round trip": []}
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "server.log"
@@ -84,7 +100,6 @@ def main() -> None:
                 order = ["on", "off", "control"]
                 for side in order if pair % 2 == 0 else order[::-1]:
                     with Store.create(Path(folder) / "runs") as store:
-                        used, begin = time.process_time(), time.perf_counter()
                         run_plan(
                             plan,
                             store,
@@ -94,10 +109,7 @@ def main() -> None:
                             watch=side == "on",
                             server=server,
                         )
-                        used = time.process_time() - used
                         work, empty = store.rows()
-                        if side == "on":
-                            shares.append(used / (time.perf_counter() - begin))
                     times[side].append(work.time)
                     cost["process"].append(empty.seconds)
             with Store.create(Path(folder) / "runs") as store:
