@@ -27,7 +27,7 @@ WINDOW = 64
 
 
 Arrays = tuple[Tensor | None, ...]
-"""indptr, indices, values, ex_indptr, ex_entries, ex_values, order, as compiled operators take it."""
+"""indptr, indices, values, ex_indptr, ex_entries, ex_values, order, in a compiled call's order."""
 
 
 @dataclass(slots=True)

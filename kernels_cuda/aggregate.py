@@ -18,7 +18,7 @@ from dgbench.kernels_cuda._prepared import Arrays, Prepared, prepare, prepare_pa
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
-ORDERED_WIDTH: Final = 4
+ORDERED_WIDTH: Final = 16
 """Floats of a row up to which rows are taken by length: then branches cost more than loads."""
 
 _NO_ARRAYS: Final[Arrays] = (None,) * 7

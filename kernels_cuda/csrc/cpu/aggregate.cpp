@@ -20,7 +20,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <memory>
 #include <vector>
 
 #include "common/check.hpp"
@@ -41,16 +40,11 @@ constexpr int kColumnTile = 128;
 
 std::atomic<bool> portable_only{false};
 
-RowKernels<float> pick(int width, Weights weights, float) {
-  return portable_only ? pick_portable(width, weights) : pick_avx512(width, weights);
+RowKernels<float> pick(int width, Weights weights, bool single, float) {
+  return portable_only ? pick_portable(width, weights) : pick_avx512(width, weights, single);
 }
-RowKernels<double> pick(int width, Weights weights, double) {
+RowKernels<double> pick(int width, Weights weights, bool, double) {
   return pick_portable_double(width, weights);
-}
-
-// Scalars of a padded slot: whole registers of whichever family runs.
-int slot_of(int features) {
-  return features <= 4 ? 4 : features <= 8 ? 8 : (features + 15) / 16 * 16;
 }
 
 std::int64_t entries_of(const std::int64_t* over, const std::int64_t* ex, std::int64_t begin,
@@ -147,18 +141,30 @@ void run(const RowJob<T>& job, const RowKernels<T>& kernels, std::int64_t rows, 
   if (!heavy.empty()) run_heavy(job, kernels, std::move(heavy), threads);
 }
 
-// C X, because scaling a column once costs less than scaling each of its entries.
+// Memory for C X that outlives the call: fresh pages would cost more than the scaling itself.
 template <class T>
-std::unique_ptr<T[]> scaled(const T* x, const T* scale, std::int64_t pairs, int features,
-                            int threads) {
-  std::unique_ptr<T[]> out(new T[static_cast<std::size_t>(pairs) * features]);
-  T* to = out.get();
-#pragma omp parallel for num_threads(threads) schedule(static) if (pairs * features > kSerialWork)
-  for (std::int64_t i = 0; i < pairs; ++i) {
-    const T c = scale[i];
-    for (int f = 0; f < features; ++f) to[i * features + f] = x[i * features + f] * c;
+T* scratch_of(std::size_t count) {
+  static thread_local std::vector<T> kept;
+  if (kept.size() < count) {
+    kept = std::vector<T>();  // the old block goes before the new one comes
+    kept.resize(count);
   }
-  return out;
+  return kept.data();
+}
+
+// C X, because scaling a column once costs less than scaling each of its entries: a product with no
+// entries but the self loop.
+template <class T>
+void scale_into(RowJob<T> job, T* out, const T* scale, std::int64_t columns, int threads) {
+  const std::vector<std::int64_t> none(static_cast<std::size_t>(columns) + 1, 0);
+  job.over_ptr = none.data();
+  job.over_values = nullptr;
+  job.ex_ptr = nullptr;
+  job.order = nullptr;
+  job.y = out;
+  job.row_scale = scale;
+  job.self_loop = true;
+  run(job, pick(job.width(), Weights::none, false, T()), columns, threads);
 }
 
 template <class T>
@@ -168,23 +174,18 @@ void multiply(RowJob<T> job, std::int64_t rows, std::int64_t columns, const T* c
   const int F = job.features;
   if (S == 0 || F == 0 || rows == 0) return;
   threads = std::max(1, threads);
-  std::unique_ptr<T[]> copy;
   const T* x = job.x;
   T* y = job.y;
-  if (col_scale) {
-    copy = scaled(x, col_scale, columns * S, F, threads);
-    x = copy.get();
-  }
   while ((1 << job.shift) < S) ++job.shift;
   job.stride = static_cast<std::int64_t>(S) * F;
-  job.slot = slot_of(F);
-  std::vector<std::int32_t> snapshot_of(job.stride), slot_at(job.stride);
-  for (int j = 0; j < job.stride; ++j) {
-    snapshot_of[j] = j / F;
-    slot_at[j] = j / F * job.slot + j % F;
-  }
+  std::vector<std::int32_t> snapshot_of(job.stride);
+  for (int j = 0; j < job.stride; ++j) snapshot_of[j] = j / F;
   job.lane_snapshot = snapshot_of.data();
-  job.lane_slot = slot_at.data();
+  if (col_scale) {
+    T* scaled = scratch_of<T>(static_cast<std::size_t>(columns) * job.stride);
+    scale_into(job, scaled, col_scale, columns, threads);
+    x = scaled;
+  }
   const Weights weights = !job.over_values ? Weights::none
                           : S == 1         ? Weights::one
                                            : Weights::per_snapshot;
@@ -194,7 +195,7 @@ void multiply(RowJob<T> job, std::int64_t rows, std::int64_t columns, const T* c
     job.x = x + at;
     job.y = y + at;
     job.features = std::min(tile, F - at);
-    run(job, pick(job.width(), weights, T()), rows, threads);
+    run(job, pick(job.width(), weights, single, T()), rows, threads);
   }
 }
 

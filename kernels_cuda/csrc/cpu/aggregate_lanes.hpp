@@ -155,6 +155,40 @@ struct Avx512<4> {
   }
 };
 
+// One or two floats at the bottom of a register. Always whole, so masks are ignored.
+template <int L>
+struct Few {
+  using Scalar = float;
+  using Reg = __m128;
+  using Mask = __mmask8;
+  static constexpr int lanes = L;
+
+  static Mask mask(int, int) { return Mask((1u << L) - 1u); }
+  static Reg zero() { return _mm_setzero_ps(); }
+  static Reg load(const float* p) {
+    if constexpr (L == 1) return _mm_load_ss(p);
+    return _mm_castpd_ps(_mm_load_sd(reinterpret_cast<const double*>(p)));
+  }
+  static Reg load(const float* p, Mask) { return load(p); }
+  static void store(float* p, Reg r, Mask) {
+    if constexpr (L == 1) {
+      _mm_store_ss(p, r);
+    } else {
+      _mm_storel_pi(reinterpret_cast<__m64*>(p), r);
+    }
+  }
+  static Reg broadcast(float value) { return _mm_set1_ps(value); }
+  static Reg add(Reg a, Reg b) { return _mm_add_ps(a, b); }
+  static Reg mul(Reg a, Reg b) { return _mm_mul_ps(a, b); }
+  static Reg fma(Reg a, Reg b, Reg c) { return _mm_fmadd_ps(a, b, c); }
+  static Reg gather(const float* p, const std::int32_t* index, Mask m) {
+    return Avx512<4>::gather(p, index, m);
+  }
+  static Reg spread(const float* p, int, const std::int32_t* index, Mask m) {
+    return gather(p, index, m);
+  }
+};
+
 #endif  // DGBENCH_AVX512
 
 }  // namespace dgbench

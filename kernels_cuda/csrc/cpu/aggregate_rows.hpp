@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "cpu/aggregate_lanes.hpp"
 
@@ -38,8 +40,6 @@ struct RowJob {
   const T* row_scale = nullptr;             // [rows, S] or null
   bool self_loop = false;
   const std::int32_t* lane_snapshot = nullptr;  // [d]: which snapshot a scalar of a row belongs to
-  const std::int32_t* lane_slot = nullptr;      // [d]: where it lies in padded slots
-  int slot = 0;                                 // padded F
 
   int width() const { return snapshots * features; }
 };
@@ -57,12 +57,12 @@ enum class Weights { none, one, per_snapshot };
 // Scratch scalars a thread needs for `rows` and `piece`.
 template <class T>
 std::int64_t scratch_size(const RowJob<T>& job) {
-  return static_cast<std::int64_t>(job.snapshots) * job.slot + job.width() + 32;
+  return job.width();
 }
 
 // Adds entries [begin, end) of one list to N registers. `ids` is read ahead up to `last`: the rows
 // that follow are on their way before the branch miss at the end of this one.
-template <class V, int N, Weights W>
+template <class V, int N, Weights W, bool Full>
 inline __attribute__((always_inline)) void add_shared(
     typename V::Reg (&sum)[N], const RowJob<typename V::Scalar>& job, std::int64_t begin,
     std::int64_t end, std::int64_t last, int offset, typename V::Mask tail) {
@@ -86,7 +86,7 @@ inline __attribute__((always_inline)) void add_shared(
     if constexpr (W == Weights::one) weight = V::broadcast(job.over_values[e]);
     for (int v = 0; v < N; ++v) {
       const Reg value =
-          v + 1 < N ? V::load(row + v * V::lanes) : V::load(row + v * V::lanes, tail);
+          Full || v + 1 < N ? V::load(row + v * V::lanes) : V::load(row + v * V::lanes, tail);
       if constexpr (W == Weights::per_snapshot) {
         weight = V::spread(job.over_values + e * job.snapshots, job.snapshots,
                            job.lane_snapshot + offset + v * V::lanes,
@@ -139,44 +139,40 @@ inline void add_single(typename V::Reg& sum, const RowJob<typename V::Scalar>& j
   sum = V::add(sum, other);
 }
 
-// Adds entries of single snapshots to padded slots in memory, one slot of `job.slot` per snapshot.
-template <class V>
-inline void add_slots_as(const RowJob<typename V::Scalar>& job, std::int64_t begin,
-                         std::int64_t end, typename V::Scalar* slots) {
-  using T = typename V::Scalar;
+// Adds entries of single snapshots to a row of sums in memory. F is taken apart into whole registers
+// of 16, 8, 4, 2 and 1 scalars: a sum is then read back exactly as it was written last, which a
+// processor forwards from the store; a masked or overlapping access would wait for the cache.
+template <class T>
+inline void add_singles(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T* sums) {
   constexpr std::int64_t kAhead = 16;
   const std::uint32_t low = (1u << job.shift) - 1u;
-  const int count = (job.features + V::lanes - 1) / V::lanes;
-  const auto tail = V::mask(0, job.features - (count - 1) * V::lanes);
-  const auto all = V::mask(0, V::lanes);
+  const int features = job.features;
   const std::int64_t last = end - 1;
   const auto place = [&](std::uint32_t entry) {
     return job.x + static_cast<std::int64_t>(entry >> job.shift) * job.stride +
-           static_cast<std::int64_t>(entry & low) * job.features;
+           static_cast<std::int64_t>(entry & low) * features;
   };
   for (std::int64_t e = begin; e < end; ++e) {
     __builtin_prefetch(place(job.ex_ids[e + kAhead < last ? e + kAhead : last]));
-    const T* row = place(job.ex_ids[e]);
-    T* slot = slots + static_cast<std::int64_t>(job.ex_ids[e] & low) * job.slot;
-    const auto weight = V::broadcast(job.ex_values ? job.ex_values[e] : T(1));
-    for (int v = 0; v < count; ++v) {
-      const auto value = V::load(row + v * V::lanes, v + 1 < count ? all : tail);
-      V::store(slot + v * V::lanes, V::fma(weight, value, V::load(slot + v * V::lanes)), all);
-    }
-  }
-}
-
-template <class V4, class V8, class V16>
-void add_slots(const RowJob<typename V16::Scalar>& job, std::int64_t begin, std::int64_t end,
-               typename V16::Scalar* slots) {
-  std::fill_n(slots, static_cast<std::int64_t>(job.snapshots) * job.slot,
-              typename V16::Scalar(0));
-  if (job.features <= 4) {
-    add_slots_as<V4>(job, begin, end, slots);
-  } else if (job.features <= 8) {
-    add_slots_as<V8>(job, begin, end, slots);
-  } else {
-    add_slots_as<V16>(job, begin, end, slots);
+    const T* from = place(job.ex_ids[e]);
+    T* to = sums + static_cast<std::int64_t>(job.ex_ids[e] & low) * features;
+    const T weight = job.ex_values ? job.ex_values[e] : T(1);
+    const auto step = [&](auto lanes) __attribute__((always_inline)) {
+      typedef T Some __attribute__((vector_size(sizeof(T) * decltype(lanes)::value)));
+      Some value, sum;
+      std::memcpy(&value, from, sizeof(Some));
+      std::memcpy(&sum, to, sizeof(Some));
+      sum += weight * value;
+      std::memcpy(to, &sum, sizeof(Some));
+      from += decltype(lanes)::value;
+      to += decltype(lanes)::value;
+    };
+    int left = features;
+    for (; left >= 16; left -= 16) step(std::integral_constant<int, 16>{});
+    if (left & 8) step(std::integral_constant<int, 8>{});
+    if (left & 4) step(std::integral_constant<int, 4>{});
+    if (left & 2) step(std::integral_constant<int, 2>{});
+    if (left & 1) *to += weight * *from;
   }
 }
 
@@ -187,20 +183,21 @@ struct Family {
   static constexpr int kMost = 8;  // registers of sums a row keeps; wider rows go tile by tile
 
   // The sums of one row's pieces, without self loop and scale.
-  template <class V, int N, Weights W>
+  template <class V, int N, Weights W, bool Full>
   static inline __attribute__((always_inline)) void sums(
       typename V::Reg (&sum)[N], const RowJob<T>& job, std::int64_t ob, std::int64_t oe,
       std::int64_t last, std::int64_t eb, std::int64_t ee, typename V::Mask tail,
       const typename V::Mask* lanes_of, T* scratch) {
-    add_shared<V, N, W>(sum, job, ob, oe, last, 0, tail);
+    add_shared<V, N, W, Full>(sum, job, ob, oe, last, 0, tail);
     if (eb == ee) return;
     if constexpr (N == 1) {
       add_single<V>(sum[0], job, eb, ee, lanes_of);
     } else {
-      add_slots<V4, V8, V16>(job, eb, ee, scratch);
+      const auto all = V::mask(0, V::lanes);
+      for (int v = 0; v < N; ++v) V::store(scratch + v * V::lanes, sum[v], v + 1 < N ? all : tail);
+      add_singles(job, eb, ee, scratch);
       for (int v = 0; v < N; ++v) {
-        const auto m = v + 1 < N ? V::mask(0, V::lanes) : tail;
-        sum[v] = V::add(sum[v], V::gather(scratch, job.lane_slot + v * V::lanes, m));
+        sum[v] = V::load(scratch + v * V::lanes, v + 1 < N ? all : tail);
       }
     }
   }
@@ -213,7 +210,7 @@ struct Family {
     }
   }
 
-  template <class V, int N, Weights W>
+  template <class V, int N, Weights W, bool Full>
   static void rows(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T* scratch) {
     const int d = job.width();
     const auto tail = V::mask(0, d - (N - 1) * V::lanes);
@@ -221,7 +218,7 @@ struct Family {
     typename V::Mask lanes_of[V::lanes];
     snapshot_lanes<V>(job, lanes_of);
     const std::int64_t last = std::max<std::int64_t>(job.over_ptr[end] - 1, 0);
-    std::int64_t stream = job.over_ptr[std::min(begin + kWindow, end)];
+    std::int64_t stream = !job.order ? 0 : job.over_ptr[std::min(begin + kWindow, end)];
     for (std::int64_t k = begin; k < end; ++k) {
       const std::int64_t r = job.order ? job.order[k] : k;
       if (job.order) {
@@ -236,7 +233,7 @@ struct Family {
       }
       typename V::Reg sum[N];
       for (int v = 0; v < N; ++v) sum[v] = V::zero();
-      sums<V, N, W>(sum, job, job.over_ptr[r], job.over_ptr[r + 1], last,
+      sums<V, N, W, Full>(sum, job, job.over_ptr[r], job.over_ptr[r + 1], last,
                     job.ex_ptr ? job.ex_ptr[r] : 0, job.ex_ptr ? job.ex_ptr[r + 1] : 0, tail,
                     lanes_of, scratch);
       const T* own = job.x + r * job.stride;
@@ -256,7 +253,7 @@ struct Family {
     }
   }
 
-  template <class V, int N, Weights W>
+  template <class V, int N, Weights W, bool Full>
   static void piece(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, std::int64_t eb,
                     std::int64_t ee, T* out, T* scratch) {
     const auto tail = V::mask(0, job.width() - (N - 1) * V::lanes);
@@ -264,7 +261,7 @@ struct Family {
     snapshot_lanes<V>(job, lanes_of);
     typename V::Reg sum[N];
     for (int v = 0; v < N; ++v) sum[v] = V::zero();
-    sums<V, N, W>(sum, job, ob, oe, std::max<std::int64_t>(oe - 1, 0), eb, ee, tail, lanes_of,
+    sums<V, N, W, Full>(sum, job, ob, oe, std::max<std::int64_t>(oe - 1, 0), eb, ee, tail, lanes_of,
                   scratch);
     for (int v = 0; v < N; ++v) {
       V::store(out + v * V::lanes, sum[v], v + 1 < N ? V::mask(0, V::lanes) : tail);
@@ -274,7 +271,7 @@ struct Family {
   // Rows wider than kMost registers: the shared list once per tile, into a row held in scratch.
   template <Weights W>
   static void wide_piece(const RowJob<T>& job, std::int64_t ob, std::int64_t oe, std::int64_t eb,
-                         std::int64_t ee, T* out, T* scratch) {
+                         std::int64_t ee, T* out, T*) {
     constexpr int kTile = 4 * V16::lanes;
     const int d = job.width();
     const std::int64_t last = std::max<std::int64_t>(oe - 1, 0);
@@ -282,31 +279,25 @@ struct Family {
     int at = 0;
     for (; at + kTile <= d; at += kTile) {
       typename V16::Reg sum[4] = {V16::zero(), V16::zero(), V16::zero(), V16::zero()};
-      add_shared<V16, 4, W>(sum, job, ob, oe, last, at, all);
+      add_shared<V16, 4, W, true>(sum, job, ob, oe, last, at, all);
       for (int v = 0; v < 4; ++v) V16::store(out + at + v * V16::lanes, sum[v], all);
     }
     for (; at < d; at += V16::lanes) {
       typename V16::Reg sum[1] = {V16::zero()};
       const auto m = V16::mask(0, d - at);
-      add_shared<V16, 1, W>(sum, job, ob, oe, last, at, m);
+      add_shared<V16, 1, W, false>(sum, job, ob, oe, last, at, m);
       V16::store(out + at, sum[0], m);
     }
-    if (eb == ee) return;
-    add_slots<V4, V8, V16>(job, eb, ee, scratch);
-    for (int s = 0; s < job.snapshots; ++s) {
-      for (int f = 0; f < job.features; ++f) {
-        out[s * job.features + f] += scratch[static_cast<std::int64_t>(s) * job.slot + f];
-      }
-    }
+    add_singles(job, eb, ee, out);
   }
 
   template <Weights W>
-  static void wide_rows(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T* scratch) {
+  static void wide_rows(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T*) {
     for (std::int64_t k = begin; k < end; ++k) {
       const std::int64_t r = job.order ? job.order[k] : k;
       T* out = job.y + r * job.stride;
       wide_piece<W>(job, job.over_ptr[r], job.over_ptr[r + 1], job.ex_ptr ? job.ex_ptr[r] : 0,
-                    job.ex_ptr ? job.ex_ptr[r + 1] : 0, out, scratch);
+                    job.ex_ptr ? job.ex_ptr[r + 1] : 0, out, nullptr);
       const T* own = job.x + r * job.stride;
       for (int s = 0; s < job.snapshots; ++s) {
         const T scale = job.row_scale ? job.row_scale[r * job.snapshots + s] : T(1);
@@ -317,38 +308,45 @@ struct Family {
     }
   }
 
-  template <class V, int N>
+  template <class V, int N, bool Full>
   static RowKernels<T> weighted(Weights w) {
     switch (w) {
       case Weights::none:
-        return {rows<V, N, Weights::none>, piece<V, N, Weights::none>};
+        return {rows<V, N, Weights::none, Full>, piece<V, N, Weights::none, Full>};
       case Weights::one:
-        return {rows<V, N, Weights::one>, piece<V, N, Weights::one>};
+        return {rows<V, N, Weights::one, Full>, piece<V, N, Weights::one, Full>};
       default:
-        return {rows<V, N, Weights::per_snapshot>, piece<V, N, Weights::per_snapshot>};
+        return {rows<V, N, Weights::per_snapshot, Full>,
+                piece<V, N, Weights::per_snapshot, Full>};
     }
   }
 
+  // Rows that fill their registers need no masks in the inner loop.
+  template <class V, int N>
+  static RowKernels<T> filled(int d, Weights w) {
+    return d == N * V::lanes ? weighted<V, N, true>(w) : weighted<V, N, false>(w);
+  }
+
   static RowKernels<T> pick(int d, Weights w) {
-    if (d <= 4) return weighted<V4, 1>(w);
-    if (d <= 8) return weighted<V8, 1>(w);
+    if (d <= 4) return filled<V4, 1>(d, w);
+    if (d <= 8) return filled<V8, 1>(d, w);
     switch ((d + V16::lanes - 1) / V16::lanes) {
       case 1:
-        return weighted<V16, 1>(w);
+        return filled<V16, 1>(d, w);
       case 2:
-        return weighted<V16, 2>(w);
+        return filled<V16, 2>(d, w);
       case 3:
-        return weighted<V16, 3>(w);
+        return filled<V16, 3>(d, w);
       case 4:
-        return weighted<V16, 4>(w);
+        return filled<V16, 4>(d, w);
       case 5:
-        return weighted<V16, 5>(w);
+        return filled<V16, 5>(d, w);
       case 6:
-        return weighted<V16, 6>(w);
+        return filled<V16, 6>(d, w);
       case 7:
-        return weighted<V16, 7>(w);
+        return filled<V16, 7>(d, w);
       case 8:
-        return weighted<V16, 8>(w);
+        return filled<V16, 8>(d, w);
       default:
         break;
     }
@@ -364,7 +362,8 @@ struct Family {
 };
 
 // Compiled in their own files; the AVX-512 ones only where the compiler has it.
-RowKernels<float> pick_avx512(int width, Weights weights);
+// `single`: one snapshot and no entries of its own.
+RowKernels<float> pick_avx512(int width, Weights weights, bool single);
 RowKernels<float> pick_portable(int width, Weights weights);
 RowKernels<double> pick_portable_double(int width, Weights weights);
 
