@@ -185,6 +185,7 @@ def test_partial_smoke_torn_and_broken_are_said(tmp_path):
         assert "Partial: 1 of 2 cells" in text
         assert "1 damaged line was set aside" in text
     assert "so far" in (path / "report.html").read_text("utf-8")
+    assert "What is fastest" not in (path / "report.html").read_text("utf-8")
     text = (path / "papers/toy.html").read_text("utf-8")
     assert "cannot be drawn" in text
     assert "its answer cannot be formed: ValueError: no words" in text
