@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.datasets import twins
+from dgbench.datasets import cards, twins
 from dgbench.datasets.twins.cliques import clique_stream, group_sizes
 from dgbench.datasets.twins.fit import first_weight, fit_repeat, fit_s, hub_share, solve_q
 from dgbench.datasets.twins.params import Curve, all_params, read_params
@@ -34,6 +34,7 @@ def test_every_card_of_the_specification_has_a_twin():
     assert set(twins.names()) == HELD | CARDS
     assert all(twins.supports(name) for name in HELD | CARDS)
     assert not twins.supports("england-covid")
+    assert set(cards()) >= HELD | CARDS
 
 
 def test_printed_sizes_are_exact():
