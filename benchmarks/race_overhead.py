@@ -137,9 +137,7 @@ def main() -> None:
             f"[{100 * (found.low - 1):+.2f}, {100 * (found.high - 1):+.2f}]  n {found.n}"
         )
     print(f"noise floor of one pair: {100 * floor:.1f} %")
-    print(
-        f"the runner itself used {100 * statistics.median(shares):.2f} % of a core while watching"
-    )
+    print(f"watching alone: {100 * watching_share():.3f} % of a core, by its own processor time")
     if watched.high < 1 + BAR:
         print("below the bar of 2 %")
     elif watched.low > 1 + BAR:
