@@ -4,8 +4,8 @@
     python benchmarks/race_aggregate.py --json     # one object for machines
 
 100 k vertices, 2 M entries, power law; eight snapshots that share 90 % of their entries. Every
-result is compared with a float64 product before anything is timed. Contenders take turns; a ratio is
-formed inside a round, and the interval is a paired t interval on log ratios.
+result is compared with a float64 product before anything is timed. Contenders take turns; a ratio
+is formed inside a round, and the interval is a paired t interval on log ratios.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.rounds < 2:
         parser.error("--rounds must be at least 2, an interval needs two ratios")
-    warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+    warnings.filterwarnings("ignore", message="Sparse")
     rng = np.random.default_rng(1)
     permutations = np.stack([rng.permutation(VERTICES) for _ in range(2)])
     keys = power_law_keys(ENTRIES, rng, permutations)
