@@ -68,7 +68,8 @@ def get_system(name: str) -> System:
     found = find_system(name)
     if isinstance(found, Broken):
         raise DgbenchError(
-            f"system '{name}' cannot be loaded: {found.reason}", hint=f"it comes from {found.origin}"
+            f"system '{name}' cannot be loaded: {found.reason}",
+            hint=f"it comes from {found.origin}",
         )
     return found
 
@@ -78,7 +79,7 @@ def find_paper(name: str) -> Paper | Broken:
     if name not in _points(PAPERS):
         raise unknown_key("paper", name, _points(PAPERS))
     found = _load(PAPERS, name)
-    if isinstance(found, Broken) or isinstance(found, Paper):
+    if isinstance(found, (Broken, Paper)):
         return found
     return Broken(name, str(found), "it is not a dgbench.systems.base.Paper")
 

@@ -84,7 +84,7 @@ class System(ABC):
         name: the word used in commands and rows (`pipad`).
         title: the name shown to people (`PiPAD`).
         kind: `paper`, `baseline` or `reference`.
-        provenance: for baselines, what it is: "released 0.56.2" or "re-implemented (GE-SpMM style)".
+        provenance: what a baseline is: "released 0.56.2", "re-implemented (GE-SpMM style)".
         techniques: its switches.
         colour, marker: how figures draw it (None takes the next free pair).
     """

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
+from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.runtime.meter import Meter
+from dgbench.systems.pipad.paper_kernel import SlicedAggregation, transposed
 from dgbench.systems.pipad.partitions import Partition, Partitions, split
 
 # Merging pays where a neighbour's row is shorter than a cache line, because reading all snapshots'
@@ -55,6 +57,7 @@ class Engine:
         self.s_per = s_per
         self.meter = meter
         self._first: Tensor | None = None  # [T, N, F], aggregated raw features of all snapshots
+        self._backward: dict[int, PartTopology] = {}
         self._resident: set[int] = set()  # snapshots whose aggregation the device holds
 
     def prepare(self) -> None:
@@ -113,8 +116,18 @@ class Engine:
         part: Partition = self.partitions.partition(times)
         self._count_aggregation(1, _nnz(part), part.words)
         coalesced = x.transpose(0, 1).contiguous()  # [N, S, F]
-        y = aggregate_parts(part.parts, coalesced, part.row_scale, part.col_scale, self_loop=True)
+        scales = part.row_scale, part.col_scale
+        if self.on["slice_coalescing"]:
+            y = SlicedAggregation.apply(coalesced, part.parts, self._transposed(part), *scales)
+        else:
+            y = aggregate_parts(part.parts, coalesced, *scales, self_loop=True)
         return y.transpose(0, 1)  # [S, N, F]
+
+    def _transposed(self, part: Partition) -> PartTopology:
+        key = id(part.parts)
+        if key not in self._backward:
+            self._backward[key] = transposed(part.parts)
+        return self._backward[key]
 
     def _single(self, times: range, rows: Sequence[Tensor], start: int) -> list[Tensor]:
         """One call per snapshot, whole topology; `rows[0]` belongs to snapshot `start`."""

@@ -142,10 +142,11 @@ class Partitions:
         if self.device.type == "cpu":
             return csr
         if id(csr) not in self._moved:
-            self._moved[id(csr)] = Csr(
-                csr.indptr.to(self.device),
-                csr.indices.to(self.device),
-                csr.num_cols,
-                None if csr.values is None else csr.values.to(self.device),
-            )
+            self._moved[id(csr)] = on_device(csr, self.device)
         return self._moved[id(csr)]
+
+
+def on_device(csr: Csr, device: torch.device) -> Csr:
+    """A copy of the matrix on another device."""
+    values = None if csr.values is None else csr.values.to(device)
+    return Csr(csr.indptr.to(device), csr.indices.to(device), csr.num_cols, values)

@@ -94,6 +94,10 @@ class PipadSystem(System):
                   "run the recurrence of a frame as one operator; stands for grouping the kernels "
                   "outside the graph layers",
                   True, "PiPAD 4.3 uses CUDA graphs; fusing is ours"),
+        Technique("slice_coalescing",
+                  "aggregate partitions with the paper's kernel: slices, thread groups, atomic "
+                  "sums; unweighted graphs only, and slow on a CPU",
+                  True, "PiPAD 4.2, Algorithm 1", default=False),
         Technique("whole_slices",
                   "count only identical whole slices as shared (the other reading of extraction)",
                   True, "PiPAD 4.1", default=False),

@@ -1,4 +1,4 @@
-"""A third party's system, installed beside dgbench: found, raced and checked without a change here."""
+"""A third party's system installed beside dgbench: found, raced and checked as it is."""
 
 from __future__ import annotations
 
@@ -45,7 +45,12 @@ def installed(tmp_path: Path) -> dict[str, str]:
 
 def run(env: dict[str, str], *command: str) -> str:
     done = subprocess.run(
-        [sys.executable, *command], env=env, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, *command],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

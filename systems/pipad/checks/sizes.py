@@ -31,6 +31,9 @@ def table1(claim: Claim, rows: Sequence[Any]) -> Finding:
     same = agrees(row)
     differ = [key for key, value in same.items() if not value]
     reason = f"differs in {', '.join(differ)}" if differ else "equal at the printed digits"
+    if differ and "E_per_snapshot" in row.counters:
+        links, printed = row.counters["E_per_snapshot"], claim.value["expanded"]["E"]
+        reason += f"; {links} distinct links, of which {printed} is {printed / links:g} times"
     measured = {key: row.counters[key] for key in same}
     return counted([row], holds=not differ, measured=measured, reason=reason)
 

@@ -16,7 +16,7 @@ ORDER = ("parallel_aggregation", "dimension_aware", "weight_reuse", "reuse", "fu
 `sliced_csr` change what is transferred and are counted in the experiment `space`."""
 
 POINTS = {
-    "smoke": (("covid19-england", "tgcn_model"),),
+    "smoke": (("hepth", "tgcn_model"),),
     "quick": (("hepth", "tgcn_model"), ("hepth", "mpnn_lstm")),
 }
 ALL = tuple((d, m) for d in ("flickr", "hepth", "covid19-england") for m in MODEL_TITLES)

@@ -20,7 +20,7 @@ from dgbench.systems.base.training import coordinates
 from dgbench.systems.pipad.engine import merging_pays
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, GRAPHS
-from dgbench.systems.pipad.partitions import Partitions
+from dgbench.systems.pipad.partitions import Partitions, on_device
 
 METHODS = ("pygt", "pygt-g", "pipad")
 S_PER = 8
@@ -41,7 +41,7 @@ def pyg_layer(csrs: Sequence[Csr], x: Tensor, weight: Tensor) -> Layer:
     conv = GCNConv(weight.shape[0], weight.shape[1], bias=False)
     conv.lin.weight = torch.nn.Parameter(weight.t().contiguous())
     conv = conv.to(x.device).requires_grad_(False)
-    edges = [torch.stack(coordinates(csr)) for csr in csrs]
+    edges = [torch.stack(coordinates(csr)).to(x.device) for csr in csrs]
     return lambda: [conv(x[i], edge) for i, edge in enumerate(edges)]
 
 
@@ -52,7 +52,8 @@ def csr_layer(csrs: Sequence[Csr], x: Tensor, weight: Tensor) -> Layer:
     """
     matrices = [_normalised(csr) for csr in csrs]
     if x.device.type == "cuda":
-        from dgbench.kernels_cuda.aggregate import spmm_gespmm
+        matrices = [on_device(m, x.device) for m in matrices]
+        from dgbench.kernels_cuda.variants import spmm_gespmm
 
         return lambda: [spmm_gespmm(m, x[i]) @ weight for i, m in enumerate(matrices)]
     shape = (csrs[0].num_rows, csrs[0].num_cols)

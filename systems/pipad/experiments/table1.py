@@ -49,7 +49,9 @@ class Table1(Experiment):
         }
         if data.topology[0] is data.topology[-1]:
             # One topology for all snapshots: smoothing unites it with itself.
-            counters |= {"E": data.topology[0].nnz, "E_smoothed": data.topology[0].nnz}
+            edges = data.topology[0].nnz
+            counters |= {"E": edges * len(data), "E_smoothed": edges * len(data)}
+            counters["E_per_snapshot"] = edges
         else:
             counters |= _edges(graph.name, graph.scale(context.preset), graph.edge_life, len(data))
         return Measurement(counters=counters, data=data_of(data))
