@@ -133,6 +133,9 @@ def best(claim: Claim, rows: Sequence[Any]) -> Finding:
 def pygtg_second(claim: Claim, rows: Sequence[Any]) -> Finding:
     """PyGT-G ahead of PyGT, PyGT-A and PyGT-R on more than half of the workloads."""
     against = {m: _ratios(rows, m, "pygt-g") for m in ("pygt", "pygt-a", "pygt-r")}
+    against = {m: found for m, found in against.items() if found}  # PyGT-A needs a link
+    if not against:
+        return missing_finding(NONE)
     keys = set.intersection(*(set(by) for by in against.values()))
     if not keys:
         return missing_finding(NONE)

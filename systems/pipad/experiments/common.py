@@ -10,7 +10,7 @@ from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe, latest
 from dgbench.systems.pipad.experiments.settings import GRAPHS, Graph, snapshots
 
-QUICK = ("flickr", "youtube", "hepth", "pems08", "covid19-england")
+QUICK = ("flickr", "youtube", "hepth", "covid19-england")
 SMOKE = ("youtube", "hepth", "pems08", "covid19-england")
 
 

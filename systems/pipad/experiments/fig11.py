@@ -27,7 +27,7 @@ S_PER = 8
 ROUNDS = {"smoke": 2, "quick": 5, "full": 7, "paper": 7}
 DIMS = {
     "smoke": (2, 16),
-    "quick": (2, 8, 32),
+    "quick": (2, 32),
     "full": (2, 4, 8, 16, 32, 64),
     "paper": (2, 4, 8, 16, 32, 64),
 }

@@ -71,8 +71,8 @@ class Table1(Experiment):
         real = [r for r in found if not r.data.get("twin")]
         same = [r for r in real if all(agrees(r).values())]
         return (
-            f"{len(real)} of {len(GRAPHS)} graphs are held as real data, and {len(same)} of them "
-            f"have all printed sizes; the others are twins, fitted to published sizes."
+            f"{len(real)} of {len(GRAPHS)} graphs are held as real data; all printed sizes hold "
+            f"for {len(same)} of these. The others are twins, fitted to published sizes."
         )
 
 
