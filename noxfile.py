@@ -61,6 +61,9 @@ def tests(session: nox.Session) -> None:
     _install(session, contenders=True)
     # One worker a core leaves nothing to the processes that the runner's tests start.
     workers = ["-n", "2"] if (os.cpu_count() or 1) > 1 else []
+    # Two workers with two threads each would wait for each other; tests that are about threads
+    # ask for theirs.
+    session.env.setdefault("OMP_NUM_THREADS", "1")
     session.run("python", "-m", "pytest", *workers, *session.posargs)
 
 

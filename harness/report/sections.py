@@ -323,7 +323,8 @@ def before_you_quote(
         said.append("No noise floor was measured in this run: small differences mean nothing.")
     projected = verdicts.counts["p"]
     if projected:
-        said.append(f"{projected} verdicts are projections by a model, not measurements.")
+        words = "verdict is a projection" if projected == 1 else "verdicts are projections"
+        said.append(f"{projected} {words} by a model, not a measurement.")
     said += [f"Our own check failed: {w}" for w in verdicts.warnings]
     return said
 
