@@ -110,14 +110,20 @@ class FrameTask:
             self._pairs[t] = pairs.to(self._device), label.to(self._device)
         return self._pairs[t]
 
-    def loss(self, head: nn.Module, frame: int, outputs: Sequence[Tensor]) -> Tensor:
+    def loss(self, head: nn.Module, frame: int, outputs: Sequence[Tensor] | Tensor) -> Tensor:
         """Scalar loss of a frame's hidden outputs [N, D], the last of which is the last snapshot's.
 
         With `loss_on="last"` only `outputs[-1]` is read; with "every" the mean over the frame.
+        Outputs in one tensor [W, N, D] go through the head in one call where all have targets.
         """
         times = self.times(frame)
         if not self.every:
             return self._snapshot_loss(head, times[-1], outputs[-1])
+        if isinstance(outputs, Tensor) and self._targets is not None:
+            # Snapshots are equally large, so the mean over all rows is the mean of their means.
+            targets = self._targets[times.start + 1 : times.stop + 1]
+            return head.loss(outputs.flatten(0, 1), targets.flatten())
+        outputs = outputs.unbind(0) if isinstance(outputs, Tensor) else outputs
         losses = [self._snapshot_loss(head, t, h) for t, h in zip(times, outputs, strict=True)]
         return torch.stack(losses).mean()
 

@@ -13,11 +13,12 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
+from dgbench.kernels_cuda.aggregate import aggregate_parts
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.runtime.meter import Meter
 from dgbench.systems.pipad.paper_kernel import SlicedAggregation, transposed
 from dgbench.systems.pipad.partitions import Partition, Partitions, split
+from dgbench.systems.pipad.snapshots import Snapshot, SnapshotAggregation
 
 # Merging pays where a neighbour's row is shorter than a cache line, because reading all snapshots'
 # rows together then saves lines, and where a partition's features fit into a core's cache, because
@@ -89,10 +90,7 @@ class Engine:
             parts = h.split([len(group) for group in groups])
             done = [self._merged(g, x) for g, x in zip(groups, parts, strict=True)]
             return done[0] if len(done) == 1 else torch.cat(done)
-        # One unbind and one stack: indexing in a loop would make backward fill a whole frame of
-        # zeros for every snapshot.
-        rows = h.unbind(0)
-        return torch.stack([y for g in groups for y in self._single(g, rows, times.start)])
+        return SnapshotAggregation.apply(h, self._snapshots(groups))
 
     def _merges(self, h: Tensor) -> bool:
         if not self.on["parallel_aggregation"]:
@@ -109,7 +107,7 @@ class Engine:
         self.meter.count("bytes_h2d_counted", x.numel() * 4)
         if self._merges(x):
             return self._merged(times, x)
-        return torch.stack(self._single(times, x.unbind(0), times.start))
+        return SnapshotAggregation.apply(x, self._snapshots([times]))
 
     def _merged(self, times: range, x: Tensor) -> Tensor:
         """All snapshots of a partition in one call over coalescent rows (3.3 and 4.2)."""
@@ -129,15 +127,15 @@ class Engine:
             self._backward[key] = transposed(part.parts)
         return self._backward[key]
 
-    def _single(self, times: range, rows: Sequence[Tensor], start: int) -> list[Tensor]:
-        """One call per snapshot, whole topology; `rows[0]` belongs to snapshot `start`."""
-        out = []
-        for t in times:
-            csr, row, col = self.partitions.snapshot(t)
-            self._count_aggregation(1, csr.nnz, self._words(times, t))
-            x = rows[t - start]
-            out.append(spmm(csr, x, row_scale=row, col_scale=col, self_loop=True))
-        return out
+    def _snapshots(self, groups: Sequence[range]) -> list[Snapshot]:
+        """Every snapshot of the groups with its whole topology, counted as one call each."""
+        found = []
+        for group in groups:
+            for t in group:
+                snapshot = self.partitions.snapshot(t)
+                self._count_aggregation(1, snapshot[0].nnz, self._words(group, t))
+                found.append(snapshot)
+        return found
 
     def _words(self, times: range, t: int) -> int:
         # With overlap-aware transfer the group's topology travels once, at its first snapshot.

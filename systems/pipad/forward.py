@@ -14,22 +14,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
+from dgbench.kernels_cuda.evolve import evolve_gru
+from dgbench.kernels_cuda.layers import dense_norm, frame_dense
 from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
 from dgbench.models import EvolveGcnO, FrameModel, GcnGru, MpnnLstm
+from dgbench.models.dtdg.evolvegcn import EvolvingWeight
+from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.models.frame import GcnLayer
 from dgbench.systems.pipad.engine import Engine
 
+Outputs = Sequence[Tensor] | Tensor
+"""Outputs [N, D], one after the other or as one tensor [W, N, D]."""
 
-def gcn_gru(model: GcnGru, engine: Engine, times: range, every: bool) -> Sequence[Tensor]:
+
+def gcn_gru(model: GcnGru, engine: Engine, times: range, every: bool) -> Outputs:
     """T-GCN model (Zhao et al.); outputs [N, H], all W of them where `every` is set."""
     with engine.meter.phase("gnn"):
         x = engine.first(times)  # [W, N, F]
     with engine.meter.phase("rnn"):
         if engine.on["fused_gates"]:
             states, last = gru_scan(x, *model.folded_weights(), all_steps=every)
-            return states.unbind(0) if every else [last]
+            return states if every else [last]
         if engine.on["weight_reuse"]:
             return _folded_steps(model, x)
         h = x.new_zeros(x.shape[1], model.hidden_dim)
@@ -56,24 +64,42 @@ def _folded_steps(model: GcnGru, x: Tensor) -> list[Tensor]:
     return outputs
 
 
-def evolve_gcn(model: EvolveGcnO, engine: Engine, times: range, every: bool) -> Sequence[Tensor]:
+def evolve_gcn(model: EvolveGcnO, engine: Engine, times: range, every: bool) -> Outputs:
     """EvolveGCN-O; every snapshot has weights of its own, so products are batched, not stacked."""
     with engine.meter.phase("rnn"):
-        first, second = model.evolve(len(times))
+        fused = engine.on["fused_gates"]
+        first = _evolve(model.layer_1, len(times), fused)
+        second = _evolve(model.layer_2, len(times), fused)
     with engine.meter.phase("gnn"):
-        x = engine.first(times)  # [W, N, F]
-        if engine.on["weight_reuse"]:
-            hidden = torch.relu(torch.bmm(x, torch.stack(first)))  # [W, N, H]
-            return torch.bmm(engine.apply(times, hidden), torch.stack(second)).unbind(0)
-        hidden = torch.stack([torch.relu(a @ w) for a, w in zip(x, first, strict=True)])
-        return [a @ w for a, w in zip(engine.apply(times, hidden), second, strict=True)]
+        hidden = _dense(engine, engine.first(times), first, relu=True)  # [W, N, H]
+        return _dense(engine, engine.apply(times, hidden), second, relu=False)
 
 
-def mpnn_lstm(model: MpnnLstm, engine: Engine, times: range, every: bool) -> Sequence[Tensor]:
+def _evolve(layer: EvolvingWeight, steps: int, fused: bool) -> Tensor:
+    """Weights [W, in, out] of a frame."""
+    cell = layer.cell
+    if fused and isinstance(cell, nn.GRUCell) and layer.initial.device.type == "cpu":
+        weights = cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh
+        return evolve_gru(layer.initial, *weights, steps)
+    return torch.stack(layer.evolve(steps))
+
+
+def _dense(engine: Engine, aggregated: Tensor, weights: Tensor, *, relu: bool) -> Tensor:
+    """a_t W_t of a frame [W, N, F], cut off below zero where `relu` is set."""
+    if not engine.on["weight_reuse"]:
+        pairs = zip(aggregated.unbind(0), weights.unbind(0), strict=True)
+        return torch.stack([torch.relu(a @ w) if relu else a @ w for a, w in pairs])
+    if aggregated.device.type == "cpu":
+        return frame_dense(aggregated, weights, relu)
+    out = torch.bmm(aggregated, weights)
+    return torch.relu(out) if relu else out
+
+
+def mpnn_lstm(model: MpnnLstm, engine: Engine, times: range, every: bool) -> Outputs:
     """MPNN-LSTM; one stacked product per layer for all snapshots of the frame."""
     with engine.meter.phase("gnn"):
-        x1 = model.after(model.norm_1, _product(model.conv_1, engine, engine.first(times)))
-        x2 = model.after(model.norm_2, _product(model.conv_2, engine, engine.apply(times, x1)))
+        x1 = _layer(model, model.conv_1, model.norm_1, engine, engine.first(times))
+        x2 = _layer(model, model.conv_2, model.norm_2, engine, engine.apply(times, x1))
         joined = torch.cat([x1, x2], dim=2)  # [W, N, 2H]
     with engine.meter.phase("rnn"):
         if engine.on["fused_gates"]:
@@ -84,21 +110,32 @@ def mpnn_lstm(model: MpnnLstm, engine: Engine, times: range, every: bool) -> Seq
             h1, _ = model.lstm_1(joined)
             h2, _ = model.lstm_2(h1)
             last_1, last_2 = h1[-1], h2[-1]
-    raw = list(engine.raw(times))
     steps = len(times)
     if not every:
-        return [model.combine(last_1, last_2, raw, steps - 1)]
+        return [torch.cat([last_1, last_2, _skip(engine.raw(times))], dim=1)]
+    raw = list(engine.raw(times))
     return [model.combine(h1[i], h2[i], raw, i) for i in range(steps)]
 
 
-def _product(conv: GcnLayer, engine: Engine, aggregated: Tensor) -> Tensor:
-    """a W + b of a whole frame [W, N, F]: stacked, or one product per snapshot."""
-    if engine.on["weight_reuse"]:
-        return conv(aggregated)
-    return torch.stack([conv(a) for a in aggregated])
+def _skip(raw: Tensor) -> Tensor:
+    """`MpnnLstm.skip` of a frame's last snapshot in one copy; `raw` is [W, N, F]."""
+    return torch.cat([raw[0], raw[1:, :, -1].t()], dim=1)
 
 
-Forward = Callable[[FrameModel, Engine, range, bool], Sequence[Tensor]]
+def _layer(
+    model: MpnnLstm, conv: GcnLayer, norm: nn.Module, engine: Engine, aggregated: Tensor
+) -> Tensor:
+    """A layer after its aggregation, for a whole frame [W, N, F]."""
+    if not engine.on["weight_reuse"]:
+        return model.after(norm, torch.stack([conv(a) for a in aggregated.unbind(0)]))
+    rows = aggregated.shape[0] * aggregated.shape[1]
+    if isinstance(norm, FrameNorm) and rows > 1 and aggregated.device.type == "cpu":
+        out = dense_norm(aggregated, conv.weight, conv.bias, norm.weight, norm.bias)
+        return functional.dropout(out, model.dropout, model.training) if model.dropout else out
+    return model.after(norm, conv(aggregated))
+
+
+Forward = Callable[[FrameModel, Engine, range, bool], Outputs]
 
 FORWARD: dict[type[FrameModel], Forward] = {
     GcnGru: gcn_gru,

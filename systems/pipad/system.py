@@ -52,7 +52,7 @@ class PipadTrainer(FrameTrainer):
         """The preparing epochs (4.3): extract, and aggregate raw features once where reused."""
         self.engine.prepare()
 
-    def outputs(self, times: range) -> Sequence[Tensor]:
+    def outputs(self, times: range) -> Sequence[Tensor] | Tensor:
         forward = FORWARD[type(self.model)]
         return forward(self.model, self.engine, times, self.task.every)
 

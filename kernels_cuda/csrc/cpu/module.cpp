@@ -9,9 +9,12 @@ void bind_slices(nb::module_& m);
 void bind_overlap(nb::module_& m);
 void bind_twins(nb::module_& m);
 void bind_scan(nb::module_& m);
+void bind_evolve(nb::module_& m);
+void bind_layers(nb::module_& m);
 void bind_aggregate(nb::module_& m);
 void bind_aggregate_scatter(nb::module_& m);
 void bind_transpose(nb::module_& m);
+void bind_row_order(nb::module_& m);
 void bind_snapshots(nb::module_& m);
 void bind_slice_coalescing(nb::module_& m);
 }  // namespace dgbench
@@ -23,9 +26,12 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_overlap(m);
   dgbench::bind_twins(m);
   dgbench::bind_scan(m);
+  dgbench::bind_evolve(m);
+  dgbench::bind_layers(m);
   dgbench::bind_aggregate(m);
   dgbench::bind_aggregate_scatter(m);
   dgbench::bind_transpose(m);
+  dgbench::bind_row_order(m);
   dgbench::bind_snapshots(m);
   dgbench::bind_slice_coalescing(m);
 }

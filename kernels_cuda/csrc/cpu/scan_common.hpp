@@ -220,7 +220,7 @@ void add_column_sums(const R* in, int64_t rows, int64_t pitch, R* out) {
 }
 
 // A thread that has less than this to do costs more than it brings.
-constexpr double kFlopsPerThread = 64e6;
+constexpr double kFlopsPerThread = 6e6;
 
 // How many threads to use; `passes` is the arithmetic in units of one forward pass.
 template <class R>
