@@ -22,10 +22,6 @@ from dgbench.kernels_cuda.csr_check import check_csr
 from dgbench.kernels_cuda.transpose import transpose_unchecked
 from dgbench.runtime.errors import InvalidInputError
 
-WINDOW = 64
-"""Rows of a window of the row order; the CPU kernels share out whole windows of this size."""
-
-
 Arrays = tuple[Tensor | None, ...]
 """indptr, indices, values, ex_indptr, ex_entries, ex_values, order, in a compiled call's order."""
 
@@ -37,21 +33,25 @@ class Extras:
     Attributes:
         exclusive: indptr, entries and values of the exclusive entries of all snapshots in one list
             of `column << bits | snapshot`; three times None where there are none.
-        order: rows by length inside windows, made when it is first asked for.
+        by_length: both lists with their rows sorted by length, and the row that each one is.
+        asked: how often `by_length` was asked for. A copy pays from the second product on.
     """
 
     exclusive: tuple[Tensor | None, Tensor | None, Tensor | None]
-    order: Tensor | None = None
+    by_length: Arrays | None = None
+    asked: int = 0
 
     def arrays(self, over: Csr, dtype: torch.dtype, ordered: bool) -> Arrays:
-        if ordered and self.order is None and over.indptr.device.type == "cpu":
-            self.order = torch.empty(over.num_rows, dtype=torch.int32)
-            call("window_order", self.order.device, over.indptr, WINDOW, self.order)
-        values = None if over.values is None else over.values.detach().to(dtype)
-        ex_indptr, ex_entries, ex_values = self.exclusive
-        ex_values = None if ex_values is None else ex_values.to(dtype)
-        order = self.order if ordered else None
-        return (over.indptr, over.indices, values, ex_indptr, ex_entries, ex_values, order)
+        values = None if over.values is None else over.values.detach()
+        lists: Arrays = (over.indptr, over.indices, values, *self.exclusive, None)
+        if ordered and over.indptr.device.type == "cpu":
+            self.asked += 1
+            if self.by_length is None and self.asked > 1:
+                self.by_length = _sort(lists)
+            lists = self.by_length or lists
+        if dtype == torch.float32:
+            return lists
+        return tuple(a.to(dtype) if a is not None and a.is_floating_point() else a for a in lists)
 
 
 class Prepared:
@@ -191,3 +191,17 @@ def _merge(exclusive: Sequence[Csr]) -> tuple[Tensor | None, Tensor | None, Tens
         values,
     )
     return indptr.to(device), entries.to(device), None if values is None else values.to(device)
+
+
+def _sort(lists: Arrays) -> Arrays:
+    """A copy of both lists with their rows sorted by length, and the row that each one is."""
+    indptr, indices, values, ex_indptr, ex_entries, ex_values, _ = lists
+    order = torch.empty(indptr.numel() - 1, dtype=torch.int32)
+    call("sort_rows", order.device, indptr, ex_indptr, order)
+    taken: list[Tensor | None] = []
+    for group in ((indptr, indices, values), (ex_indptr, ex_entries, ex_values)):
+        out = [None if a is None else torch.empty_like(a) for a in group]
+        if group[0] is not None:
+            call("take_rows", order.device, *group, order, *out)
+        taken += out
+    return (*taken, order)

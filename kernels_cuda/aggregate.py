@@ -18,7 +18,7 @@ from dgbench.kernels_cuda._prepared import Arrays, Prepared, prepare, prepare_pa
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
-ORDERED_WIDTH: Final = 16
+ORDERED_WIDTH: Final = 128
 """Floats of a row up to which rows are taken by length: then branches cost more than loads."""
 
 _NO_ARRAYS: Final[Arrays] = (None,) * 7
@@ -131,7 +131,7 @@ def aggregate_parts_scatter(
     prepared = prepare_parts(parts, ascending=x.requires_grad)
     row_scale, col_scale = _check_cube(parts, x, row_scale, col_scale)
     _check_square(parts.over, "parts.over", self_loop, False)
-    arrays = prepared.forward(parts.over, x.dtype, _ordered(x))
+    arrays = prepared.forward(parts.over, x.dtype, False)
     return torch.ops.dgbench.aggregate(
         *arrays, *_NO_ARRAYS, x.contiguous(), row_scale, col_scale, self_loop, True
     )

@@ -162,7 +162,26 @@ def test_spmm_on_any_edge_list(rows, columns, edges, width, weighted):
     values = torch.arange(1.0, len(kept) + 1) if weighted else None
     csr = Csr(indptr, indices, columns, values)
     x = torch.linspace(-1, 1, columns * width).view(columns, width)
-    close(spmm(csr, x), product(dense(csr), x, None, None, False))
+    first = spmm(csr, x)
+    close(first, product(dense(csr), x, None, None, False))
+    assert torch.equal(spmm(csr, x), first)  # the second product takes its rows by length
+
+
+def test_rows_are_copied_in_order_of_length():
+    """Long rows first; ties by the second list, then by row."""
+    from dgbench.kernels_cuda import _prepared
+
+    indptr = torch.tensor([0, 1, 4, 5, 7, 7])
+    ex_indptr = torch.tensor([0, 0, 0, 2, 2, 3])
+    indices, values = torch.arange(7, dtype=torch.int32), torch.arange(14.0).view(7, 2)
+    lists = (indptr, indices, values, ex_indptr, torch.arange(3, dtype=torch.int32), None, None)
+    *copied, order = _prepared._sort(lists)
+    assert order.tolist() == [1, 3, 2, 0, 4]
+    assert copied[0].tolist() == [0, 3, 5, 6, 7, 7]
+    assert copied[1].tolist() == [1, 2, 3, 5, 6, 4, 0]
+    assert torch.equal(copied[2], values[copied[1].long()])
+    assert copied[3].tolist() == [0, 0, 0, 2, 2, 3]
+    assert copied[4].tolist() == [0, 1, 2] and copied[5] is None
 
 
 @pytest.mark.parametrize("width", [1, 2, 6, 16, 40, 130])
@@ -180,10 +199,13 @@ def test_rows_longer_than_a_piece(width, snapshots):
     total = x.double().sum(0)
     picked = x.double()[few.long()]
     expected = torch.stack([picked[1:].sum(0), 2 * total, picked.sum(0)])
-    close(aggregate_parts(parts, x, scale), expected * scale.double().unsqueeze(-1), 2e-5)
-    y = spmm(over, x[:, 0], scale[:, 0])
+    expected *= scale.double().unsqueeze(-1)
+    for _ in range(2):  # as given, then by length
+        close(aggregate_parts(parts, x, scale), expected, 2e-5)
     expected = torch.stack([torch.zeros_like(total[0]), total[0], picked[:, 0].sum(0)])
-    close(y, expected * scale[:, :1].double(), 2e-5)
+    for _ in range(2):  # as given, then by length
+        y = spmm(over, x[:, 0], scale[:, 0])
+        close(y, expected * scale[:, :1].double(), 2e-5)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 6, 16, 48, 150])

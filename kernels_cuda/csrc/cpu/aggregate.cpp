@@ -11,7 +11,8 @@
 //   aggregate_parts_scatter(the same): Y = C (A^T [+ I]) R X from the untransposed lists, so
 //        x f[N, S, F], y f[C, S, F] and the scales keep their sides
 // `ex_entries` are `column << bits | snapshot` with bits = bit length of S - 1 (merge_exclusive in
-// transpose.cpp); `order` is a hint (window_order there) that may be ignored.
+// transpose.cpp). With `order` the lists hold the rows in another order: stored row k is row order[k]
+// of y, of the scales and of the self loop (sort_rows in row_order.cpp).
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -92,11 +93,12 @@ void run_heavy(const RowJob<T>& job, const RowKernels<T>& kernels, std::vector<s
     }
   }
   std::int64_t i = 0;
-  for (const std::int64_t r : rows) {
+  for (const std::int64_t k : rows) {
     std::vector<T> sum(d, T(0));
-    for (; i < count && pieces[i].row == r; ++i) {
+    for (; i < count && pieces[i].row == k; ++i) {
       for (int j = 0; j < d; ++j) sum[j] += parts[i * d + j];
     }
+    const std::int64_t r = job.order ? job.order[k] : k;
     for (int j = 0; j < d; ++j) {
       const T own = job.self_loop ? job.x[r * job.stride + j] : T(0);
       const T scale = job.row_scale
@@ -111,11 +113,7 @@ template <class T>
 void run(const RowJob<T>& job, const RowKernels<T>& kernels, std::int64_t rows, int threads) {
   const std::int64_t work = entries_of(job.over_ptr, job.ex_ptr, 0, rows) + rows;
   if (work < kSerialWork) threads = 1;
-  const std::int64_t windows = (rows + kWindow - 1) / kWindow;
-  const auto cost = [&](std::int64_t w) {
-    const std::int64_t r = std::min(w * kWindow, rows);
-    return entries_of(job.over_ptr, job.ex_ptr, 0, r) + r;
-  };
+  const auto cost = [&](std::int64_t k) { return entries_of(job.over_ptr, job.ex_ptr, 0, k) + k; };
   const std::int64_t chunks = count_chunks(work, threads);
   std::vector<std::int64_t> heavy;
 #pragma omp parallel num_threads(threads) if (threads > 1)
@@ -123,16 +121,15 @@ void run(const RowJob<T>& job, const RowKernels<T>& kernels, std::int64_t rows, 
     std::vector<T> scratch(scratch_size(job));
 #pragma omp for schedule(dynamic, 1) nowait
     for (std::int64_t c = 0; c < chunks; ++c) {
-      std::int64_t begin = chunk_start(windows, work, c, chunks, cost) * kWindow;
-      const std::int64_t end = std::min(rows, chunk_start(windows, work, c + 1, chunks, cost) * kWindow);
+      std::int64_t begin = chunk_start(rows, work, c, chunks, cost);
+      const std::int64_t end = chunk_start(rows, work, c + 1, chunks, cost);
       if (entries_of(job.over_ptr, job.ex_ptr, begin, end) > kHeavyRow) {
         for (std::int64_t k = begin; k < end; ++k) {
-          const std::int64_t r = job.order ? job.order[k] : k;
-          if (entries_of(job.over_ptr, job.ex_ptr, r, r + 1) <= kHeavyRow) continue;
+          if (entries_of(job.over_ptr, job.ex_ptr, k, k + 1) <= kHeavyRow) continue;
           if (begin < k) kernels.rows(job, begin, k, scratch.data());
           begin = k + 1;
 #pragma omp critical(dgbench_heavy_rows)
-          heavy.push_back(r);
+          heavy.push_back(k);
         }
       }
       if (begin < end) kernels.rows(job, begin, end, scratch.data());

@@ -19,9 +19,6 @@
 
 namespace dgbench {
 
-// Rows may be taken by their length inside windows of this many; threads share out whole windows.
-constexpr std::int64_t kWindow = 64;
-
 template <class T>
 struct RowJob {
   const std::int64_t* over_ptr = nullptr;   // [rows + 1]
@@ -31,7 +28,7 @@ struct RowJob {
   const std::uint32_t* ex_ids = nullptr;    // [ex_ptr[rows]]
   const T* ex_values = nullptr;             // [ex] or null
   int shift = 0;                            // bits of the snapshot in an entry of ex
-  const std::int32_t* order = nullptr;      // [rows] or null: the order to take rows in
+  const std::int32_t* order = nullptr;      // [rows] or null: the row of y that stored row k sums up
   const T* x = nullptr;                     // [columns, stride], d used
   T* y = nullptr;                           // [rows, stride], d used
   std::int64_t stride = 0;
@@ -218,24 +215,13 @@ struct Family {
     typename V::Mask lanes_of[V::lanes];
     snapshot_lanes<V>(job, lanes_of);
     const std::int64_t last = std::max<std::int64_t>(job.over_ptr[end] - 1, 0);
-    std::int64_t stream = !job.order ? 0 : job.over_ptr[std::min(begin + kWindow, end)];
     for (std::int64_t k = begin; k < end; ++k) {
       const std::int64_t r = job.order ? job.order[k] : k;
-      if (job.order) {
-        // Inside a window the lists are not read in order, which defeats the hardware's prefetch:
-        // ask for the next window's, as many entries as this row reads.
-        const std::int64_t then = job.over_ptr[r + 1] - job.over_ptr[r];
-        for (std::int64_t e = 0; e < then + 16; e += 16) {
-          __builtin_prefetch(job.over_ids + stream + e);
-          if (W != Weights::none) __builtin_prefetch(job.over_values + stream + e);
-        }
-        stream += then;
-      }
       typename V::Reg sum[N];
       for (int v = 0; v < N; ++v) sum[v] = V::zero();
-      sums<V, N, W, Full>(sum, job, job.over_ptr[r], job.over_ptr[r + 1], last,
-                    job.ex_ptr ? job.ex_ptr[r] : 0, job.ex_ptr ? job.ex_ptr[r + 1] : 0, tail,
-                    lanes_of, scratch);
+      sums<V, N, W, Full>(sum, job, job.over_ptr[k], job.over_ptr[k + 1], last,
+                          job.ex_ptr ? job.ex_ptr[k] : 0, job.ex_ptr ? job.ex_ptr[k + 1] : 0, tail,
+                          lanes_of, scratch);
       const T* own = job.x + r * job.stride;
       T* out = job.y + r * job.stride;
       for (int v = 0; v < N; ++v) {
@@ -296,8 +282,8 @@ struct Family {
     for (std::int64_t k = begin; k < end; ++k) {
       const std::int64_t r = job.order ? job.order[k] : k;
       T* out = job.y + r * job.stride;
-      wide_piece<W>(job, job.over_ptr[r], job.over_ptr[r + 1], job.ex_ptr ? job.ex_ptr[r] : 0,
-                    job.ex_ptr ? job.ex_ptr[r + 1] : 0, out, nullptr);
+      wide_piece<W>(job, job.over_ptr[k], job.over_ptr[k + 1], job.ex_ptr ? job.ex_ptr[k] : 0,
+                    job.ex_ptr ? job.ex_ptr[k + 1] : 0, out, nullptr);
       const T* own = job.x + r * job.stride;
       for (int s = 0; s < job.snapshots; ++s) {
         const T scale = job.row_scale ? job.row_scale[r * job.snapshots + s] : T(1);

@@ -127,26 +127,6 @@ void merge_exclusive(Arrays<std::int64_t> indptr, Arrays<std::int32_t> indices,
   }
 }
 
-// Rows of each window of `window` rows by their number of entries, ties by row: rows of one length
-// after another keep the branch at the end of a row predictable.
-void window_order(Array<const std::int64_t> indptr, std::int64_t window, Array<std::int32_t> order,
-                  int threads) {
-  check_size(order, indptr.size() - 1, "order");
-  if (window < 1) reject("window must be positive");
-  const auto rows = static_cast<std::int64_t>(order.size());
-  const std::int64_t* at = indptr.data();
-  std::int32_t* out = order.data();
-  nb::gil_scoped_release release;
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows > kSerialWork)
-  for (std::int64_t begin = 0; begin < rows; begin += window) {
-    const std::int64_t end = std::min(rows, begin + window);
-    for (std::int64_t r = begin; r < end; ++r) out[r] = static_cast<std::int32_t>(r);
-    std::stable_sort(out + begin, out + end, [&](std::int32_t a, std::int32_t b) {
-      return at[a + 1] - at[a] < at[b + 1] - at[b];
-    });
-  }
-}
-
 }  // namespace
 
 void bind_transpose(nb::module_& m) {
@@ -159,8 +139,6 @@ void bind_transpose(nb::module_& m) {
   m.def("merge_exclusive", &merge_exclusive, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "values"_a.noconvert(), "out_indptr"_a.noconvert(), "out_entries"_a.noconvert(),
         "out_values"_a.noconvert().none(), "threads"_a);
-  m.def("window_order", &window_order, "indptr"_a.noconvert(), "window"_a, "order"_a.noconvert(),
-        "threads"_a);
 }
 
 }  // namespace dgbench
