@@ -181,7 +181,8 @@ def test_rows_are_copied_in_order_of_length():
     assert copied[1].tolist() == [1, 2, 3, 5, 6, 4, 0]
     assert torch.equal(copied[2], values[copied[1].long()])
     assert copied[3].tolist() == [0, 0, 0, 2, 2, 3]
-    assert copied[4].tolist() == [0, 1, 2] and copied[5] is None
+    assert copied[4].tolist() == [0, 1, 2]
+    assert copied[5] is None
 
 
 @pytest.mark.parametrize("width", [1, 2, 6, 16, 40, 130])

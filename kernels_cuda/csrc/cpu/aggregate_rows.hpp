@@ -57,6 +57,9 @@ std::int64_t scratch_size(const RowJob<T>& job) {
   return job.width();
 }
 
+constexpr std::int64_t kStream = 512;  // entries ahead at which the lists are asked for
+constexpr std::int64_t kRowsAhead = 8;  // rows ahead at which rows of y are asked for
+
 // Adds entries [begin, end) of one list to N registers. `ids` is read ahead up to `last`: the rows
 // that follow are on their way before the branch miss at the end of this one.
 template <class V, int N, Weights W, bool Full>
@@ -92,6 +95,12 @@ inline __attribute__((always_inline)) void add_shared(
       into[v] = W == Weights::none ? V::add(into[v], value) : V::fma(weight, value, into[v]);
     }
   };
+  // The lists are read once, mostly from memory, in one stream that the hardware follows only a
+  // short way; asked for this early a line is there when it is needed.
+  const auto stream = [&](std::int64_t e) __attribute__((always_inline)) {
+    __builtin_prefetch(ids + e + kStream);
+    if constexpr (W == Weights::one) __builtin_prefetch(job.over_values + e + kStream);
+  };
   const auto ahead = [&]([[maybe_unused]] std::int64_t e) __attribute__((always_inline)) {
     if constexpr (kAhead == 0) return;
     const std::int64_t then = e + kAhead < last ? e + kAhead : last;
@@ -101,6 +110,7 @@ inline __attribute__((always_inline)) void add_shared(
 
   std::int64_t e = begin;
   for (; e + kChains <= end; e += kChains) {
+    stream(e);
     for (int c = 0; c < kChains; ++c) ahead(e + c);
     for (int c = 0; c < kChains; ++c) one(e + c, chain[c]);
   }
@@ -118,12 +128,13 @@ inline __attribute__((always_inline)) void add_shared(
 // loaded where they stand, so they need no shift.
 template <class V>
 inline void add_single(typename V::Reg& sum, const RowJob<typename V::Scalar>& job,
-                       std::int64_t begin, std::int64_t end, const typename V::Mask* lanes_of) {
+                       std::int64_t begin, std::int64_t end, std::int64_t last,
+                       const typename V::Mask* lanes_of) {
   using T = typename V::Scalar;
   constexpr std::int64_t kAhead = 24;
   const std::uint32_t low = (1u << job.shift) - 1u;
   typename V::Reg other = V::zero();
-  const std::int64_t last = end - 1;
+  __builtin_prefetch(job.ex_ids + begin + kStream);
   for (std::int64_t e = begin; e < end; ++e) {
     const std::uint32_t entry = job.ex_ids[e];
     const std::uint32_t next = job.ex_ids[e + kAhead < last ? e + kAhead : last];
@@ -140,17 +151,20 @@ inline void add_single(typename V::Reg& sum, const RowJob<typename V::Scalar>& j
 // of 16, 8, 4, 2 and 1 scalars: a sum is then read back exactly as it was written last, which a
 // processor forwards from the store; a masked or overlapping access would wait for the cache.
 template <class T>
-inline void add_singles(const RowJob<T>& job, std::int64_t begin, std::int64_t end, T* sums) {
-  constexpr std::int64_t kAhead = 16;
+inline void add_singles(const RowJob<T>& job, std::int64_t begin, std::int64_t end,
+                        std::int64_t last, T* sums) {
+  constexpr std::int64_t kAhead = 32;
   const std::uint32_t low = (1u << job.shift) - 1u;
   const int features = job.features;
-  const std::int64_t last = end - 1;
   const auto place = [&](std::uint32_t entry) {
     return job.x + static_cast<std::int64_t>(entry >> job.shift) * job.stride +
            static_cast<std::int64_t>(entry & low) * features;
   };
+  __builtin_prefetch(job.ex_ids + begin + kStream);
   for (std::int64_t e = begin; e < end; ++e) {
-    __builtin_prefetch(place(job.ex_ids[e + kAhead < last ? e + kAhead : last]));
+    const T* then = place(job.ex_ids[e + kAhead < last ? e + kAhead : last]);
+    __builtin_prefetch(then);
+    __builtin_prefetch(then + features - 1);  // most often the same line
     const T* from = place(job.ex_ids[e]);
     T* to = sums + static_cast<std::int64_t>(job.ex_ids[e] & low) * features;
     const T weight = job.ex_values ? job.ex_values[e] : T(1);
@@ -183,16 +197,16 @@ struct Family {
   template <class V, int N, Weights W, bool Full>
   static inline __attribute__((always_inline)) void sums(
       typename V::Reg (&sum)[N], const RowJob<T>& job, std::int64_t ob, std::int64_t oe,
-      std::int64_t last, std::int64_t eb, std::int64_t ee, typename V::Mask tail,
-      const typename V::Mask* lanes_of, T* scratch) {
+      std::int64_t last, std::int64_t eb, std::int64_t ee, std::int64_t ex_last,
+      typename V::Mask tail, const typename V::Mask* lanes_of, T* scratch) {
     add_shared<V, N, W, Full>(sum, job, ob, oe, last, 0, tail);
     if (eb == ee) return;
     if constexpr (N == 1) {
-      add_single<V>(sum[0], job, eb, ee, lanes_of);
+      add_single<V>(sum[0], job, eb, ee, ex_last, lanes_of);
     } else {
       const auto all = V::mask(0, V::lanes);
       for (int v = 0; v < N; ++v) V::store(scratch + v * V::lanes, sum[v], v + 1 < N ? all : tail);
-      add_singles(job, eb, ee, scratch);
+      add_singles(job, eb, ee, ex_last, scratch);
       for (int v = 0; v < N; ++v) {
         sum[v] = V::load(scratch + v * V::lanes, v + 1 < N ? all : tail);
       }
@@ -215,13 +229,20 @@ struct Family {
     typename V::Mask lanes_of[V::lanes];
     snapshot_lanes<V>(job, lanes_of);
     const std::int64_t last = std::max<std::int64_t>(job.over_ptr[end] - 1, 0);
+    const std::int64_t ex_last = job.ex_ptr ? job.ex_ptr[end] - 1 : 0;
     for (std::int64_t k = begin; k < end; ++k) {
       const std::int64_t r = job.order ? job.order[k] : k;
+      if (N > 1 && job.order) {
+        // Rows of y are written in no order that the hardware could follow. Narrow ones share lines
+        // with their neighbours, so there asking costs more than it saves.
+        const T* next = job.y + job.order[std::min(k + kRowsAhead, end - 1)] * job.stride;
+        for (int v = 0; v < N; ++v) __builtin_prefetch(next + v * V::lanes, 1);
+      }
       typename V::Reg sum[N];
       for (int v = 0; v < N; ++v) sum[v] = V::zero();
       sums<V, N, W, Full>(sum, job, job.over_ptr[k], job.over_ptr[k + 1], last,
-                          job.ex_ptr ? job.ex_ptr[k] : 0, job.ex_ptr ? job.ex_ptr[k + 1] : 0, tail,
-                          lanes_of, scratch);
+                          job.ex_ptr ? job.ex_ptr[k] : 0, job.ex_ptr ? job.ex_ptr[k + 1] : 0,
+                          ex_last, tail, lanes_of, scratch);
       const T* own = job.x + r * job.stride;
       T* out = job.y + r * job.stride;
       for (int v = 0; v < N; ++v) {
@@ -247,8 +268,8 @@ struct Family {
     snapshot_lanes<V>(job, lanes_of);
     typename V::Reg sum[N];
     for (int v = 0; v < N; ++v) sum[v] = V::zero();
-    sums<V, N, W, Full>(sum, job, ob, oe, std::max<std::int64_t>(oe - 1, 0), eb, ee, tail, lanes_of,
-                  scratch);
+    sums<V, N, W, Full>(sum, job, ob, oe, std::max<std::int64_t>(oe - 1, 0), eb, ee, ee - 1, tail,
+                        lanes_of, scratch);
     for (int v = 0; v < N; ++v) {
       V::store(out + v * V::lanes, sum[v], v + 1 < N ? V::mask(0, V::lanes) : tail);
     }
@@ -274,7 +295,7 @@ struct Family {
       add_shared<V16, 1, W, false>(sum, job, ob, oe, last, at, m);
       V16::store(out + at, sum[0], m);
     }
-    add_singles(job, eb, ee, out);
+    add_singles(job, eb, ee, ee - 1, out);
   }
 
   template <Weights W>
