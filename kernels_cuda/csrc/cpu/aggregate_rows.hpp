@@ -28,7 +28,7 @@ struct RowJob {
   const std::uint32_t* ex_ids = nullptr;    // [ex_ptr[rows]]
   const T* ex_values = nullptr;             // [ex] or null
   int shift = 0;                            // bits of the snapshot in an entry of ex
-  const std::int32_t* order = nullptr;      // [rows] or null: the row of y that stored row k sums up
+  const std::int32_t* order = nullptr;      // [rows] or null: row of y that stored row k is
   const T* x = nullptr;                     // [columns, stride], d used
   T* y = nullptr;                           // [rows, stride], d used
   std::int64_t stride = 0;
