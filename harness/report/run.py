@@ -50,6 +50,11 @@ class RunData:
     papers: list[str] = field(default_factory=list)
 
     @property
+    def machine_rows(self) -> list[Row]:
+        """The machine's limits as rows; figures get them beside an experiment's own."""
+        return [r for r in self.everything if r.paper == "-" and r.ok]
+
+    @property
     def partial(self) -> bool:
         """Whether cells of the plan are missing."""
         return self.left > 0 or self.info.get("state") not in ("done", None)
@@ -130,7 +135,6 @@ def load_run(path: Path) -> RunData:
     seen = {row.cell_hash for row in everything}
     provenance = store.provenance()
     newest = list(provenance.values())[-1] if provenance else {}
-    machine_rows = [r for r in everything if r.paper == "-" and r.ok]
     aside = path / "rows.torn"
     torn = len(store.torn)
     if aside.is_file():
@@ -145,7 +149,7 @@ def load_run(path: Path) -> RunData:
         torn=torn,
         noise=noise_floor(control_ratios(everything)),
         machine=newest.get("machine", {}),
-        limits=dict(machine_rows[-1].values) if machine_rows else {},
+        limits=next((dict(r.values) for r in reversed(everything) if r.paper == "-" and r.ok), {}),
         info=info,
         papers=list(dict.fromkeys(r.paper for r in rows)),
     )

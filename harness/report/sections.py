@@ -126,7 +126,7 @@ def _section(experiment, rows, by_id, run, folder, context) -> Section:
             notes.append(f"its answer cannot be formed: {type(error).__name__}: {error}")
         for spec in experiment.figures():
             try:
-                drawn = draw_figure(spec, mine, folder, context)
+                drawn = draw_figure(spec, [*mine, *run.machine_rows], folder, context)
             except Exception as error:
                 log.warning("figure %s/%s: %s", experiment.paper, spec.name, error)
                 log.debug("figure failed", exc_info=True)

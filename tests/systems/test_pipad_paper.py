@@ -11,7 +11,7 @@ from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
 from dgbench.systems.base import Finding, RunContext
 from dgbench.systems.pipad import PAPER
-from dgbench.systems.pipad.experiments.settings import GRAPHS, workload
+from dgbench.systems.pipad.experiments.settings import ALL, workload
 
 PRESETS = ("smoke", "quick", "full", "paper")
 
@@ -105,7 +105,7 @@ def test_small_cells_run_and_can_be_drawn(experiment) -> None:
 
 
 def test_workloads_follow_section_5_1() -> None:
-    for graph in GRAPHS:
+    for graph in ALL:
         task = workload(graph, "tgcn_model", "quick")
         assert (task.feature_dim, task.hidden_dim) == ((16, 32) if graph.small else (2, 6))
         assert task.frame == 16

@@ -8,15 +8,15 @@ from dgbench import datasets
 from dgbench.datasets import SnapshotSequence
 from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe, latest
-from dgbench.systems.pipad.experiments.settings import GRAPHS, Graph, snapshots
+from dgbench.systems.pipad.experiments.settings import ALL, Graph, snapshots
 
-QUICK = ("flickr", "youtube", "hepth", "covid19-england")
-SMOKE = ("youtube", "hepth", "pems08", "covid19-england")
+QUICK = ("flickr", "youtube", "hepth", "covid19-england", "bitcoin-otc")
+SMOKE = ("youtube", "hepth", "pems08", "covid19-england", "bitcoin-otc")
 
 
 def names(preset: Preset) -> list[str]:
     """Graphs that counting experiments of a preset look at."""
-    return list(SMOKE) if preset == "smoke" else [graph.name for graph in GRAPHS]
+    return list(SMOKE) if preset == "smoke" else [graph.name for graph in ALL]
 
 
 def open_graph(

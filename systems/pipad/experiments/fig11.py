@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.base.training import coordinates
 from dgbench.systems.pipad.engine import merging_pays
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, GRAPHS
+from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME
 from dgbench.systems.pipad.partitions import Partitions, on_device
 
 METHODS = ("pygt", "pygt-g", "pipad")
@@ -115,7 +116,7 @@ class Fig11(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         points = [(name, BY_NAME[name].feature_dim, METHODS) for name in self._graphs(preset)]
-        small = [name for name in self._graphs(preset) if BY_NAME[name].small]
+        small = [n for n in self._graphs(preset) if BY_NAME[n].small and BY_NAME[n].printed]
         for dim in DIMS[preset]:
             for name in small:
                 if dim != BY_NAME[name].feature_dim:
@@ -136,7 +137,7 @@ class Fig11(Experiment):
     def _graphs(self, preset: Preset) -> list[str]:
         if preset in ("smoke", "quick"):
             return list(SMOKE if preset == "smoke" else QUICK)
-        return [graph.name for graph in GRAPHS]
+        return [graph.name for graph in ALL]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
@@ -162,9 +163,11 @@ class Fig11(Experiment):
             sync = torch.cuda.synchronize if context.device == "cuda" else None
             steady = measure_steady(layer, budget_s=context.budget_s, sync=sync)
         nnz = sum(csr.nnz for csr in csrs)
+        # Every neighbour's row and index counted as traffic, features and results once.
+        moved = nnz * (4 * dim + 4) + 4 * data.num_nodes * S_PER * (dim + graph.hidden_dim)
         return Measurement(
-            values={"edges_per_s": nnz / steady.time},
-            units={"edges_per_s": "1/s"},
+            values={"edges_per_s": nnz / steady.time, "gb_per_s": moved / steady.time / 1e9},
+            units={"edges_per_s": "1/s", "gb_per_s": "GB/s"},
             counters={"edges": nnz, "vertices": data.num_nodes, "snapshots": S_PER},
             samples=steady.samples,
             warmup=steady.warmup,
@@ -193,6 +196,12 @@ class Fig11(Experiment):
                     "hline": 1.0,
                     "hline_label": "PyGT",
                 },
+            ),
+            FigureSpec(
+                kind="limit_share",
+                name="fig11_limit",
+                title="One graph layer: rate of memory traffic against copying",
+                points=limit_points,
             ),
         ]
 
@@ -230,7 +239,7 @@ def layer_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of Figure 11a: each graph at the paper's feature length."""
     present = {r.params["dataset"] for r in rows if r.experiment == "fig11"}
     points = []
-    for graph in GRAPHS:
+    for graph in ALL:
         if graph.name not in present:
             continue
         for system in METHODS[1:]:
@@ -258,6 +267,34 @@ def _ratio_point(rows: Sequence[Any], dataset: str, system: str, dim: int) -> di
         "row_ids": ratio.rows,
         "deviation": ratio.deviation,
     }
+
+
+def limit_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Traffic of PiPAD's layer over the copy bandwidth that this run measured."""
+    machine = [r for r in rows if r.paper == "-" and "copy_gbs_all" in r.values]
+    if not machine:
+        return []
+    on_gpu = "device_copy_gbs" in machine[-1].values
+    limit = machine[-1].values["device_copy_gbs" if on_gpu else "copy_gbs_all"]
+    points = []
+    for graph in ALL:
+        mine = select(
+            rows, experiment="fig11", dataset=graph.name, dim=graph.feature_dim, system="pipad"
+        )
+        if mine:
+            points.append(
+                {
+                    "row": graph.title,
+                    "system": "pipad",
+                    "value": median(r.values["gb_per_s"] for r in mine),
+                    "limit": limit,
+                    "limit_name": "copy bandwidth",
+                    "unit": "GB/s",
+                    "twin": any(r.data.get("twin") for r in mine),
+                    "row_ids": [r.id for r in mine],
+                }
+            )
+    return points
 
 
 def dim_points(rows: Sequence[Any]) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ class Table1(Experiment):
                 timeout_s=300,
             )
             for name in names(preset)
+            if BY_NAME[name].printed
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
