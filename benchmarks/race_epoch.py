@@ -1,11 +1,12 @@
 """One training epoch: pipad against the real PyG-Temporal cells, interleaved, outputs compared.
 
-    python benchmarks/race_epoch.py [--rounds 5] [--only synthetic|pems08|covid] [--json]
+    python benchmarks/race_epoch.py [--rounds 5] [--only synthetic|pems08|covid] [--json PATH]
 
 The synthetic workload has 20 k vertices, 50 snapshots of 100 k edges of which 90 % stay from one
 to the next, 16 features, hidden 32 and frames of 16. An epoch is the median step times the number
 of frames, since every frame costs the same; all contenders of a round run one after the other, in
 changing order, in this process. Deviations are of output and gradients against the reference.
+The process keeps freed memory, for all contenders alike, unless --glibc-defaults is given.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from statistics import median
 import torch
 
 from dgbench.datasets import Origin, SnapshotSequence
+from dgbench.kernels_cuda.memory import keep_freed_memory
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.runtime.steady import measure_steady
@@ -127,7 +129,12 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=0.5, help="seconds a system and round")
     parser.add_argument("--only", choices=["synthetic", "pems08", "covid"])
     parser.add_argument("--json", type=Path, help="also write the rows here")
+    parser.add_argument(
+        "--glibc-defaults", action="store_true", help="map and return large blocks on every use"
+    )
     args = parser.parse_args()
+    if not args.glibc_defaults:
+        keep_freed_memory()
     random.seed(1)
     made = synthetic() if args.only in (None, "synthetic") else None
     opened = workload_data.load
