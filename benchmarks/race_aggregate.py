@@ -2,7 +2,6 @@
 
     python benchmarks/race_aggregate.py            # about two minutes
     python benchmarks/race_aggregate.py --json     # one object for machines
-    python benchmarks/race_aggregate.py --keep-freed-memory   # no page faults, for all contenders
 
 100 k vertices, 2 M entries, power law; eight snapshots that share 90 % of their entries. Every
 result is compared with a float64 product before anything is timed. Contenders take turns; a ratio
@@ -24,7 +23,6 @@ from scipy import sparse, stats
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.memory import keep_freed_memory
 from dgbench.kernels_cuda.overlap import PartTopology
 
 VERTICES, ENTRIES, SNAPSHOTS, SHARED = 100_000, 2_000_000, 8, 0.9
@@ -182,8 +180,6 @@ def race_merged(base: np.ndarray, rng: np.random.Generator, perms, rounds: int) 
 
 def show(result: dict) -> None:
     print(f"{result['threads']} threads, copy {result['copy_gb_per_s']:.1f} GB/s (read + write)")
-    if result["keeps_freed_memory"]:
-        print("freed memory is kept by the process, for all contenders")
     if result["dgl"]:
         print(f"DGL is not raced: {result['dgl']}")
     print("\none snapshot, weighted; DGL unweighted; bytes count every gathered row")
@@ -210,16 +206,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--rounds", type=int, default=15, help="rounds per width (default 15)")
-    parser.add_argument(
-        "--keep-freed-memory",
-        action="store_true",
-        help="let the C library reuse freed results, for all contenders alike",
-    )
     options = parser.parse_args()
     if options.rounds < 2:
         parser.error("--rounds must be at least 2, an interval needs two ratios")
     warnings.filterwarnings("ignore", message="Sparse")
-    kept = options.keep_freed_memory and keep_freed_memory()
     rng = np.random.default_rng(1)
     permutations = np.stack([rng.permutation(VERTICES) for _ in range(2)])
     keys = power_law_keys(ENTRIES, rng, permutations)
@@ -228,7 +218,6 @@ def main() -> None:
     missing = dgl_sum(csr)
     result = {
         "threads": torch.get_num_threads(),
-        "keeps_freed_memory": kept,
         "copy_gb_per_s": limit / 1e9,
         "dgl": missing if isinstance(missing, str) else "",
         "single": race_single(csr, options.rounds, limit),
