@@ -21,7 +21,7 @@ def faults(blocks):
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 assert keep_freed_memory()
-faults(2)
+faults(40)  # until the heap has grown to its size
 print(faults(20))
 """
 
