@@ -87,12 +87,16 @@ def distance(found, exact):
     return float((found.double() - exact).norm())
 
 
-def assert_as_good_as_torch(found, torch_made, exact, label):
-    """At most twice the error of plain torch in float32, over a floor of a few roundings."""
+def assert_as_good_as_torch(found, torch_made, exact, label, whole=0.0):
+    """At most twice the error of plain torch in float32, over a floor of a few roundings.
+
+    `whole` is the norm of all tensors of a kind: a gradient that is a sum of terms of both signs
+    can come out far smaller than its terms, whose rounding it keeps.
+    """
     size = float(exact.norm())
-    allowed = 2 * distance(torch_made, exact) + 5e-7 * size + 1e-12
+    allowed = 2 * distance(torch_made, exact) + 5e-7 * size + 5e-7 * whole + 1e-12
     assert distance(found, exact) <= allowed, label
-    assert distance(found, exact) <= 1e-5 * size + 1e-12, label
+    assert distance(found, exact) <= 1e-5 * max(size, whole / 10) + 1e-12, label
 
 
 @pytest.mark.parametrize("scan", SCANS)
@@ -111,9 +115,10 @@ def test_matches_loop(scan, steps, n, features, hidden, seed):
     plain = run(scan, inputs, weights, fused=False)
     exact = run(scan, [t.double() for t in inputs], weights, fused=False)
     for kind, ours, theirs, truth in zip(("output", "grad"), found, plain, exact, strict=True):
+        whole = float(torch.cat([t.flatten() for t in truth]).norm())
         for place, (a, b, c) in enumerate(zip(ours, theirs, truth, strict=True)):
             assert a.shape == c.shape
-            assert_as_good_as_torch(a, b, c, f"{kind} {place}")
+            assert_as_good_as_torch(a, b, c, f"{kind} {place}", whole)
 
 
 @pytest.mark.parametrize("scan", SCANS)
