@@ -133,7 +133,7 @@ def test_spmm_equals_dense_product(width, weighted, registers):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("snapshots", [1, 2, 3, 8, 17])
-@pytest.mark.parametrize("width", [1, 2, 3, 5, 6, 8, 16, 20, 33])
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 6, 7, 8, 16, 20, 33])
 def test_parts_equal_each_snapshot(width, snapshots, weighted, registers):
     g = torch.Generator().manual_seed(100 * width + snapshots)
     parts, matrices = random_parts(g, 40, snapshots, 0.15, weighted)
@@ -244,7 +244,7 @@ def test_nan_stays_in_its_neighbours():
     """Lanes beyond a row's end, and snapshots beside it, never see its NaN."""
     g = torch.Generator().manual_seed(2)
     parts, matrices = random_parts(g, 30, 3, 0.2, False)
-    for width in (1, 3, 5, 6, 20):
+    for width in (1, 3, 5, 6, 7, 20):
         x = torch.randn(30, 3, width, generator=g)
         x[4, 1, width - 1] = float("nan")
         y = aggregate_parts(parts, x)
