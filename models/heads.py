@@ -15,11 +15,18 @@ class NodeHead(nn.Module):
         self.linear = nn.Linear(inputs, 1)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[N, D] -> [N]."""
-        return self.linear(hidden).squeeze(1)
+        """[N, D] -> [N], or a frame [W, N, D] -> [W, N].
+
+        A frame is a batched product: as one product the weight's gradient would be a single float32
+        sum over W N rows, which costs it two digits.
+        """
+        if hidden.dim() == 2:
+            return self.linear(hidden).squeeze(1)
+        weight = self.linear.weight.t().expand(hidden.shape[0], -1, -1)  # [W, D, 1]
+        return torch.bmm(hidden, weight).squeeze(2) + self.linear.bias
 
     def loss(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """Mean squared error against target [N], a scalar."""
+        """Mean squared error against target [N] (or [W, N]), a scalar."""
         return functional.mse_loss(self(hidden), target)
 
 

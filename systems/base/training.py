@@ -122,7 +122,7 @@ class FrameTask:
         if isinstance(outputs, Tensor) and self._targets is not None:
             # Snapshots are equally large, so the mean over all rows is the mean of their means.
             targets = self._targets[times.start + 1 : times.stop + 1]
-            return head.loss(outputs.flatten(0, 1), targets.flatten())
+            return head.loss(outputs, targets)
         outputs = outputs.unbind(0) if isinstance(outputs, Tensor) else outputs
         losses = [self._snapshot_loss(head, t, h) for t, h in zip(times, outputs, strict=True)]
         return torch.stack(losses).mean()
