@@ -18,7 +18,6 @@ template <class T, int L>
 struct Portable {
   using Scalar = T;
   static constexpr int lanes = L;
-  static constexpr bool masks_are_cheap = false;
   typedef T Reg __attribute__((vector_size(sizeof(T) * L)));
   struct Mask {
     int lo, hi;
@@ -102,7 +101,6 @@ struct Avx512<8> {
   using Reg = __m256;
   using Mask = __mmask8;
   static constexpr int lanes = 8;
-  static constexpr bool masks_are_cheap = true;
 
   static Mask mask(int lo, int hi) {
     lo = lo < 0 ? 0 : lo;

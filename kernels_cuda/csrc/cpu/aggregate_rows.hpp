@@ -51,12 +51,10 @@ struct RowKernels {
 
 enum class Weights { none, one, per_snapshot };
 
-constexpr int kSlot = 8;  // scalars that `add_slots` keeps for the sum of one snapshot
-
 // Scratch scalars a thread needs for `rows` and `piece`.
 template <class T>
 std::int64_t scratch_size(const RowJob<T>& job) {
-  return job.width() + static_cast<std::int64_t>(kSlot) * (job.snapshots + 1);
+  return job.width();
 }
 
 constexpr std::int64_t kStream = 512;  // entries ahead at which the lists are asked for
@@ -189,45 +187,6 @@ inline void add_singles(const RowJob<T>& job, std::int64_t begin, std::int64_t e
   }
 }
 
-// As add_singles, for 5 to 7 features: the sums of a snapshot have a register's width of memory to
-// themselves, so that an entry is one masked load, one addition and one store instead of two or
-// three of each. Afterwards they are packed to the layout of a row in front of them, in `sums`, which
-// needs room for kSlot scalars more than a row.
-template <class V>
-inline void add_slots(const RowJob<typename V::Scalar>& job, std::int64_t begin, std::int64_t end,
-                      std::int64_t last, typename V::Scalar* sums) {
-  using T = typename V::Scalar;
-  static_assert(V::lanes == kSlot);
-  constexpr std::int64_t kAhead = 32;
-  const std::uint32_t low = (1u << job.shift) - 1u;
-  const int features = job.features;
-  const auto some = V::mask(0, features);
-  const auto all = V::mask(0, kSlot);
-  T* slots = sums + job.width() + kSlot;
-  for (int s = 0; s < job.snapshots; ++s) V::store(slots + s * kSlot, V::zero(), all);
-  const auto place = [&](std::uint32_t entry) {
-    return job.x + static_cast<std::int64_t>(entry >> job.shift) * job.stride +
-           static_cast<std::int64_t>(entry & low) * features;
-  };
-  __builtin_prefetch(job.ex_ids + begin + kStream);
-  for (std::int64_t e = begin; e < end; ++e) {
-    const T* then = place(job.ex_ids[e + kAhead < last ? e + kAhead : last]);
-    __builtin_prefetch(then);
-    __builtin_prefetch(then + features - 1);  // most often the same line
-    const auto value = V::load(place(job.ex_ids[e]), some);
-    T* to = slots + static_cast<std::int64_t>(job.ex_ids[e] & low) * kSlot;
-    const auto sum = V::load(to);
-    V::store(to,
-             job.ex_values ? V::fma(V::broadcast(job.ex_values[e]), value, sum)
-                           : V::add(value, sum),
-             all);
-  }
-  // A slot's idle lanes fall on the next snapshot's place and are overwritten by it.
-  for (int s = 0; s < job.snapshots; ++s) {
-    V::store(sums + s * features, V::load(slots + s * kSlot), all);
-  }
-}
-
 // All kernels of one register family. `V4`, `V8`, `V16` hold 4, 8 and 16 scalars.
 template <class V4, class V8, class V16>
 struct Family {
@@ -246,15 +205,6 @@ struct Family {
       add_single<V>(sum[0], job, eb, ee, ex_last, lanes_of);
     } else {
       const auto all = V::mask(0, V::lanes);
-      if constexpr (V8::masks_are_cheap) {
-        if (job.features > 4 && job.features < kSlot) {
-          add_slots<V8>(job, eb, ee, ex_last, scratch);
-          for (int v = 0; v < N; ++v) {
-            sum[v] = V::add(sum[v], V::load(scratch + v * V::lanes, v + 1 < N ? all : tail));
-          }
-          return;
-        }
-      }
       for (int v = 0; v < N; ++v) V::store(scratch + v * V::lanes, sum[v], v + 1 < N ? all : tail);
       add_singles(job, eb, ee, ex_last, scratch);
       for (int v = 0; v < N; ++v) {
