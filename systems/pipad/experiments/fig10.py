@@ -19,7 +19,7 @@ from dgbench.systems.pipad.experiments.settings import (
 
 METHODS = ("pygt", "pygt-a", "pygt-r", "pygt-g", "pipad")
 ROUNDS = {"smoke": 2, "quick": 5, "full": 7, "paper": 7}
-QUICK_GRAPHS = ("flickr", "hepth", "pems08", "covid19-england", "bitcoin-otc")
+QUICK_GRAPHS = ("flickr", "hepth", "pems08", "covid19-england")
 SMOKE_GRAPHS = ("hepth", "pems08", "covid19-england")
 
 
