@@ -21,12 +21,12 @@ from dgbench.systems.pipad.partitions import Partition, Partitions, split
 from dgbench.systems.pipad.snapshots import Snapshot, SnapshotAggregation
 
 # Merging pays where a neighbour's row is shorter than a cache line, because reading all snapshots'
-# rows together then saves lines, and where a partition's features fit into a core's cache, because
-# then the number of calls is what costs. Elsewhere only index reads are saved, and a snapshot at a
+# rows together then saves lines, and where a partition's features are small, because then the
+# number of calls is what costs. Elsewhere only index reads are saved, and a snapshot at a
 # time keeps the working set small (docs/performance.md).
 MERGE_UP_TO: Final = 8
 """Floats per vertex and snapshot."""
-CACHE_BYTES: Final = 1 << 20
+CACHE_BYTES: Final = 4 << 20
 
 
 def merging_pays(snapshots: int, nodes: int, features: int) -> bool:

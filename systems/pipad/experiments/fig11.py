@@ -303,7 +303,7 @@ def dim_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     keys = sorted({(r.params["dataset"], r.params["dim"]) for r in mine})
     points = []
     for dataset, dim in keys:
-        if not BY_NAME[dataset].small:
+        if not (BY_NAME[dataset].small and BY_NAME[dataset].printed):
             continue
         ratio = layer_ratio(rows, dataset, "pygt", "pipad", dim)
         if ratio is None:
