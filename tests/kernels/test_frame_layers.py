@@ -58,13 +58,16 @@ def assert_same(fused, plain, inputs, tolerance=1e-5):
         weights = draws([tuple(out.shape)], 5)[0].to(dtype)
         return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
 
-    exact = run(plain, torch.float64)
+    exact, rounded = run(plain, torch.float64), run(plain, torch.float32)
     # A gradient may be a difference of large sums (before a norm), so each is held to the largest.
     scale = [float(t.norm()) for t in exact]
     sizes = [scale[0]] + [max(s, max(scale[1:])) for s in scale[1:]]
-    for place, (a, b, size) in enumerate(zip(run(fused, torch.float32), exact, sizes, strict=True)):
+    found = run(fused, torch.float32)
+    for place, (a, p, b, size) in enumerate(zip(found, rounded, exact, sizes, strict=True)):
         assert a.shape == b.shape
-        assert float((a.double() - b).norm()) <= tolerance * size + 1e-12, place
+        # A column that is nearly constant magnifies rounding, torch's as much as ours.
+        own = float((p.double() - b).norm())
+        assert float((a.double() - b).norm()) <= max(tolerance * size, 2 * own) + 1e-12, place
 
 
 @settings(max_examples=40, deadline=None)

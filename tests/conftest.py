@@ -1,0 +1,13 @@
+"""Settings for all tests."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# In CI the examples are fixed by the test itself, so a change fails for what it changed. Elsewhere
+# they are drawn anew every time, and a failure prints how to repeat it.
+settings.register_profile("ci", derandomize=True, database=None, print_blob=True)
+settings.register_profile("search", print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "search")
