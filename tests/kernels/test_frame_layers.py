@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
@@ -58,16 +58,13 @@ def assert_same(fused, plain, inputs, tolerance=1e-5):
         weights = draws([tuple(out.shape)], 5)[0].to(dtype)
         return [out.detach(), *torch.autograd.grad((out * weights).sum(), leaves)]
 
-    exact, rounded = run(plain, torch.float64), run(plain, torch.float32)
+    exact = run(plain, torch.float64)
     # A gradient may be a difference of large sums (before a norm), so each is held to the largest.
     scale = [float(t.norm()) for t in exact]
     sizes = [scale[0]] + [max(s, max(scale[1:])) for s in scale[1:]]
-    found = run(fused, torch.float32)
-    for place, (a, p, b, size) in enumerate(zip(found, rounded, exact, sizes, strict=True)):
+    for place, (a, b, size) in enumerate(zip(run(fused, torch.float32), exact, sizes, strict=True)):
         assert a.shape == b.shape
-        # A column that is nearly constant magnifies rounding, torch's as much as ours.
-        own = float((p.double() - b).norm())
-        assert float((a.double() - b).norm()) <= max(tolerance * size, 2 * own) + 1e-12, place
+        assert float((a.double() - b).norm()) <= tolerance * size + 1e-12, place
 
 
 @settings(max_examples=40, deadline=None)
@@ -116,8 +113,12 @@ def test_frame_dense_matches(steps, rows, features, hidden, relu, seed):
 )
 def test_dense_norm_matches(rows, features, hidden, seed):
     inputs = norm_inputs(rows, features, hidden, seed)
-    # With few rows a variance may be next to nothing and multiply every rounding error.
-    assert_same(dense_norm, dense_norm_plain, inputs, 1e-5 if rows > 40 else 1e-3)
+    # A column that is nearly constant but not dead multiplies every rounding error by 1 / spread,
+    # in any float32 program; such columns have a test of their own below.
+    a, w, bias = (t.double() for t in inputs[:3])
+    spread = torch.relu(a @ w + bias).std(dim=0, correction=0)
+    assume(bool(((spread == 0) | (spread > 0.1)).all()))
+    assert_same(dense_norm, dense_norm_plain, inputs, 3e-5)
 
 
 def test_dense_norm_keeps_digits_far_from_zero():
