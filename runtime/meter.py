@@ -8,6 +8,7 @@ is measured; otherwise `phase` does nothing.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -21,12 +22,15 @@ class Meter:
 
     Attributes:
         counters: name -> exact integer (bytes, edges, launches, hits ...).
+        spent: name -> seconds that a part of the machine was busy or waited (see `spend`).
         timing: whether `phase` reads clocks.
     """
 
     def __init__(self, *, timing: bool = False, device: str = "cpu") -> None:
         self.counters: Counter[str] = Counter()
+        self.spent: dict[str, float] = defaultdict(float)
         self.timing = timing
+        self._lock = threading.Lock()
         self._cuda = device.startswith("cuda")
         self._seconds: dict[str, float] = defaultdict(float)
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
@@ -34,6 +38,14 @@ class Meter:
     def count(self, name: str, amount: int = 1) -> None:
         """Add `amount` to the counter `name`."""
         self.counters[name] += int(amount)
+
+    def spend(self, name: str, seconds: float) -> None:
+        """Add `seconds` to the busy or waiting time `name`; from any thread, instrumented or not.
+
+        Unlike phases these may overlap: a copy engine's busy time runs beside the compute's.
+        """
+        with self._lock:
+            self.spent[name] += seconds
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -65,7 +77,9 @@ class Meter:
         return dict(self._seconds)
 
     def reset(self) -> None:
-        """Forget counters and phases, as at the end of warm-up."""
+        """Forget counters, spent time and phases, as at the end of warm-up."""
         self.phases()
         self.counters.clear()
+        with self._lock:
+            self.spent.clear()
         self._seconds.clear()

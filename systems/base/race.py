@@ -51,7 +51,8 @@ def timed(
 
     Values: `prepare_s` (one-off work), `step_s` (median steady step), `epoch_s` (steady step times
     frames), `end_to_end_s` (preparation plus `epochs` epochs) and `loss` (of the first step).
-    Counters are those of the steady steps, as totals over `counted_steps` steps.
+    Counters are those of the steady steps, as totals over `counted_steps` steps. What the meter
+    noted as spent becomes a value in seconds per step, and the trainer adds what it reports.
     """
     system = get_system(system_name)
     trainer = open_trainer(system, workload, context, switches)
@@ -67,6 +68,7 @@ def timed(
     steady = measure_steady(step, budget_s=context.budget_s, on_settled=context.meter.reset)
     counters = dict(context.meter.counters)
     counters["counted_steps"] = len(losses) - 1
+    spent = {f"{k}_s": v / (len(losses) - 1) for k, v in context.meter.spent.items()}
     epoch_s = steady.time * trainer.num_frames
     notes = list(getattr(trainer, "notes", []))
     if system.provenance:
@@ -78,8 +80,11 @@ def timed(
             "epoch_s": epoch_s,
             "end_to_end_s": prepare_s + epochs * epoch_s,
             "loss": losses[0],
+            **spent,
+            **trainer.report(),
         },
-        units={"prepare_s": "s", "step_s": "s", "epoch_s": "s", "end_to_end_s": "s"},
+        units={"prepare_s": "s", "step_s": "s", "epoch_s": "s", "end_to_end_s": "s"}
+        | dict.fromkeys(spent, "s"),
         counters=counters,
         phases=context.meter.phases() if context.instrumented else {},
         samples=steady.samples,

@@ -72,6 +72,13 @@ class Trainer(ABC):
     def gradients(self, frame: int) -> dict[str, Tensor]:
         """Gradients of the loss on a frame by the same names, without an update."""
 
+    def report(self) -> dict[str, float]:
+        """Numbers that only the trainer knows and a row should carry, such as a tuner's choice.
+
+        Asked after the timed steps; names end in their unit (`_s`, `_bytes`). Default: none.
+        """
+        return {}
+
     def close(self) -> None:
         """Release what was taken. Default: nothing."""
         return None
