@@ -5,7 +5,8 @@ In short, from the strongest rule to the weakest:
 1. Nothing measured, a check that raised, a clock read in a smoke run, or a twin where the claim may
    not use one: *not run here*.
 2. Weak evidence (an analogue, a projection, or a twin for a number bound to one dataset) supports
-   a direction and no more. Pointing the other way it decides nothing: *not run here*, marked.
+   a direction and no more. Pointing the other way it decides nothing: *not run here*, marked. A
+   factor whose interval holds 1x supports neither side.
 3. Counted evidence is exact: within the tolerance it reproduces, with the right sign but another
    value it is *direction only*, otherwise it contradicts.
 4. Measured evidence reproduces with the right sign and a value within the tolerance. It
@@ -150,6 +151,9 @@ def decide(
         reason = "a smoke run is not a measurement; run the quick preset"
         return _verdict(claim, finding, "not run here", reason)
     rule, why = _twin_rule(claim, twin_rule)
+    if finding.undecided:
+        reason = "undecided: the difference lies inside the noise"
+        return _verdict(claim, finding, "not run here", reason)
     if finding.twin and rule == "never":
         why = why or "the twin is fitted to this number, so agreement would be circular"
         return _verdict(claim, finding, "not run here", f"needs the real data: {why}")
@@ -165,6 +169,10 @@ def decide(
     extra = {"target": target, "tolerance": None if finding.holds is not None else tolerance}
 
     if weak:
+        side = _interval_side(claim, finding, bounds, tolerance)
+        if is_factor(claim) and side == "both":
+            reason = f"undecided: the interval of {weak} includes 1x"
+            return _verdict(claim, finding, "not run here", reason, **extra)
         return _weak(claim, finding, weak, agrees, same_way, extra)
     if finding.evidence == "counted":
         return _counted(claim, finding, agrees, same_way, tolerance, extra)

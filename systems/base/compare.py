@@ -40,6 +40,22 @@ class Ratio:
     deviation: float | None = None
     twin: bool = False
 
+    @property
+    def side(self) -> int:
+        """1 if the whole interval lies above 1x, -1 if below, 0 if it holds 1x.
+
+        Without an interval (a single pair) the value decides nothing: 0.
+        """
+        if self.low is None or self.high is None:
+            return 0
+        return 1 if self.low > 1 else -1 if self.high < 1 else 0
+
+    def against(self, other: Ratio) -> int:
+        """1 if this ratio's whole interval lies above the other's, -1 if below, else 0."""
+        if None in (self.low, self.high, other.low, other.high):
+            return 0
+        return 1 if self.low > other.high else -1 if self.high < other.low else 0
+
 
 def matches(row: Any, wanted: Mapping[str, Any]) -> bool:
     """Whether a row's params (or else `device`, `group`, `experiment`, `paper`) have these values.

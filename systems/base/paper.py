@@ -61,6 +61,8 @@ class Finding:
         rows: ids of the rows it rests on.
         reason: when nothing was measured, what it needs; otherwise a remark.
         deviation: largest relative deviation from the reference among the rows.
+        undecided: what was measured lies inside its noise, so that it supports neither side;
+            `reason` says which comparison is open.
     """
 
     measured: Any = None
@@ -74,6 +76,7 @@ class Finding:
     rows: list[str] = field(default_factory=list)
     reason: str = ""
     deviation: float | None = None
+    undecided: bool = False
 
 
 Check = Callable[[Claim, Sequence[Any]], Finding]

@@ -42,6 +42,11 @@ TABLE = [
     ("range", {"value": {"low": 1.2, "high": 9}}, interval(4, 3, 5), "reproduced", "R", "25%"),
     ("analogue", {}, interval(2.1, 2, 2.2, "analogue"), "direction only", "d", "direction only"),
     ("analogue wrong", {}, interval(0.8, 0.7, 0.9, "analogue"), "not run here", "-", "way: 0.8x"),
+    ("analogue open", {}, interval(0.95, 0.8, 1.1, "analogue"), "not run here", "-", "includes 1x"),
+    ("analogue open above", {}, interval(1.05, 0.9, 1.2, "analogue"), "not run here", "-",
+     "includes 1x"),
+    ("open order", ORDER, Finding(measured="a ~ b", holds=False, undecided=True, reason="a near b"),
+     "not run here", "-", "a near b"),
     ("projected", {}, interval(2.1, 2, 2.2, "projected"), "direction only", "p", "projection"),
     ("projected wrong", {}, interval(0.5, 0.4, 0.6, "projected"), "not run here", "-", "other way"),
     ("counted", COUNT, Finding(measured=100, evidence="counted"), "reproduced", "R", "exactly"),
@@ -105,6 +110,7 @@ def test_a_smoke_run_times_nothing():
 def test_weak_evidence_pointing_away_is_marked():
     found = decide(claim(), interval(0.8, 0.7, 0.9, "analogue"))
     assert found.other_way
+    assert not decide(claim(), interval(0.8, 0.7, 1.1, "analogue")).other_way
     assert not decide(claim(), interval(2, 1.9, 2.1, "analogue")).other_way
 
 

@@ -104,11 +104,13 @@ def _range(
         return missing_finding(NONE)
     low = min(lows, key=lambda key: lows[key].value)
     high = max(highs, key=lambda key: highs[key].value)
+    sides = [ratio.side for ratio in lows.values()]
     return _finding(
         rows,
         [*lows.values(), *highs.values()],
         measured={"low": lows[low].value, "high": highs[high].value},
-        direction=lows[low].value > 1,
+        direction=min(sides) > 0,
+        undecided=min(sides) == 0,
         reason=f"lowest on {_label(low)}, highest on {_label(high)}",
     )
 
@@ -119,14 +121,22 @@ def best(claim: Claim, rows: Sequence[Any]) -> Finding:
     used = [ratio for by_key in found.values() for ratio in by_key.values()]
     if not used:
         return missing_finding(NONE)
-    lost = sorted({_label(k) for by in found.values() for k, r in by.items() if r.value <= 1})
-    planned = len(_workloads(rows))
+    sides: dict[tuple[str, str], int] = {}
+    for by_key in found.values():
+        for key, ratio in by_key.items():
+            sides[key] = min(sides.get(key, 1), ratio.side)
+    lost = sorted(_label(key) for key, side in sides.items() if side < 0)
+    level = sorted(_label(key) for key, side in sides.items() if side == 0)
+    won = sum(side > 0 for side in sides.values())
+    remarks = [f"not on {'; '.join(lost)}"] if lost else []
+    remarks += [f"inside the noise on {'; '.join(level)}"] if level else []
     return _finding(
         rows,
         used,
-        measured=f"{planned - len(lost)} of {planned} workloads",
+        measured=f"{won} of {len(_workloads(rows))} workloads",
         holds=not lost,
-        reason=f"not on {'; '.join(lost)}" if lost else "",
+        undecided=bool(level) and not lost,
+        reason=", ".join(remarks),
     )
 
 
@@ -140,16 +150,14 @@ def pygtg_second(claim: Claim, rows: Sequence[Any]) -> Finding:
     if not keys:
         return missing_finding(NONE)
     # PyGT-G and PyGT-R are close, so only differences outside their intervals may decide.
-    ahead = [k for k in keys if all((by[k].low or 0) > 1 for by in against.values())]
-    behind = [k for k in keys if any((by[k].high or 2) < 1 for by in against.values())]
-    shown = f"ahead on {len(ahead)}, behind on {len(behind)} of {len(keys)} workloads"
-    if 2 * len(ahead) <= len(keys) and 2 * len(behind) < len(keys):
-        return missing_finding(f"undecided: PyGT-G is {shown}, the rest lies inside the noise")
+    ahead = [k for k in keys if all(by[k].side > 0 for by in against.values())]
+    behind = [k for k in keys if any(by[k].side < 0 for by in against.values())]
     return _finding(
         rows,
         [r for by in against.values() for r in by.values()],
-        measured=shown,
+        measured=f"ahead on {len(ahead)}, behind on {len(behind)} of {len(keys)} workloads",
         holds=2 * len(ahead) > len(keys),
+        undecided=2 * len(ahead) <= len(keys) and 2 * len(behind) < len(keys),
     )
 
 
@@ -159,21 +167,22 @@ def small_gain_more(claim: Claim, rows: Sequence[Any]) -> Finding:
     large = _pooled(rows, "pygt", "pipad", small=False)
     if small is None or large is None:
         return missing_finding("a small and a large graph are needed; " + NONE)
-    holds = small.value > large.value
+    order = small.against(large)
     reason = "PyGT-A hides copies over a link, which a CPU does not have"
     used = [small, large]
     if strength([r for r in rows if r.id in set(small.rows)]) == "measured":
         a_small = _pooled(rows, "pygt", "pygt-a", small=True)
         a_large = _pooled(rows, "pygt", "pygt-a", small=False)
         if a_small is not None and a_large is not None:
-            holds = holds and a_large.value > a_small.value
+            order = min(order, a_large.against(a_small))
             reason = f"PyGT-A: {a_small.value:.2g}x small, {a_large.value:.2g}x large"
             used += [a_small, a_large]
     return _finding(
         rows,
         used,
         measured={"small": f"{small.value:.2g}x", "large": f"{large.value:.2g}x"},
-        holds=holds,
+        holds=order > 0,
+        undecided=order == 0,
         reason=reason,
     )
 
@@ -193,12 +202,13 @@ def model_order(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = {model: _pooled(rows, "pygt-g", "pipad", model=model) for model in MODELS}
     if any(ratio is None for ratio in found.values()):
         return missing_finding(NONE)
-    top = max(found, key=lambda model: found[model].value)
+    sides = [found["evolvegcn"].against(found[m]) for m in MODELS if m != "evolvegcn"]
     return _finding(
         rows,
         list(found.values()),
         measured={model: f"{ratio.value:.2g}x" for model, ratio in found.items()},
-        holds=top == "evolvegcn",
+        holds=min(sides) > 0,
+        undecided=min(sides) == 0,
     )
 
 
@@ -239,11 +249,13 @@ def aggregation_removed(claim: Claim, rows: Sequence[Any]) -> Finding:
         return missing_finding(NONE)
     left = max(r.counters.get("aggregations", 0) for r in mine)
     alike = 0.8 < r_to_g.value < 1.25
+    # The middle alone decides what is alike; which of the two is faster needs its interval.
     return _finding(
         rows,
         [over_r, r_to_g],
         measured=f"{left} aggregations; PyGT-R over PyGT-G {r_to_g.value:.2g}x, "
         f"over PiPAD {over_r.value:.2g}x",
-        holds=left == 0 and alike and over_r.value > 1,
+        holds=left == 0 and alike and over_r.side > 0,
+        undecided=left == 0 and alike and over_r.side == 0,
         reason="alike is read as within 25 %",
     )
