@@ -1,0 +1,214 @@
+"""Stages: pass-through on the CPU, and the book-keeping of captures with a stand-in for CUDA."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dgbench.runtime import graphs
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.graphs import MAX_COPIES, MAX_GRAPHS, Stage, shape_key
+
+
+def product(x: Tensor, w: Tensor) -> Tensor:
+    return torch.tanh(x @ w)
+
+
+def recording(function, samples: tuple[Tensor, ...]):
+    """A stand-in for a capture with a graph's own habits.
+
+    Inputs are copied to fixed places, results lie in a fixed place that the next replay overwrites.
+    """
+    places = [s if isinstance(s, nn.Parameter) else s.detach().clone() for s in samples]
+    wanted = [s.requires_grad for s in samples]
+    results: list[Tensor] = []
+
+    class Replay(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs: Tensor) -> Tensor:
+            for place, given_ in zip(places, inputs, strict=True):
+                if place.data_ptr() != given_.data_ptr():
+                    place.data.copy_(given_)
+            fresh = function(*[p.detach() for p in places])
+            if not results:
+                results.append(fresh.clone())
+            results[0].copy_(fresh)
+            return results[0].detach()
+
+        @staticmethod
+        def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+            with torch.enable_grad():
+                own = [p.detach().requires_grad_(w) for p, w in zip(places, wanted, strict=True)]
+                inputs = [p for p in own if p.requires_grad]
+                found = iter(torch.autograd.grad(function(*own), inputs, grad))
+            return tuple(next(found) if w else None for w in wanted)
+
+    return Replay.apply
+
+
+@pytest.fixture
+def device(monkeypatch) -> list[tuple[Tensor, ...]]:
+    """CPU tensors count as a device's, and what a capture is given ends up in the list."""
+    seen: list[tuple[Tensor, ...]] = []
+
+    def capture(function, samples):
+        recorded = recording(function, samples)
+        function(*samples)
+        seen.append(samples)
+        return recorded
+
+    monkeypatch.setattr(graphs, "capture", capture)
+    monkeypatch.setattr(graphs, "on_device", lambda tensors: True)
+    return seen
+
+
+def draw(*shape: int, seed: int = 0, grad: bool = False) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator).requires_grad_(grad)
+
+
+@given(enabled=st.booleans(), rows=st.integers(0, 4), seed=st.integers(0, 99))
+def test_a_cpu_stage_is_the_function_itself(enabled, rows, seed):
+    stage = Stage(product, enabled=enabled, name="dense")
+    x, w = draw(rows, 3, seed=seed), draw(3, 2, seed=seed + 1, grad=True)
+    plain = w.detach().clone().requires_grad_()
+    result, expected = stage(x, w), product(x, plain)
+    assert torch.equal(result, expected)
+    result.sum().backward()
+    expected.sum().backward()
+    assert torch.equal(w.grad, plain.grad)
+    assert stage.captures == stage.replays == 0
+    assert stage.reason == (
+        "CUDA graphs need tensors on a CUDA device" if enabled else "CUDA graphs are switched off"
+    )
+
+
+def test_it_takes_tensors_only():
+    with pytest.raises(InvalidInputError, match="argument 1 of a stage is a int"):
+        Stage(product)(draw(2, 2), 3)
+
+
+def test_one_capture_per_combination_of_shapes(device):
+    stage = Stage(product, name="dense")
+    w = draw(3, 2, seed=1, grad=True)
+    for rows in (4, 4, 5, 4, 5):
+        x = draw(rows, 3, seed=rows)
+        assert torch.equal(stage(x, w), product(x, w))
+        assert stage.reason == ""
+    assert (stage.captures, stage.replays) == (2, 5)
+    stage(draw(4, 3, grad=True), w)  # another set of wanted gradients is another graph
+    assert stage.captures == 3
+    stage.reset()
+    stage(draw(4, 3), w)
+    assert stage.captures == 4
+
+
+def test_gradients_through_replays_are_the_functions(device):
+    stage = Stage(product)
+    w, plain = nn.Parameter(draw(3, 2, seed=1)), nn.Parameter(draw(3, 2, seed=1))
+    for seed in range(3):
+        x = draw(4, 3, seed=seed, grad=True)
+        y = x.detach().clone().requires_grad_()
+        stage(x, w).square().sum().backward()
+        product(y, plain).square().sum().backward()
+        assert torch.allclose(x.grad, y.grad)
+        assert torch.allclose(w.grad, plain.grad)
+        with torch.no_grad():
+            for parameter in (w, plain):
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+    assert stage.captures == 1
+
+
+def test_parameters_are_read_in_place_and_never_overwritten(device):
+    stage = Stage(product)
+    first, second = nn.Parameter(draw(3, 2, seed=1)), nn.Parameter(draw(3, 2, seed=2))
+    kept = first.detach().clone()
+    x = draw(4, 3)
+    stage(x, first)
+    stage(x, second)
+    assert torch.equal(first, kept)
+    assert stage.captures == 2
+    assert device[0][1] is first
+    assert device[0][0].data_ptr() != x.data_ptr()
+    assert shape_key((x, first)) != shape_key((x, second))
+    assert shape_key((x,)) == shape_key((draw(4, 3, seed=5),))
+
+
+def test_a_second_call_before_backward_has_a_graph_of_its_own(device):
+    """Layers of one shape share a stage: the first one's results must outlive the second call."""
+    stage = Stage(product)
+    w = draw(3, 3, seed=1, grad=True)
+    x = draw(4, 3)
+    for _ in range(3):
+        first = stage(x, w)
+        second = stage(first, w)
+        expected = product(x, w)
+        assert torch.equal(first, expected)
+        assert torch.equal(second, product(expected, w))
+        del first, second
+    assert stage.captures == 2  # x wants no gradient, the first result does
+    outputs = [stage(x, w) for _ in range(MAX_COPIES)]
+    assert stage.captures == 1 + MAX_COPIES
+    plain = stage(x, w)
+    assert "wait for their backward pass" in stage.reason
+    assert all(torch.equal(o, plain) for o in outputs)
+    assert len({o.data_ptr() for o in outputs}) == MAX_COPIES
+    del outputs
+    stage(x, w)
+    assert stage.reason == ""
+    assert stage.captures == 1 + MAX_COPIES
+
+
+def test_kept_graphs_are_bounded(device):
+    stage = Stage(product)
+    w = draw(2, 2, seed=1, grad=True)
+    for rows in range(1, MAX_GRAPHS + 3):
+        x = draw(rows, 2)
+        assert torch.equal(stage(x, w), product(x, w))
+    assert stage.captures == MAX_GRAPHS
+    assert f"{MAX_GRAPHS} graphs are kept" in stage.reason
+    stage(draw(1, 2), w)
+    assert stage.reason == ""
+
+
+def test_without_gradients_the_function_is_called(device):
+    stage = Stage(product)
+    x, w = draw(4, 3), draw(3, 2, seed=1, grad=True)
+    with torch.no_grad():
+        assert torch.equal(stage(x, w), product(x, w))
+    assert stage.reason == "no gradient is wanted"
+    stage(x, w.detach())
+    assert stage.captures == 0
+
+
+def test_a_failed_capture_falls_back_for_good_and_says_why(device, monkeypatch):
+    tried = []
+
+    def refuse(function, samples):
+        tried.append(1)
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(graphs, "capture", refuse)
+    stage = Stage(product, name="dense")
+    x, w = draw(4, 3), draw(3, 2, seed=1, grad=True)
+    for _ in range(2):
+        assert torch.equal(stage(x, w), product(x, w))
+    assert stage.reason == (
+        "dense: capture failed: RuntimeError: operation not permitted when stream is capturing"
+    )
+    assert len(tried) == 1
+    assert stage.replays == 0
+    stage.reset()
+    stage(x, w)
+    assert len(tried) == 2
+
+
+def test_errors_of_the_function_itself_are_not_hidden(device):
+    """The plain call after a failed capture raises what the function raises."""
+    stage = Stage(product)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        stage(draw(4, 3), draw(2, 2, grad=True))
