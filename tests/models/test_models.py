@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dgbench.models import MODEL_NAMES, EvolveGcnO, GcnGru, MpnnLstm, build_model
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm
+from dgbench.models.heads import NodeHead
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 
 
@@ -234,3 +235,18 @@ def test_model_classes_and_widths():
     mpnn = build("mpnn_lstm")
     assert isinstance(mpnn, MpnnLstm)
     assert mpnn.output_dim == 2 * 5 + 3 + 4 - 1
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 4), (2, 0, 3)])
+def test_the_node_head_of_a_frame_equals_one_snapshot_at_a_time(shape):
+    torch.manual_seed(1)
+    head = NodeHead(shape[2]).double()
+    frame = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    separate = torch.stack([head(snapshot) for snapshot in frame])
+    torch.testing.assert_close(head(frame), separate)
+    if frame.numel():
+        assert torch.autograd.gradcheck(lambda f: head(f), frame)
+    weights = torch.randn(shape[:2], dtype=torch.float64)
+    wanted = torch.autograd.grad((separate * weights).sum(), [frame, *head.parameters()])
+    found = torch.autograd.grad((head(frame) * weights).sum(), [frame, *head.parameters()])
+    torch.testing.assert_close(found, wanted)
