@@ -1,0 +1,236 @@
+"""Where sent tensors lie: layouts of groups, and slots of memory that are used again."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.meter import Meter
+
+ALIGN: Final = 128
+"""Bytes at whose multiples a tensor of a group begins: a cache line pair, a line of a GPU."""
+
+PATIENCE_S: Final = 60.0
+"""Seconds that a send waits for a slot before it says that nobody releases one."""
+
+
+class Place(NamedTuple):
+    """Where one tensor of a group lies in the slot, and as what."""
+
+    dtype: torch.dtype
+    shape: torch.Size
+    stride: tuple[int, ...]
+    first: int  # element of the slot taken as an array of this dtype
+
+
+class Run(NamedTuple):
+    """Bytes that lie in one piece in the source and in the slot."""
+
+    source: Tensor  # uint8, nbytes long
+    offset: int  # in the slot
+    nbytes: int
+
+
+class Layout(NamedTuple):
+    """How a group of tensors is copied into one slot.
+
+    Attributes:
+        places: of each tensor.
+        runs: what to copy; neighbours in one storage are one run, gaps between them included.
+        nbytes: of the tensors, without gaps.
+        span: bytes taken in the slot.
+    """
+
+    places: tuple[Place, ...]
+    runs: tuple[Run, ...]
+    nbytes: int
+    span: int
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> Layout:
+        """The layout of contiguous strided CPU tensors; raises InvalidInputError for others."""
+        places, pieces = [], []  # a piece: first and last byte's addresses, offset, first tensor
+        nbytes = end = 0
+        for i, tensor in enumerate(tensors):
+            check_source(tensor, i)
+            offset = -(-end // ALIGN) * ALIGN
+            size = tensor.nbytes
+            places.append(
+                Place(
+                    tensor.dtype,
+                    tensor.shape,
+                    tensor.stride(),
+                    offset // tensor.element_size(),
+                )
+            )
+            if size == 0:
+                continue
+            nbytes += size
+            end = offset + size
+            address = tensor.data_ptr()
+            if pieces:
+                begin, _, at, first = pieces[-1]
+                if address - begin == offset - at and _same_storage(first, tensor):
+                    pieces[-1] = begin, address + size, at, first
+                    continue
+            pieces.append((address, address + size, offset, tensor))
+        runs = tuple(
+            Run(_bytes(first, last - begin), offset, last - begin)
+            for begin, last, offset, first in pieces
+        )
+        return cls(tuple(places), runs, nbytes, end)
+
+
+class Staged(tuple):
+    """Host tensors ready to be sent together, with their layout worked out once."""
+
+    layout: Layout
+
+    @classmethod
+    def block(cls, tensors: Sequence[Tensor], *, pinned: bool = False) -> Staged:
+        """Copies of the tensors in one block of (pinned) memory, one run in a layout."""
+        whole = Layout.of([tensor.detach().contiguous() for tensor in tensors])
+        slot = Slot(torch.zeros(max(whole.span, 1), dtype=torch.uint8, pin_memory=pinned))
+        for run in whole.runs:
+            slot.buffer[run.offset : run.offset + run.nbytes].copy_(run.source)
+        staged = cls(slot.views(whole))
+        staged.layout = Layout.of(staged)
+        return staged
+
+
+class Slot:
+    """A piece of memory that one group of tensors occupies at a time.
+
+    Attributes:
+        buffer: uint8[capacity].
+        free: CUDA: the event after which it may be overwritten, or None.
+    """
+
+    def __init__(self, buffer: Tensor | None = None) -> None:
+        self.free: torch.cuda.Event | None = None
+        self.replace(buffer)
+
+    def replace(self, buffer: Tensor | None) -> None:
+        """Take other memory; views of the old keep it alive."""
+        self.buffer = buffer
+        self._typed: dict[torch.dtype, Tensor] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Bytes."""
+        return 0 if self.buffer is None else self.buffer.numel()
+
+    def views(self, layout: Layout) -> list[Tensor]:
+        """The group's tensors in this memory."""
+        return [
+            self._as(dtype).as_strided(shape, stride, first)
+            for dtype, shape, stride, first in layout.places
+        ]
+
+    def _as(self, dtype: torch.dtype) -> Tensor:
+        if dtype not in self._typed:
+            whole = self.capacity // dtype.itemsize * dtype.itemsize
+            self._typed[dtype] = self.buffer[:whole].view(dtype)
+        return self._typed[dtype]
+
+
+class SlotPool:
+    """A fixed number of slots, each grown when something larger comes.
+
+    Args:
+        slots: how many.
+        allocate: bytes -> uint8 buffer.
+        retire: told of a buffer before it is dropped for a larger one.
+        meter: `copy_wait` gets the time spent waiting for a free slot.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        allocate: Callable[[int], Tensor],
+        meter: Meter,
+        *,
+        retire: Callable[[Slot], None] = lambda slot: None,
+    ) -> None:
+        self.slots = slots
+        self._allocate, self._retire, self._meter = allocate, retire, meter
+        self._free = [Slot() for _ in range(slots)]
+        self._changed = threading.Condition()
+
+    def take(self, nbytes: int) -> Slot:
+        """A slot of at least `nbytes`, nobody else's until `give`; waits for one.
+
+        Raises:
+            InvalidInputError: none came free for `PATIENCE_S` seconds.
+        """
+        with self._changed:
+            if not self._free:
+                self._wait()
+            # The smallest that is large enough, else the largest: fewest and smallest growths.
+            slot = min(self._free, key=lambda s: (s.capacity < nbytes, abs(s.capacity - nbytes)))
+            self._free.remove(slot)
+        if slot.capacity < nbytes or slot.buffer is None:
+            try:
+                self._grow(slot, nbytes)
+            except BaseException:
+                self.give(slot)
+                raise
+        return slot
+
+    def give(self, slot: Slot) -> None:
+        """Hand a slot back."""
+        with self._changed:
+            self._free.append(slot)
+            self._changed.notify()
+
+    def _grow(self, slot: Slot, nbytes: int) -> None:
+        # An eighth more, so that a series of slowly growing groups does not allocate each time.
+        wanted = nbytes if slot.buffer is None else nbytes + nbytes // 8
+        buffer = self._allocate(max(1, -(-wanted // ALIGN)) * ALIGN)
+        if slot.buffer is not None:
+            self._retire(slot)
+        slot.replace(buffer)
+
+    def _wait(self) -> None:
+        start = time.perf_counter()
+        came = self._changed.wait_for(lambda: self._free, PATIENCE_S)
+        self._meter.spend("copy_wait", time.perf_counter() - start)
+        if not came:
+            raise InvalidInputError(
+                f"all {self.slots} slots are held by unreleased tickets, for {PATIENCE_S:.0f} s",
+                hint="release a ticket before sending another, or open the link with more slots",
+            )
+
+
+def check_source(tensor: Tensor, i: int) -> None:
+    """Raise InvalidInputError unless this tensor, the i-th of a group, can be sent."""
+    if not isinstance(tensor, Tensor):
+        raise InvalidInputError(
+            f"tensors[{i}] is of the type {type(tensor).__name__}, expected a tensor"
+        )
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise InvalidInputError(
+            f"tensors[{i}] is {tensor.layout} on {tensor.device}, expected torch.strided on cpu"
+        )
+    if not tensor.is_contiguous():
+        raise InvalidInputError(
+            f"tensors[{i}] has shape {list(tensor.shape)} and strides {list(tensor.stride())}, "
+            "expected a contiguous tensor",
+            hint="stage it with `link.stage`",
+        )
+
+
+def _same_storage(a: Tensor, b: Tensor) -> bool:
+    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def _bytes(first: Tensor, nbytes: int) -> Tensor:
+    """uint8[nbytes] of the storage of `first`, from its beginning."""
+    begin = first.storage_offset() * first.element_size()
+    return torch.empty(0, dtype=torch.uint8).set_(first.untyped_storage(), begin, (nbytes,), (1,))
