@@ -42,14 +42,17 @@ class PartTopology:
     exclusive: list[Csr]
 
     @staticmethod
-    def build(csrs: Sequence[Csr], granularity: Granularity = "edge") -> PartTopology:
+    def build(
+        csrs: Sequence[Csr], granularity: Granularity = "edge", cap: int = DEFAULT_CAP
+    ) -> PartTopology:
         """Take S snapshots apart, in two parallel merges over their sorted rows.
 
         Args:
             csrs: 1 to 32 snapshots of one shape on one device, columns strictly ascending in each
                 row, all weighted or none.
             granularity: "edge" compares entries; "slice" counts an entry as shared only where the
-                whole slice of 32 that holds it is the same in all snapshots.
+                whole slice that holds it is the same in all snapshots.
+            cap: entries of a slice at most, read only with "slice".
 
         Raises:
             InvalidInputError: another number of snapshots, shapes, devices or weights that differ,
@@ -61,24 +64,25 @@ class PartTopology:
         _check_group(csrs)
         for i, csr in enumerate(csrs):
             check_csr(csr, f"csrs[{i}]", ascending=True)
-        return _split(csrs, granularity)
+        return split_unchecked(csrs, granularity, cap)
 
     @property
     def num_snapshots(self) -> int:
         return len(self.exclusive)
 
-    def words(self, sliced: bool = True, with_values: bool = True) -> int:
+    def words(self, sliced: bool = True, with_values: bool = True, cap: int = DEFAULT_CAP) -> int:
         """Words of four bytes that the parts take.
 
         Args:
-            sliced: in sliced CSR with slices of 32, otherwise in plain CSR.
+            sliced: in sliced CSR, otherwise in plain CSR.
             with_values: with one word per entry for a weight. The overlap of weighted snapshots
                 carries S of them per entry; the factored normalisation needs none.
+            cap: entries of a slice at most.
         """
         total = 0
         for part in (self.over, *self.exclusive):
             if sliced:
-                total += part.nnz + 2 * slice_count(part, DEFAULT_CAP) + 1
+                total += part.nnz + 2 * slice_count(part, cap) + 1
             else:
                 total += csr_words(part, with_values=False)
             if with_values:
@@ -131,7 +135,7 @@ def overlap_all(
             check_csr(csr, f"csrs[{i}]", ascending=True)
             checked.add(id(csr))
     starts = range(len(csrs) - size + 1)
-    return (_split(csrs[start : start + size], granularity) for start in starts)
+    return (split_unchecked(csrs[start : start + size], granularity) for start in starts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,10 +183,13 @@ class UnionTopology:
         return total + self.mask.numel()
 
 
-def _split(csrs: Sequence[Csr], granularity: Granularity) -> PartTopology:
+def split_unchecked(
+    csrs: Sequence[Csr], granularity: Granularity = "edge", cap: int = DEFAULT_CAP
+) -> PartTopology:
+    """`PartTopology.build` for snapshots that were checked before."""
     device = csrs[0].indptr.device
     native, stream = extension(device), stream_of(device)
-    slice_cap = 0 if granularity == "edge" else DEFAULT_CAP
+    slice_cap = 0 if granularity == "edge" else cap
     indptrs, indices, values = _columns(csrs)
     over_indptr = torch.zeros_like(csrs[0].indptr)
     native.count_shared(indptrs, indices, slice_cap, over_indptr[1:], *stream)
