@@ -1,0 +1,81 @@
+"""Where what a system measured of a machine is kept, and what tells machines apart.
+
+A calibration is a file of numbers that a system measures once (`dgbench calibrate`) and reads
+when it trains. It belongs to one machine and one kind of device.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+FOLDER = "calibration"
+
+
+def machine_of(device: str) -> dict[str, Any]:
+    """Name of the processor or GPU that `device` (`cpu`, `cuda`) means, and torch's threads."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return {"name": torch.cuda.get_device_name(torch.device(device))}
+    return {"name": _cpu_name(), "threads": torch.get_num_threads()}
+
+
+def calibration_path(system: str, device: str) -> Path:
+    """`<cache>/calibration/<system>/<machine>-<device>.json` for this machine.
+
+    The number of threads is part of a CPU's name: kernels gain differently on two and on twenty.
+    """
+    from dgbench.datasets.store import cache_root
+
+    machine = machine_of(device)
+    words = [str(machine["name"])]
+    if "threads" in machine:
+        words.append(f"{machine['threads']}t")
+    slug = re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-") or "unknown"
+    kind = device.partition(":")[0]
+    return cache_root() / FOLDER / system / f"{slug}-{kind}.json"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that readers see the old one or the whole new one.
+
+    Raises:
+        StoreError: the folder cannot be made or written.
+    """
+    import tempfile
+
+    from dgbench.runtime.errors import StoreError
+
+    name = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(name, 0o644)  # mkstemp's 0600 would hide a shared cache from others
+        os.replace(name, path)
+    except OSError as error:
+        if name is not None and os.path.exists(name):
+            os.unlink(name)
+        raise StoreError(
+            f"'{path}' cannot be written: {error.strerror or error}",
+            hint="set DGBENCH_CACHE to a folder with room to write",
+        ) from error
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.processor() or platform.machine() or "unknown"
