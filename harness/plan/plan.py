@@ -175,6 +175,9 @@ class Plan(msgspec.Struct, kw_only=True):
         planned = PlannedCell(cell=cell, hash=cell_hash(cell, self.preset, self.device))
         if self.device == "cuda" and not gpus:
             planned.status, planned.reason = "no-gpu", "no NVIDIA GPU was found here"
+        elif cell.unavailable:
+            planned.status = "no-gpu" if self.device == "cpu" else "skipped"
+            planned.reason = cell.unavailable
         elif cell.repeats < 1:
             planned.status, planned.reason = "skipped", "it asks for no rounds"
         return planned

@@ -33,6 +33,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         memory_bytes: limit of the process tree's resident memory, or None.
         phases: whether to run it once more, instrumented, after its timed rounds. That process
             has `context.instrumented` set and a row of its own, which no ratio uses.
+        unavailable: why it cannot run on the device asked for, or "". Such a cell becomes a row
+            with this reason (status `no-gpu` on a CPU, else `skipped`) and costs no process.
     """
 
     paper: str
@@ -43,6 +45,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     timeout_s: float = 60.0
     memory_bytes: int | None = None
     phases: bool = False
+    unavailable: str = ""
 
 
 class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

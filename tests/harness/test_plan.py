@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 from fake_papers import cell, make_paper
 
@@ -145,3 +146,11 @@ def test_every_preset_is_described():
     budgets = [p.budget_s for p in PRESETS.values()]
     assert budgets == sorted(budgets)
     assert all(p.about for p in PRESETS.values())
+
+
+@pytest.mark.parametrize(("device", "status"), [("cpu", "no-gpu"), ("cuda", "skipped")])
+def test_a_cell_that_says_why_it_cannot_run_takes_no_process(device, status):
+    refused = msgspec.structs.replace(cell("a"), unavailable="needs a meter")
+    plan = build(refused, cell("b"), device=device, gpus=1)
+    assert order(plan) == "b1"
+    assert (plan.cells[0].status, plan.cells[0].reason) == (status, "needs a meter")
