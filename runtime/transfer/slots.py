@@ -93,13 +93,15 @@ class Staged(tuple):
     layout: Layout
 
     @classmethod
-    def block(cls, tensors: Sequence[Tensor], *, pinned: bool = False) -> Staged:
-        """Copies of the tensors in one block of (pinned) memory, one run in a layout."""
-        whole = Layout.of([tensor.detach().contiguous() for tensor in tensors])
-        slot = Slot(torch.zeros(max(whole.span, 1), dtype=torch.uint8, pin_memory=pinned))
-        for run in whole.runs:
-            slot.buffer[run.offset : run.offset + run.nbytes].copy_(run.source)
-        staged = cls(slot.views(whole))
+    def block(
+        cls, tensors: Sequence[Tensor], stage: Callable[[Tensor], Tensor] = Tensor.contiguous
+    ) -> Staged:
+        """Copies of the tensors in one block that `stage` puts in place; one run of a layout."""
+        apart = Layout.of([tensor.detach().contiguous() for tensor in tensors])
+        block = torch.zeros(max(apart.span, 1), dtype=torch.uint8)
+        for source, offset, nbytes in apart.runs:
+            block[offset : offset + nbytes].copy_(source)
+        staged = cls(Slot(stage(block)).views(apart))
         staged.layout = Layout.of(staged)
         return staged
 
@@ -110,6 +112,7 @@ class Slot:
     Attributes:
         buffer: uint8[capacity].
         free: CUDA: the event after which it may be overwritten, or None.
+        reader: CUDA: the stream that the allocator knows to read this buffer, or None.
     """
 
     def __init__(self, buffer: Tensor | None = None) -> None:
@@ -119,6 +122,7 @@ class Slot:
     def replace(self, buffer: Tensor | None) -> None:
         """Take other memory; views of the old keep it alive."""
         self.buffer = buffer
+        self.reader: torch.cuda.Stream | None = None
         self._typed: dict[torch.dtype, Tensor] = {}
 
     @property
@@ -146,7 +150,6 @@ class SlotPool:
     Args:
         slots: how many.
         allocate: bytes -> uint8 buffer.
-        retire: told of a buffer before it is dropped for a larger one.
         meter: `copy_wait` gets the time spent waiting for a free slot.
     """
 
@@ -155,11 +158,9 @@ class SlotPool:
         slots: int,
         allocate: Callable[[int], Tensor],
         meter: Meter,
-        *,
-        retire: Callable[[Slot], None] = lambda slot: None,
     ) -> None:
         self.slots = slots
-        self._allocate, self._retire, self._meter = allocate, retire, meter
+        self._allocate, self._meter = allocate, meter
         self._free = [Slot() for _ in range(slots)]
         self._changed = threading.Condition()
 
@@ -172,8 +173,10 @@ class SlotPool:
         with self._changed:
             if not self._free:
                 self._wait()
-            # The smallest that is large enough, else the largest: fewest and smallest growths.
-            slot = min(self._free, key=lambda s: (s.capacity < nbytes, abs(s.capacity - nbytes)))
+            # The one free for longest that is large enough, else the largest, to grow it least.
+            slot = min(
+                self._free, key=lambda s: (0, 0) if s.capacity >= nbytes else (1, -s.capacity)
+            )
             self._free.remove(slot)
         if slot.capacity < nbytes or slot.buffer is None:
             try:
@@ -192,10 +195,8 @@ class SlotPool:
     def _grow(self, slot: Slot, nbytes: int) -> None:
         # An eighth more, so that a series of slowly growing groups does not allocate each time.
         wanted = nbytes if slot.buffer is None else nbytes + nbytes // 8
-        buffer = self._allocate(max(1, -(-wanted // ALIGN)) * ALIGN)
-        if slot.buffer is not None:
-            self._retire(slot)
-        slot.replace(buffer)
+        slot.replace(None)  # before the larger one is allocated, not after
+        slot.replace(self._allocate(max(1, -(-wanted // ALIGN)) * ALIGN))
 
     def _wait(self) -> None:
         start = time.perf_counter()
