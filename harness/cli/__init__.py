@@ -52,6 +52,7 @@ def _attach(module_name: str, name: str) -> None:
 
 _attach("data", "data")
 _attach("doctor", "doctor")
+_attach("calibrating", "calibrate")
 
 
 @app.callback()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "calibration"
+_ROOM = "set DGBENCH_CACHE to a folder with room to write"
 
 
 def machine_of(device: str) -> dict[str, Any]:
@@ -40,6 +41,24 @@ def calibration_path(system: str, device: str) -> Path:
     return cache_root() / FOLDER / system / f"{slug}-{kind}.json"
 
 
+def check_writable(path: Path) -> None:
+    """Raise StoreError if `path` could not be written, so that nothing is measured in vain."""
+    import tempfile
+
+    from dgbench.runtime.errors import StoreError
+
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(21, "it is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise StoreError(
+            f"'{path}' cannot be written: {error.strerror or error}", hint=_ROOM
+        ) from error
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that readers see the old one or the whole new one.
 
@@ -65,7 +84,7 @@ def write_atomically(path: Path, text: str) -> None:
             os.unlink(name)
         raise StoreError(
             f"'{path}' cannot be written: {error.strerror or error}",
-            hint="set DGBENCH_CACHE to a folder with room to write",
+            hint=_ROOM,
         ) from error
 
 

@@ -4,9 +4,10 @@ entry-point group `dgbench.systems`; nothing in dgbench has to change."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
@@ -130,3 +131,34 @@ class System(ABC):
         meter: Meter | None = None,
     ) -> Trainer:
         """Load the data, build the model from the workload's seed and return a trainer."""
+
+    def calibrate(
+        self,
+        path: Path,
+        *,
+        device: str = "cpu",
+        quick: bool = False,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> dict[str, Any]:
+        """Measure once what this system wants to know of a machine, and keep it in `path`.
+
+        `dgbench calibrate SYSTEM` calls it. Default: the system has nothing to measure.
+
+        Args:
+            path: the file to write, whole or not at all.
+            device: `cpu` or `cuda`.
+            quick: coarsely, in less than a minute.
+            progress: told (steps done, all steps, what is measured now).
+
+        Returns:
+            A summary for people and `--json`: names to numbers, words or lists of such mappings.
+
+        Raises:
+            UnsupportedError: nothing to calibrate, or the device cannot be used here.
+            StoreError: the file cannot be written.
+        """
+        from dgbench.runtime.errors import UnsupportedError
+
+        raise UnsupportedError(
+            f"{self.title} has nothing to calibrate", hint="it runs without: dgbench run"
+        )

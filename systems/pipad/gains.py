@@ -18,7 +18,12 @@ from typing import Any, Final
 import msgspec
 
 from dgbench.runtime.errors import InvalidInputError, StoreError
-from dgbench.systems.base.calibration import calibration_path, machine_of, write_atomically
+from dgbench.systems.base.calibration import (
+    calibration_path,
+    check_writable,
+    machine_of,
+    write_atomically,
+)
 
 SCHEMA: Final = 1
 PACKAGED: Final = Path(__file__).with_name("gain_tables")
@@ -34,10 +39,10 @@ FULL: Final[dict[str, tuple[float, ...]]] = {
 }
 QUICK: Final[dict[str, tuple[float, ...]]] = {
     "s_per": (2, 4, 8),
-    "overlap_rate": (0.0, 0.5, 0.9, 1.0),
+    "overlap_rate": (0.0, 0.5, 0.75, 0.9, 1.0),
     "width": (2, 8, 32),
     "nodes": (128, 1024, 8192),
-    "degree": (1.0, 8.0),
+    "degree": (0.25, 2.0, 8.0),
 }
 
 Progress = Callable[[int, int, str], None]
@@ -159,6 +164,11 @@ class GainTable:
                 share = math.prod(weight for _, weight in corner)
                 total += share * self._grid[tuple(value for value, _ in corner)]
         return math.exp(total)
+
+    def mean(self, s_per: float, overlap_rate: float) -> float:
+        """Geometric mean of the points of this S_per and overlap rate."""
+        logs = [v for key, v in self._grid.items() if key[:2] == (s_per, overlap_rate)]
+        return round(math.exp(sum(logs) / len(logs)), 3)
 
     def save(self, path: Path) -> None:
         """Write the table; readers see the old file or the whole new one.
@@ -300,6 +310,40 @@ def measure_gains(
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
     kind = device.partition(":")[0]
     return GainTable(device=kind, machine=machine_of(device), points=points, made=made, quick=quick)
+
+
+def calibrate(
+    path: Path,
+    *,
+    device: str = "cpu",
+    quick: bool = False,
+    progress: Progress | None = None,
+    axes: dict[str, Sequence[float]] | None = None,
+) -> dict[str, Any]:
+    """Measure the table, keep it in `path`, and sum it up (`System.calibrate`).
+
+    Returns:
+        Machine, number of points, and for every overlap rate the geometric mean gain of each
+        S_per over all sizes and widths.
+
+    Raises:
+        StoreError: the file cannot be written, said before anything is measured.
+    """
+    path = Path(path)
+    check_writable(path)
+    table = measure_gains(device, quick=quick, progress=progress, axes=axes)
+    table.save(path)
+    return {
+        "machine": _machine_words(table.machine),
+        "points": len(table.points),
+        "mean gain over one snapshot at a time": [
+            {
+                "overlap rate": rate,
+                **{f"S_per {s:g}": table.mean(s, rate) for s in table.axes["s_per"]},
+            }
+            for rate in table.axes["overlap_rate"]
+        ],
+    }
 
 
 def _checked(point: Point) -> Point:

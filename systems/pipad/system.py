@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
 
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import System, Technique, Trainer, Workload
 from dgbench.systems.base import data as workload_data
@@ -132,3 +133,19 @@ class PipadSystem(System):
         chosen = self.switches(switches)
         data = workload_data.load(workload)
         return PipadTrainer(workload, data, chosen, s_per=self.s_per, device=device, meter=meter)
+
+    def calibrate(
+        self,
+        path: Path,
+        *,
+        device: str = "cpu",
+        quick: bool = False,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> dict[str, Any]:
+        """Measure the tuner's table of gains (4.4, Figure 9) on this machine."""
+        reasons = self.unsupported(Workload(dataset="hepth", model="tgcn_model"), device)
+        if reasons:
+            raise UnsupportedError(f"{self.title}: {'; '.join(reasons)}")
+        from dgbench.systems.pipad.gains import calibrate
+
+        return calibrate(path, device=device, quick=quick, progress=progress)
