@@ -1,16 +1,13 @@
 """The CUDA kernels against float64 references.
 
-Each test runs twice: over the kernels played through on the host (`emulated`, see emulator.py),
-and on a device where one is. Outputs are poisoned before each call; what a kernel leaves out shows.
+Each test runs twice (see conftest.py): over the kernels played through on the host, and on a device
+where one is. Outputs are poisoned before each call; what a kernel leaves out shows.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from types import ModuleType
 
-import emulator
 import numpy as np
 import pytest
 import torch
@@ -20,41 +17,6 @@ from dgbench.kernels_cuda import build_info
 
 EXACT = 2e-6
 """Largest ||o - r|| / ||r|| of a float32 operator against its float64 reference."""
-
-
-@dataclass(frozen=True)
-class Native:
-    """The compiled functions, the device their arrays lie on and the stream they run on."""
-
-    module: ModuleType
-    device: str
-
-    def call(self, name: str, *arguments):
-        stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else 0
-        getattr(self.module, name)(*arguments, stream)
-
-    def put(self, array, dtype: torch.dtype | None = None) -> Tensor:
-        return torch.as_tensor(array, dtype=dtype).to(self.device)
-
-    def poisoned(self, *shape: int) -> Tensor:
-        return torch.full(shape, math.nan, device=self.device)
-
-
-@pytest.fixture(scope="session")
-def emulated_module(request) -> ModuleType:
-    if reason := emulator.missing():
-        pytest.skip(reason)
-    return emulator.build(request.config.cache.mkdir("cuda_emulator"))
-
-
-@pytest.fixture(params=["emulated", pytest.param("device", marks=pytest.mark.cuda)])
-def native(request) -> Native:
-    if request.param == "emulated":
-        return Native(request.getfixturevalue("emulated_module"), "cpu")
-    cuda = build_info.build_info()["cuda"]
-    if not cuda["usable"]:
-        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
-    return Native(build_info.extension(torch.device("cuda")), "cuda")
 
 
 def close(found: Tensor, expected: np.ndarray, bound: float = EXACT) -> None:
@@ -178,7 +140,7 @@ def test_spmm_and_the_gespmm_baseline(native, features):
         native.call("spmm", *arrays, None, native.put(x), y, None, None, False)
         close(y, matrix.astype(np.float64) @ x)
         y = native.poisoned(45, features)
-        native.call("spmm_gespmm", *arrays, native.put(x), y)
+        native.call("spmm_gespmm", *arrays, native.put(x), y, None)
         close(y, matrix.astype(np.float64) @ x)
 
 
@@ -205,52 +167,6 @@ def test_a_hub_row_gives_the_same_bits_every_time(native):
         results.append(y)
     assert torch.equal(results[0], results[1])
     assert torch.equal(results[0], results[2])
-
-
-WIDTHS = [  # width, slices per warp, floats per lane
-    (1, 4, 1),
-    (2, 4, 1),
-    (2, 1, 1),
-    (6, 4, 1),
-    (8, 4, 1),
-    (12, 2, 1),
-    (16, 2, 1),
-    (24, 1, 1),
-    (32, 1, 1),
-    (48, 1, 2),
-    (64, 1, 2),
-    (128, 1, 4),
-    (132, 1, 4),
-]
-
-
-@pytest.mark.parametrize("cap", [8, 32, 64])
-@pytest.mark.parametrize(("width", "groups", "vector"), WIDTHS)
-def test_the_papers_kernel_over_slices(native, width, groups, vector, cap):
-    random = np.random.default_rng(width)
-    dense = random_snapshots(width, 12, 100, 1, hub=True)[0]
-    indptr, indices, values = csr(dense)
-    rows, offsets = [], []
-    for row in range(12):
-        for begin in range(indptr[row], indptr[row + 1], cap):
-            rows.append(row)
-            offsets.append(begin)
-    x = random.normal(size=(100, 2 * width)).astype(np.float32)
-    y = torch.ones(12, 2 * width, device=native.device)
-    block = slice(width, 2 * width)  # a snapshot's columns of a wider matrix, in place
-    native.call(
-        "aggregate_sliced",
-        native.put(rows, torch.int32),
-        native.put([*offsets, len(indices)], torch.int64),
-        native.put(indices),
-        native.put(values),
-        native.put(x)[:, block],
-        y[:, block],
-        groups,
-        vector,
-    )
-    assert (y[:, :width] == 1).all()
-    close(y[:, block], 1 + dense.astype(np.float64) @ x[:, block])
 
 
 def cell_reference(gates: int, x, w_in, w_hid, bias, h, c) -> tuple[Tensor, Tensor, Tensor]:

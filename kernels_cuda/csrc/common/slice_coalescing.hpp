@@ -93,6 +93,25 @@ struct SliceWarp {
     }
   }
 
+  // The transposed product takes the same steps, with rows of x for rows of the matrix: a lane holds
+  // its columns of the slice's own row, from source(), and adds them to the row of y that each
+  // staged entry names.
+  template <int VEC, class Add>
+  DGB_HD void scatter(int64_t unit, int64_t piece, int index, int column,
+                      const StagedEntry* shared, const Add& add, const float (&own)[VEC]) const {
+    const int size = piece_size(unit * groups + index, piece);
+    for (int k = 0; k < size; ++k) {
+      const StagedEntry entry = shared[k * groups + index];
+      float value[VEC];
+      for (int e = 0; e < VEC; ++e) value[e] = entry.value * own[e];
+      add(y + entry.column * y_pitch + column, value);
+    }
+  }
+
+  DGB_HD const float* source(int64_t unit, int index, int column) const {
+    return x + row_indices[unit * groups + index] * x_pitch + column;
+  }
+
   // Step 3: where the lane's sums are added.
   DGB_HD float* target(int64_t unit, int index, int column) const {
     return y + row_indices[unit * groups + index] * y_pitch + column;

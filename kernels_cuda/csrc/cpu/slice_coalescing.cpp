@@ -42,30 +42,60 @@ void play(const SliceWarp& warp) {
   }
 }
 
-void aggregate_sliced(VectorOn<const int32_t, Cpu> row_indices,
-                      VectorOn<const int64_t, Cpu> slice_offsets,
-                      VectorOn<const int32_t, Cpu> indices,
-                      std::optional<VectorOn<const float, Cpu>> values,
-                      nb::ndarray<const float, nb::ndim<2>, Cpu> x,
-                      nb::ndarray<float, nb::ndim<2>, Cpu> y, int groups, int vector) {
+template <int VEC>
+void play_scatter(const SliceWarp& warp) {
+  const int tile_width = warp.groups > 1 ? warp.d : kWarp * VEC;
+  const int tiles = (warp.d + tile_width - 1) / tile_width;
+  const auto add = [](float* to, const float(&from)[VEC]) {
+    for (int e = 0; e < VEC; ++e) to[e] += from[e];
+  };
+  for (int64_t unit = 0; unit < warp.units(); ++unit) {
+    for (int tile = 0; tile < tiles; ++tile) {
+      StagedEntry shared[kPieceEntries * kMaxGroups] = {};
+      int index = 0;
+      int column = 0;
+      for (int64_t piece = 0; warp.has_piece(unit, piece); ++piece) {
+        for (int lane = 0; lane < kWarp; ++lane) warp.stage(unit, piece, lane, shared);
+        for (int lane = 0; lane < kWarp; ++lane) {
+          if (!warp.place<VEC>(unit, tile, lane, &index, &column)) continue;
+          const float* from = warp.source(unit, index, column);
+          float own[VEC];
+          for (int e = 0; e < VEC; ++e) own[e] = from[e];
+          warp.scatter<VEC>(unit, piece, index, column, shared, add, own);
+        }
+      }
+    }
+  }
+}
+
+template <bool TRANSPOSED>
+void run_sliced(VectorOn<const int32_t, Cpu> row_indices,
+                VectorOn<const int64_t, Cpu> slice_offsets, VectorOn<const int32_t, Cpu> indices,
+                std::optional<VectorOn<const float, Cpu>> values,
+                nb::ndarray<const float, nb::ndim<2>, Cpu> x,
+                nb::ndarray<float, nb::ndim<2>, Cpu> y, int groups, int vector) {
   const SliceWarp warp =
       slice_warp(row_indices, slice_offsets, indices, values, x, y, groups, vector);
   nb::gil_scoped_release release;
   if (vector == 4) {
-    play<4>(warp);
+    TRANSPOSED ? play_scatter<4>(warp) : play<4>(warp);
   } else if (vector == 2) {
-    play<2>(warp);
+    TRANSPOSED ? play_scatter<2>(warp) : play<2>(warp);
   } else {
-    play<1>(warp);
+    TRANSPOSED ? play_scatter<1>(warp) : play<1>(warp);
   }
 }
 
 }  // namespace
 
 void bind_slice_coalescing(nb::module_& m) {
-  m.def("aggregate_sliced", &aggregate_sliced, "row_indices"_a.noconvert(),
-        "slice_offsets"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert().none(),
-        "x"_a.noconvert(), "y"_a.noconvert(), "groups"_a, "vector"_a);
+  const auto define = [&](const char* name, auto function) {
+    m.def(name, function, "row_indices"_a.noconvert(), "slice_offsets"_a.noconvert(),
+          "indices"_a.noconvert(), "values"_a.noconvert().none(), "x"_a.noconvert(),
+          "y"_a.noconvert(), "groups"_a, "vector"_a);
+  };
+  define("aggregate_sliced", &run_sliced<false>);
+  define("scatter_sliced", &run_sliced<true>);
 }
 
 }  // namespace dgbench

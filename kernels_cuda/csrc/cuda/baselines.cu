@@ -1,19 +1,49 @@
 // Aggregation as the papers do it: PiPAD's kernel over slices, and a kernel in the manner of GE-SpMM.
+//
+// Both have an instrumented form that writes when each warp began and ended, by the clock of the
+// multiprocessor it ran on, and which one that was: the balance of the load (PiPAD, figure 12).
 #include "cuda/launch.cuh"
 #include "cuda/launchers.h"
+
+#include <type_traits>
 
 namespace dgbench {
 namespace {
 
 constexpr int kWarpsPerBlock = kBlock / kWarp;
 
+// Begin and end by the multiprocessor's clock, and its number, for warp `number`.
+struct WarpClock {
+  int64_t begin;
+
+  __device__ WarpClock() : begin(cycles()) {}
+
+  __device__ void note(int64_t* clocks, int64_t number, int lane) const {
+    __syncwarp();
+    if (lane != 0) return;
+    clocks[3 * number] = begin;
+    clocks[3 * number + 1] = cycles();
+    clocks[3 * number + 2] = multiprocessor();
+  }
+};
+
+struct NoClock {
+  __device__ NoClock() {}
+
+  __device__ void note(int64_t*, int64_t, int) const {}
+};
+
+template <bool CLOCKED>
+using Clock = std::conditional_t<CLOCKED, WarpClock, NoClock>;
+
 // One warp per g slices; see common/slice_coalescing.hpp for the steps.
-template <int VEC>
-__global__ void __launch_bounds__(kBlock) sliced_warps(const SliceWarp warp) {
+template <int VEC, bool CLOCKED>
+__global__ void __launch_bounds__(kBlock) sliced_warps(const SliceWarp warp, int64_t* clocks) {
   __shared__ StagedEntry staged[kWarpsPerBlock][kPieceEntries * kMaxGroups];
   const int lane = threadIdx.x % kWarp;
   const int64_t unit = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp;
   if (unit >= warp.units()) return;  // whole warps leave
+  const Clock<CLOCKED> clock;
   StagedEntry* shared = staged[threadIdx.x / kWarp];
   int index, column;
   const bool works = warp.place<VEC>(unit, blockIdx.y, lane, &index, &column);
@@ -26,18 +56,42 @@ __global__ void __launch_bounds__(kBlock) sliced_warps(const SliceWarp warp) {
     __syncwarp();
   }
   if (works) add_floats<VEC>(warp.target(unit, index, column), sum);
+  clock.note(clocks, blockIdx.y * warp.units() + unit, lane);
+}
+
+// The transposed product from the same slices: every entry's row of y gets the slice's own row.
+template <int VEC>
+__global__ void __launch_bounds__(kBlock) sliced_scatter_warps(const SliceWarp warp) {
+  __shared__ StagedEntry staged[kWarpsPerBlock][kPieceEntries * kMaxGroups];
+  const int lane = threadIdx.x % kWarp;
+  const int64_t unit = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp;
+  if (unit >= warp.units()) return;
+  StagedEntry* shared = staged[threadIdx.x / kWarp];
+  int index, column;
+  const bool works = warp.place<VEC>(unit, blockIdx.y, lane, &index, &column);
+  float own[VEC] = {};
+  if (works) load_floats<VEC>(warp.source(unit, index, column), own);
+  const auto add = [](float* to, const float(&from)[VEC]) { add_floats<VEC>(to, from); };
+  for (int64_t piece = 0; warp.has_piece(unit, piece); ++piece) {
+    warp.stage(unit, piece, lane, shared);
+    __syncwarp();
+    if (works) warp.scatter<VEC>(unit, piece, index, column, shared, add, own);
+    __syncwarp();
+  }
 }
 
 // One warp per row and tile of 32 COARSE columns, 32 entries of the row staged at a time.
-template <int COARSE>
+template <int COARSE, bool CLOCKED>
 __global__ void __launch_bounds__(kBlock)
     gespmm_warps(const int64_t* __restrict__ indptr, const int32_t* __restrict__ indices,
                  const float* __restrict__ values, int64_t rows, int features,
-                 const float* __restrict__ x, float* __restrict__ y) {
+                 const float* __restrict__ x, float* __restrict__ y,
+                 int64_t* __restrict__ clocks) {
   __shared__ StagedEntry staged[kWarpsPerBlock][kWarp];
   const int lane = threadIdx.x % kWarp;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp;
   if (row >= rows) return;
+  const Clock<CLOCKED> clock;
   StagedEntry* shared = staged[threadIdx.x / kWarp];
   const int first = blockIdx.y * kWarp * COARSE + lane;
   const int64_t end = indptr[row + 1];
@@ -64,44 +118,90 @@ __global__ void __launch_bounds__(kBlock)
     const int column = first + c * kWarp;
     if (column < features) y[row * features + column] = sum[c];
   }
+  clock.note(clocks, blockIdx.y * rows + row, lane);
+}
+
+// Floats per lane that the addresses allow, at most `vector`: never an unaligned vector load.
+int vector_that_fits(const SliceWarp& warp, int vector) {
+  while (vector > 1 && (warp.x_pitch % vector != 0 || warp.y_pitch % vector != 0 ||
+                        !aligned(warp.x, 4 * vector) || !aligned(warp.y, 4 * vector))) {
+    vector /= 2;
+  }
+  return vector;
+}
+
+dim3 grid_of(const SliceWarp& warp, int vec) {
+  const int64_t tiles = warp.groups > 1 ? 1 : ceil_div(warp.d, kWarp * vec);
+  return dim3(static_cast<unsigned>(ceil_div(warp.units(), kWarpsPerBlock)),
+              static_cast<unsigned>(tiles));
+}
+
+template <int VEC>
+void launch_sliced(const SliceWarp& warp, int64_t* clocks, cudaStream_t stream) {
+  if (clocks != nullptr) {
+    sliced_warps<VEC, true><<<grid_of(warp, VEC), kBlock, 0, stream>>>(warp, clocks);
+  } else {
+    sliced_warps<VEC, false><<<grid_of(warp, VEC), kBlock, 0, stream>>>(warp, nullptr);
+  }
 }
 
 }  // namespace
 
 extern "C" {
 
-int dgb_aggregate_sliced(const SliceWarp* warp, int vector, void* stream) {
+int64_t dgb_sliced_warp_count(const SliceWarp* warp, int vector) {
   if (warp->slices == 0 || warp->d == 0) return 0;
-  const bool fits = warp->x_pitch % vector == 0 && warp->y_pitch % vector == 0 &&
-                    aligned(warp->x, 4 * vector) && aligned(warp->y, 4 * vector);
-  const int vec = fits ? vector : 1;  // never an unaligned vector load
-  const int64_t tiles = warp->groups > 1 ? 1 : ceil_div(warp->d, kWarp * vec);
-  const dim3 grid(static_cast<unsigned>(ceil_div(warp->units(), kWarpsPerBlock)),
-                  static_cast<unsigned>(tiles));
+  return warp->units() * grid_of(*warp, vector_that_fits(*warp, vector)).y;
+}
+
+int dgb_aggregate_sliced(const SliceWarp* warp, int vector, int64_t* clocks, void* stream) {
+  if (warp->slices == 0 || warp->d == 0) return 0;
+  const int vec = vector_that_fits(*warp, vector);
   if (vec == 4) {
-    sliced_warps<4><<<grid, kBlock, 0, as_stream(stream)>>>(*warp);
+    launch_sliced<4>(*warp, clocks, as_stream(stream));
   } else if (vec == 2) {
-    sliced_warps<2><<<grid, kBlock, 0, as_stream(stream)>>>(*warp);
+    launch_sliced<2>(*warp, clocks, as_stream(stream));
   } else {
-    sliced_warps<1><<<grid, kBlock, 0, as_stream(stream)>>>(*warp);
+    launch_sliced<1>(*warp, clocks, as_stream(stream));
   }
   return launch_status();
 }
 
+int dgb_scatter_sliced(const SliceWarp* warp, int vector, void* stream) {
+  if (warp->slices == 0 || warp->d == 0) return 0;
+  const int vec = vector_that_fits(*warp, vector);
+  const dim3 grid = grid_of(*warp, vec);
+  if (vec == 4) {
+    sliced_scatter_warps<4><<<grid, kBlock, 0, as_stream(stream)>>>(*warp);
+  } else if (vec == 2) {
+    sliced_scatter_warps<2><<<grid, kBlock, 0, as_stream(stream)>>>(*warp);
+  } else {
+    sliced_scatter_warps<1><<<grid, kBlock, 0, as_stream(stream)>>>(*warp);
+  }
+  return launch_status();
+}
+
+int64_t dgb_gespmm_warp_count(int64_t rows, int features) {
+  const int coarse = features < 2 * kWarp ? 1 : 2;
+  return rows * ceil_div(features, kWarp * coarse);
+}
+
 int dgb_spmm_gespmm(const int64_t* indptr, const int32_t* indices, const float* values,
-                    int64_t rows, int features, const float* x, float* y, void* stream) {
+                    int64_t rows, int features, const float* x, float* y, int64_t* clocks,
+                    void* stream) {
   if (rows == 0 || features == 0) return 0;
   const int coarse = features < 2 * kWarp ? 1 : 2;
   const dim3 grid(static_cast<unsigned>(ceil_div(rows, kWarpsPerBlock)),
                   static_cast<unsigned>(ceil_div(features, kWarp * coarse)));
-  if (coarse == 2) {
-    gespmm_warps<2><<<grid, kBlock, 0, as_stream(stream)>>>(indptr, indices, values, rows,
-                                                            features, x, y);
-  } else {
-    gespmm_warps<1><<<grid, kBlock, 0, as_stream(stream)>>>(indptr, indices, values, rows,
-                                                            features, x, y);
+  const auto go = [&](auto kernel) {
+    kernel<<<grid, kBlock, 0, as_stream(stream)>>>(indptr, indices, values, rows, features, x, y,
+                                                   clocks);
+    return launch_status();
+  };
+  if (clocks != nullptr) {
+    return coarse == 2 ? go(gespmm_warps<2, true>) : go(gespmm_warps<1, true>);
   }
-  return launch_status();
+  return coarse == 2 ? go(gespmm_warps<2, false>) : go(gespmm_warps<1, false>);
 }
 
 }  // extern "C"

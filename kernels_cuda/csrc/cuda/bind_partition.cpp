@@ -82,32 +82,64 @@ void unite(Vectors<const int64_t> indptr, Vectors<const int32_t> indices,
   check_launch(dgb_unite(&functor, snapshots.num_rows(), stream_of(stream)), "unite");
 }
 
+using Rows = nb::ndarray<float, nb::ndim<2>, Device>;  // any stride between rows
+using ConstRows = nb::ndarray<const float, nb::ndim<2>, Device>;
+using Clocks = std::optional<MatrixOn<int64_t, Device>>;  // begin, end, multiprocessor of a warp
+
+int64_t* clocks_of(const Clocks& clocks, int64_t warps) {
+  if (!clocks) return nullptr;
+  require_length("clocks", static_cast<int64_t>(clocks->shape(0)), warps);
+  require_length("clocks row", static_cast<int64_t>(clocks->shape(1)), 3);
+  return clocks->data();
+}
+
 void aggregate_sliced(VectorOn<const int32_t, Device> row_indices,
                       VectorOn<const int64_t, Device> slice_offsets,
                       VectorOn<const int32_t, Device> indices,
-                      std::optional<VectorOn<const float, Device>> values,
-                      nb::ndarray<const float, nb::ndim<2>, Device> x,
-                      nb::ndarray<float, nb::ndim<2>, Device> y, int groups, int vector,
-                      std::uintptr_t stream) {
+                      std::optional<VectorOn<const float, Device>> values, ConstRows x, Rows y,
+                      int groups, int vector, Clocks clocks, std::uintptr_t stream) {
   const SliceWarp warp =
       slice_warp(row_indices, slice_offsets, indices, values, x, y, groups, vector);
-  check_launch(dgb_aggregate_sliced(&warp, vector, stream_of(stream)), "aggregate_sliced");
+  int64_t* to = clocks_of(clocks, clocks ? dgb_sliced_warp_count(&warp, vector) : 0);
+  check_launch(dgb_aggregate_sliced(&warp, vector, to, stream_of(stream)), "aggregate_sliced");
+}
+
+// How many warps aggregate_sliced starts for these arguments.
+int64_t sliced_warp_count(VectorOn<const int32_t, Device> row_indices,
+                          VectorOn<const int64_t, Device> slice_offsets,
+                          VectorOn<const int32_t, Device> indices,
+                          std::optional<VectorOn<const float, Device>> values, ConstRows x, Rows y,
+                          int groups, int vector) {
+  const SliceWarp warp =
+      slice_warp(row_indices, slice_offsets, indices, values, x, y, groups, vector);
+  return dgb_sliced_warp_count(&warp, vector);
+}
+
+// Transposed: rows of x are those of the matrix, y has a row per column and is added to.
+void scatter_sliced(VectorOn<const int32_t, Device> row_indices,
+                    VectorOn<const int64_t, Device> slice_offsets,
+                    VectorOn<const int32_t, Device> indices,
+                    std::optional<VectorOn<const float, Device>> values, ConstRows x, Rows y,
+                    int groups, int vector, std::uintptr_t stream) {
+  const SliceWarp warp =
+      slice_warp(row_indices, slice_offsets, indices, values, x, y, groups, vector);
+  check_launch(dgb_scatter_sliced(&warp, vector, stream_of(stream)), "scatter_sliced");
 }
 
 void spmm_gespmm(VectorOn<const int64_t, Device> indptr, VectorOn<const int32_t, Device> indices,
                  std::optional<VectorOn<const float, Device>> values, MatrixOn<const float, Device> x,
-                 MatrixOn<float, Device> y, std::uintptr_t stream) {
+                 MatrixOn<float, Device> y, Clocks clocks, std::uintptr_t stream) {
   const auto rows = static_cast<int64_t>(y.shape(0));
+  const auto features = static_cast<int>(x.shape(1));
   require_length("indptr", static_cast<int64_t>(indptr.size()), rows + 1);
-  require_length("y columns", static_cast<int64_t>(y.shape(1)),
-                 static_cast<int64_t>(x.shape(1)));
+  require_length("y columns", static_cast<int64_t>(y.shape(1)), features);
   if (values) {
     require_length("values", static_cast<int64_t>(values->size()),
                    static_cast<int64_t>(indices.size()));
   }
+  int64_t* to = clocks_of(clocks, dgb_gespmm_warp_count(rows, features));
   check_launch(dgb_spmm_gespmm(indptr.data(), indices.data(), values ? values->data() : nullptr,
-                               rows, static_cast<int>(x.shape(1)), x.data(), y.data(),
-                               stream_of(stream)),
+                               rows, features, x.data(), y.data(), to, stream_of(stream)),
                "spmm_gespmm");
 }
 
@@ -133,9 +165,18 @@ void bind_partition(nb::module_& m) {
         "union_values"_a.noconvert().none(), "stream"_a);
   m.def("aggregate_sliced", &aggregate_sliced, "row_indices"_a.noconvert(),
         "slice_offsets"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert().none(),
+        "x"_a.noconvert(), "y"_a.noconvert(), "groups"_a, "vector"_a,
+        "clocks"_a.noconvert().none(), "stream"_a);
+  m.def("sliced_warp_count", &sliced_warp_count, "row_indices"_a.noconvert(),
+        "slice_offsets"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert().none(),
+        "x"_a.noconvert(), "y"_a.noconvert(), "groups"_a, "vector"_a);
+  m.def("scatter_sliced", &scatter_sliced, "row_indices"_a.noconvert(),
+        "slice_offsets"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert().none(),
         "x"_a.noconvert(), "y"_a.noconvert(), "groups"_a, "vector"_a, "stream"_a);
   m.def("spmm_gespmm", &spmm_gespmm, "indptr"_a.noconvert(), "indices"_a.noconvert(),
-        "values"_a.noconvert().none(), "x"_a.noconvert(), "y"_a.noconvert(), "stream"_a);
+        "values"_a.noconvert().none(), "x"_a.noconvert(), "y"_a.noconvert(),
+        "clocks"_a.noconvert().none(), "stream"_a);
+  m.def("gespmm_warp_count", &dgb_gespmm_warp_count, "rows"_a, "features"_a);
 }
 
 }  // namespace dgbench

@@ -39,6 +39,28 @@ inline bool aligned(const void* pointer, std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(pointer) % bytes == 0;
 }
 
+// Number of the multiprocessor that runs this thread.
+__device__ __forceinline__ int64_t multiprocessor() {
+#if defined(DGBENCH_EMULATED_DEVICE)
+  return blockIdx.x % emulated::setting("EMULATED_PROCESSORS", 1);
+#else
+  unsigned number;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(number));
+  return number;
+#endif
+}
+
+// The clock of the multiprocessor that runs this thread, in its cycles.
+__device__ __forceinline__ int64_t cycles() {
+#if defined(DGBENCH_EMULATED_DEVICE)
+  return ++emulated::ticks;
+#else
+  long long now;
+  asm volatile("mov.u64 %0, %%clock64;" : "=l"(now));
+  return now;
+#endif
+}
+
 // VEC neighbouring floats through the read-only path; the address is a multiple of their size.
 template <int VEC>
 __device__ __forceinline__ void load_floats(const float* from, float (&to)[VEC]) {

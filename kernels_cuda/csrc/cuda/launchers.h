@@ -9,6 +9,7 @@
 
 #include "common/overlap_functors.hpp"
 #include "common/slice_coalescing.hpp"
+#include "common/wire_functors.hpp"
 
 namespace dgbench {
 
@@ -68,9 +69,20 @@ int dgb_unite(const FillUnion* functor, int64_t rows, void* stream);
 
 int dgb_aggregate(const AggregateArgs* args, void* stream);
 int dgb_scatter(const AggregateArgs* args, void* stream);
-int dgb_aggregate_sliced(const SliceWarp* warp, int vector, void* stream);
+
+// `vector` is the most floats a lane may load at once; where addresses are not aligned it takes
+// fewer. `clocks` is null or int64[warps, 3]: begin, end, multiprocessor of every warp.
+int64_t dgb_sliced_warp_count(const SliceWarp* warp, int vector);
+int dgb_aggregate_sliced(const SliceWarp* warp, int vector, int64_t* clocks, void* stream);
+int dgb_scatter_sliced(const SliceWarp* warp, int vector, void* stream);
+int64_t dgb_gespmm_warp_count(int64_t rows, int features);
 int dgb_spmm_gespmm(const int64_t* indptr, const int32_t* indices, const float* values,
-                    int64_t rows, int features, const float* x, float* y, void* stream);
+                    int64_t rows, int features, const float* x, float* y, int64_t* clocks,
+                    void* stream);
+
+// What arrives over the link is put together on the device.
+int dgb_unpack_offsets(const UnpackOffsets* functor, void* stream);
+int dgb_merge_exclusive(const MergeExclusive* functor, void* stream);
 
 // Elements of float32 that the scans need beside their results.
 int64_t dgb_scan_record_size(int64_t steps, int64_t vertices, int64_t features, int64_t hidden,

@@ -9,6 +9,7 @@ namespace dgbench {
 void bind_partition(nb::module_& m);
 void bind_aggregate(nb::module_& m);
 void bind_scan(nb::module_& m);
+void bind_wire(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(DGBENCH_MODULE, m) {
@@ -27,4 +28,5 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_partition(m);
   dgbench::bind_aggregate(m);
   dgbench::bind_scan(m);
+  dgbench::bind_wire(m);
 }

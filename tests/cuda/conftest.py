@@ -1,0 +1,50 @@
+"""The compiled functions twice: played through on the host, and on a device where one is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import ModuleType
+
+import emulator
+import pytest
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda import build_info
+
+
+@dataclass(frozen=True)
+class Native:
+    """The compiled functions, the device their arrays lie on and the stream they run on."""
+
+    module: ModuleType
+    device: str
+
+    def call(self, name: str, *arguments):
+        stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else 0
+        getattr(self.module, name)(*arguments, stream)
+
+    def put(self, array, dtype: torch.dtype | None = None) -> Tensor:
+        return torch.as_tensor(array, dtype=dtype).to(self.device)
+
+    def poisoned(self, *shape: int) -> Tensor:
+        return torch.full(shape, math.nan, device=self.device)
+
+
+@pytest.fixture(scope="session")
+def emulated_module(request) -> ModuleType:
+    if reason := emulator.missing():
+        pytest.skip(reason)
+    return emulator.build(request.config.cache.mkdir("cuda_emulator"))
+
+
+@pytest.fixture(params=["emulated", pytest.param("device", marks=pytest.mark.cuda)])
+def native(request) -> Native:
+    """The kernels over a stand-in runtime (see emulator.py), and over the real one."""
+    if request.param == "emulated":
+        return Native(request.getfixturevalue("emulated_module"), "cpu")
+    cuda = build_info.build_info()["cuda"]
+    if not cuda["usable"]:
+        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
+    return Native(build_info.extension(torch.device("cuda")), "cuda")
