@@ -214,20 +214,20 @@ def _merge(exclusive: Sequence[Csr]) -> tuple[Tensor | None, Tensor | None, Tens
         return None, None, None
     device = exclusive[0].indptr.device
     weighted = exclusive[0].values is not None
-    indptr = torch.empty(exclusive[0].num_rows + 1, dtype=torch.int64)
-    entries = torch.empty(total, dtype=torch.int32)
-    values = torch.empty(total, dtype=torch.float32) if weighted else None
+    indptr = torch.empty(exclusive[0].num_rows + 1, dtype=torch.int64, device=device)
+    entries = torch.empty(total, dtype=torch.int32, device=device)
+    values = torch.empty(total, dtype=torch.float32, device=device) if weighted else None
     call(
         "merge_exclusive",
-        indptr.device,
-        [part.indptr.cpu() for part in exclusive],
-        [part.indices.cpu() for part in exclusive],
-        [part.values.detach().cpu() for part in exclusive] if weighted else [],
+        device,
+        [part.indptr for part in exclusive],
+        [part.indices for part in exclusive],
+        [part.values.detach() for part in exclusive] if weighted else [],
         indptr,
         entries,
         values,
     )
-    return indptr.to(device), entries.to(device), None if values is None else values.to(device)
+    return indptr, entries, values
 
 
 def _sort(lists: Arrays) -> Arrays:
