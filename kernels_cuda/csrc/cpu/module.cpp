@@ -17,7 +17,8 @@ void bind_transpose(nb::module_& m);
 void bind_row_order(nb::module_& m);
 void bind_snapshots(nb::module_& m);
 void bind_slice_coalescing(nb::module_& m);
-void bind_work_shares(nb::module_& m);
+void bind_trace(nb::module_& m);
+void bind_work_items(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -35,5 +36,6 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_row_order(m);
   dgbench::bind_snapshots(m);
   dgbench::bind_slice_coalescing(m);
-  dgbench::bind_work_shares(m);
+  dgbench::bind_trace(m);
+  dgbench::bind_work_items(m);
 }
