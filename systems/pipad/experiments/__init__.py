@@ -3,17 +3,21 @@
 from dgbench.systems.pipad.experiments.ablation import Ablation
 from dgbench.systems.pipad.experiments.fig10 import Fig10
 from dgbench.systems.pipad.experiments.fig11 import Fig11
+from dgbench.systems.pipad.experiments.fig9 import Fig9
 from dgbench.systems.pipad.experiments.memory import MemoryTraffic
 from dgbench.systems.pipad.experiments.preparation import Preparation
 from dgbench.systems.pipad.experiments.space import Space
 from dgbench.systems.pipad.experiments.table1 import Table1
+from dgbench.systems.pipad.experiments.tuning import Tuning
 
 EXPERIMENTS = (
     Table1(),
     Space(),
     MemoryTraffic(),
     Preparation(),
+    Fig9(),
     Fig10(),
     Fig11(),
+    Tuning(),
     Ablation(),
 )
