@@ -34,6 +34,8 @@ class Meter:
         self._cuda = device.startswith("cuda")
         self._seconds: dict[str, float] = defaultdict(float)
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
+        self._open: str | None = None
+        self._since: float | torch.cuda.Event = 0.0
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add `amount` to the counter `name`."""
@@ -49,23 +51,42 @@ class Meter:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a block as part of phase `name` (sample, transfer, compute, communicate, update).
+        """Time a block as part of phase `name` (sample, transfer, compute, gnn, rnn, communicate,
+        update).
 
-        On CUDA the block is bracketed by events on the current stream, so nothing waits.
+        Phases do not overlap: a phase within another takes its time away from the outer one. On
+        CUDA they are bounded by events on the current stream, so nothing waits.
         """
         if not self.timing:
             yield
             return
-        if self._cuda:
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
+        outer = self._open
+        self._turn(name)
+        try:
             yield
-            end.record()
-            self._events.append((name, begin, end))
-            return
-        start = time.perf_counter()
-        yield
-        self._seconds[name] += time.perf_counter() - start
+        finally:
+            self._turn(outer)
+
+    def turn(self, name: str) -> None:
+        """Charge the time from here to the end of the phase that is open to `name` instead.
+
+        For code that cannot be put into a block, such as parts of a backward pass. Does nothing
+        where no phase is open.
+        """
+        if self._open is not None and self._open != name:
+            self._turn(name)
+
+    def _turn(self, name: str | None) -> None:
+        if self._cuda:
+            now = torch.cuda.Event(enable_timing=True)
+            now.record()
+            if self._open is not None:
+                self._events.append((self._open, self._since, now))
+        else:
+            now = time.perf_counter()
+            if self._open is not None:
+                self._seconds[self._open] += now - self._since
+        self._open, self._since = name, now
 
     def phases(self) -> dict[str, float]:
         """Seconds per phase so far. On CUDA this waits for the recorded events."""

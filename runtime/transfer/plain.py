@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from dgbench.runtime.transfer.link import Link, Ticket
-from dgbench.runtime.transfer.slots import Layout, Staged, check_source
+from dgbench.runtime.transfer.slots import Staged, check_source
 
 
 class PlainTicket(Ticket):
@@ -33,9 +33,7 @@ class PlainLink(Link):
 
     def stage_all(self, tensors: Sequence[Tensor]) -> Staged:
         """The tensors where they are, made contiguous; with nothing to copy there is no block."""
-        staged = Staged(tensor.contiguous() for tensor in tensors)
-        staged.layout = Layout.of(staged)
-        return staged
+        return Staged.of(tensor.contiguous() for tensor in tensors)
 
     def send(self, tensors: Sequence[Tensor]) -> PlainTicket:
         if isinstance(tensors, Staged):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import torch
@@ -93,6 +93,13 @@ class Staged(tuple):
     layout: Layout
 
     @classmethod
+    def of(cls, tensors: Iterable[Tensor]) -> Staged:
+        """The tensors where they are; raises InvalidInputError for one that cannot be sent."""
+        staged = cls(tensors)
+        staged.layout = Layout.of(staged)
+        return staged
+
+    @classmethod
     def block(
         cls, tensors: Sequence[Tensor], stage: Callable[[Tensor], Tensor] = Tensor.contiguous
     ) -> Staged:
@@ -101,9 +108,7 @@ class Staged(tuple):
         block = torch.zeros(max(apart.span, 1), dtype=torch.uint8)
         for source, offset, nbytes in apart.runs:
             block[offset : offset + nbytes].copy_(source)
-        staged = cls(Slot(stage(block)).views(apart))
-        staged.layout = Layout.of(staged)
-        return staged
+        return cls.of(Slot(stage(block)).views(apart))
 
 
 class Slot:

@@ -19,6 +19,7 @@ from dgbench.models import FrameModel
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.workload import Workload
 from dgbench.systems.pygt.convolution import BlockSpmm, GivenAggregation, spmm
+from dgbench.systems.pygt.phases import GRAPH, RECURRENT
 from dgbench.systems.pygt.released import CellClasses
 from dgbench.systems.pygt.transfer import Packet
 
@@ -77,6 +78,10 @@ class CellAdapter(nn.Module, ABC):
         """Shared name -> (released parameter, layout)."""
 
     @abstractmethod
+    def layers(self) -> list[tuple[object, str, str]]:
+        """(object, name of its method, `gnn` or `rnn`): what is a graph or a recurrent layer."""
+
+    @abstractmethod
     def frame(self, packets: Iterable[Packet]) -> list[Tensor]:
         """Hidden outputs [N, D] of a frame, one snapshot after the other; the last one last."""
 
@@ -120,6 +125,10 @@ class TgcnAdapter(CellAdapter):
             found[f"linear_{gate}.bias"] = linear.bias, SAME
         return found
 
+    def layers(self) -> list[tuple[object, str, str]]:
+        gates = [getattr(self.cell, f"conv_{gate}") for gate in "zrh"]
+        return [(self.cell, "forward", RECURRENT)] + [(g, "forward", GRAPH) for g in gates]
+
     def frame(self, packets: Iterable[Packet]) -> list[Tensor]:
         outputs: list[Tensor] = []
         state = None
@@ -158,6 +167,10 @@ class EvolveAdapter(CellAdapter):
             for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
                 found[f"layer_{i + 1}.cell.{kind}"] = getattr(gru, f"{kind}_l0"), SAME
         return found
+
+    def layers(self) -> list[tuple[object, str, str]]:
+        grus = [(gru, "forward", RECURRENT) for gru in self.recurrent_layers]
+        return [*grus, (self, "_first", GRAPH), (self, "_second", GRAPH)]
 
     def frame(self, packets: Iterable[Packet]) -> list[Tensor]:
         outputs: list[Tensor] = []
@@ -214,6 +227,15 @@ class MpnnAdapter(CellAdapter):
             for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
                 found[f"lstm_{i}.{kind}_l0"] = getattr(lstm, f"{kind}_l0"), SAME
         return found
+
+    def layers(self) -> list[tuple[object, str, str]]:
+        """Batch norm, ReLU and the skip columns between them are neither."""
+        named = (("_convolution_", GRAPH), ("_recurrent_", RECURRENT))
+        return [
+            (getattr(self.cell, f"{name}{i}"), "forward", phase)
+            for name, phase in named
+            for i in (1, 2)
+        ]
 
     def frame(self, packets: Iterable[Packet]) -> list[Tensor]:
         window = list(packets)

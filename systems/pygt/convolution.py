@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.variants import spmm_gespmm
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,16 @@ class _Spmm(torch.autograd.Function):
 
 
 def _product(indptr: Tensor, indices: Tensor, values: Tensor, x: Tensor) -> Tensor:
+    if x.is_cuda:
+        # Offsets travel as 32 bits, as in GE-SpMM; the kernel of this package takes 64.
+        return spmm_gespmm(Csr(indptr.long(), indices, x.shape[0], values), x.contiguous())
     size = (indptr.numel() - 1, x.shape[0])
     return torch.sparse_csr_tensor(indptr, indices, values, size, check_invariants=False) @ x
 
 
 def spmm(adjacency: TwoWayCsr, h: Tensor) -> Tensor:
-    """A-hat h, float32[N, H], differentiable in h: MKL's CSR product on the CPU, cuSPARSE's on
-    CUDA."""
+    """A-hat h, float32[N, H], differentiable in h: by MKL's CSR product on the CPU, by a kernel in
+    the manner of GE-SpMM on CUDA (PiPAD section 5.1)."""
     return _Spmm.apply(h, adjacency)
 
 

@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import torch
 
+from dgbench.kernels_cuda.build_info import build_info
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
-from dgbench.systems.base import System, Trainer, Workload
+from dgbench.systems.base import System, Technique, Trainer, Workload
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.pygt.released import origin
 from dgbench.systems.pygt.trainer import PyGTTrainer, Variant
@@ -27,6 +28,15 @@ class PyGTSystem(System):
     )
     provenance = origin()
     variant: ClassVar[Variant] = Variant()
+    techniques = (
+        Technique(
+            "arena",
+            "copy what a device would be sent into memory apart; CPU only",
+            exact=True,
+            source="PiPAD 4.6",
+            default=False,
+        ),
+    )
 
     def unsupported(self, workload: Workload, device: str) -> list[str]:
         reasons = []
@@ -48,11 +58,18 @@ class PyGTSystem(System):
         switches: Mapping[str, bool] | None = None,
         meter: Meter | None = None,
     ) -> Trainer:
-        self.switches(switches)
+        on = self.switches(switches)
         if reasons := self.unsupported(workload, device):
             raise UnsupportedError(f"{self.name}: {'; '.join(reasons)}")
+        if on["arena"] and torch.device(device).type != "cpu":
+            raise UnsupportedError(
+                f"{self.name}: 'arena' stands in for a device on the CPU, the device is '{device}'",
+                hint="leave it off where copies are real",
+            )
         data = workload_data.load(workload)
-        return PyGTTrainer(workload, data, self.variant, device=device, meter=meter)
+        return PyGTTrainer(
+            workload, data, self.variant, device=device, meter=meter, arena=on["arena"]
+        )
 
 
 class PyGTASystem(PyGTSystem):
@@ -83,3 +100,9 @@ class PyGTGSystem(PyGTSystem):
     about = "PyGT-R with a CSR product (GE-SpMM style, CSC for the gradient) in place of scatter."
     provenance = f"re-implemented (GE-SpMM style) on the cells: {origin()}"
     variant = Variant(asynchronous=True, reuse=True, csr=True)
+
+    def unsupported(self, workload: Workload, device: str) -> list[str]:
+        reasons = super().unsupported(workload, device)
+        if torch.device(device).type == "cuda" and not (cuda := build_info()["cuda"])["usable"]:
+            reasons.append(f"its GE-SpMM kernel is not usable here: {cuda['reason']}")
+        return reasons

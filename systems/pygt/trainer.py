@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.transfer import open_link
 from dgbench.systems.base.training import FrameTrainer, coordinates
 from dgbench.systems.base.workload import Workload
 from dgbench.systems.pygt.cells import ADAPTERS
 from dgbench.systems.pygt.convolution import TwoWayCsr, normalised_two_way, spmm
+from dgbench.systems.pygt.phases import LayerPhases
 from dgbench.systems.pygt.released import cell_classes, evolvegcn_check
 from dgbench.systems.pygt.transfer import Mover, Packet
 
@@ -39,9 +41,15 @@ class Variant:
 class PyGTTrainer(FrameTrainer):
     """A released cell on a sequence of snapshots.
 
-    Counters: `bytes_h2d_counted` (bytes of every packet sent to the device, also on the CPU,
-    where they are counted and nothing is copied), `aggregations` and `edges_aggregated` (forward
-    launches and the edges they read, loops included).
+    Counters: those of the link (`bytes_h2d_counted`, `transfers`, where it copies
+    `bytes_h2d_moved`), `aggregations` and `edges_aggregated` (forward launches and the edges they
+    read, loops included). Instrumented runs divide the time of a step, forward and backward, into
+    the phases `gnn`, `rnn`, `transfer`, `update` and, for what is left, `compute`.
+
+    Args:
+        workload, data: what is trained.
+        variant: which member of the family this is.
+        arena: on the CPU, copy what a device would be sent into memory apart.
     """
 
     def __init__(
@@ -52,6 +60,7 @@ class PyGTTrainer(FrameTrainer):
         *,
         device: str = "cpu",
         meter: Meter | None = None,
+        arena: bool = False,
     ) -> None:
         super().__init__(workload, data, device=device, meter=meter)
         self.variant = variant
@@ -68,11 +77,24 @@ class PyGTTrainer(FrameTrainer):
         cell.load(self.model.cpu())
         self.model.to(self.device)
         self.cell = cell.to(self.device)
-        self._mover = Mover(self.device, self.meter, asynchronous=variant.asynchronous)
+        link = open_link(
+            self.device,
+            self.meter,
+            asynchronous=variant.asynchronous,
+            arena=arena,
+            slots=workload.frame,
+        )
+        self._mover = Mover(link, self.meter, ahead=variant.asynchronous)
+        self._phases: LayerPhases | None = None
+        if self.meter.timing:
+            self._phases = LayerPhases(self.meter)
+            for layer in self.cell.layers():
+                self._phases.cover(*layer)
         self._edges: dict[int, tuple[Tensor, Tensor | None]] = {}
         self._adjacency: dict[int, TwoWayCsr] = {}
+        self._kept: dict[tuple[int, bool], Packet] = {}  # by snapshot, and whether it comes first
         self._store: Tensor | None = None  # A-hat X of all snapshots, float32[T, N, F], host
-        self.notes += self._remarks(classes.origin)
+        self.notes += self._remarks(classes.origin, arena)
 
     def prepare(self) -> None:
         """Lay out the edges on the host; with reuse also aggregate every snapshot once."""
@@ -86,11 +108,13 @@ class PyGTTrainer(FrameTrainer):
         store = torch.empty(self.data.features.shape)
         for t in range(len(self.data)):
             store[t] = self._aggregated(t).cpu()
-        self._store = store.pin_memory() if self._mover.pins else store
+        self._store = self._mover.stage(store)
 
     def outputs(self, times: range) -> Sequence[Tensor]:
         if self.variant.reuse and self._store is None:
             self.prepare()
+        if self._phases is not None:
+            self._phases.clear()
         return self.cell.frame(self._mover.stream(self._packets(times)))
 
     def trained(self) -> dict[str, Tensor]:
@@ -105,33 +129,47 @@ class PyGTTrainer(FrameTrainer):
 
     def close(self) -> None:
         super().close()
+        self._mover.close()
+        self._kept.clear()
         self._edges.clear()
         self._adjacency.clear()
         self._store = None
 
+    def _loss(self, frame: int) -> Tensor:
+        loss = super()._loss(frame)
+        if self._phases is not None:
+            self._phases.mark(loss)
+        return loss
+
     def _packets(self, times: range) -> Iterator[Packet]:
-        variant, two = self.variant, self.cell.two_layers
         for step, t in enumerate(times):
-            x = aggregated = edges = weights = adjacency = None
-            if not variant.reuse:
-                x = self._host(self.data.features[t])
-            else:
-                aggregated = self._store[t]
-                if self.workload.model == "mpnn_lstm":  # its skip columns read raw features
-                    raw = self.data.features[t]
-                    x = self._host(raw if step == 0 else raw[:, -1:].contiguous())
-            if variant.csr and two:
-                adjacency = self._two_way(t)
-            elif two or not variant.reuse:
-                edges, weights = self._coordinates(t)
-            yield Packet(x, aggregated, edges, weights, adjacency)
+            key = t, step == 0
+            if key not in self._kept:
+                self._kept[key] = self._packet(t, first=step == 0)
+            yield self._kept[key]
+
+    def _packet(self, t: int, *, first: bool) -> Packet:
+        variant, two = self.variant, self.cell.two_layers
+        x = aggregated = edges = weights = adjacency = None
+        if not variant.reuse:
+            x = self._mover.stage(self.data.features[t])
+        else:
+            aggregated = self._store[t]
+            if self.workload.model == "mpnn_lstm":  # its skip columns read raw features
+                raw = self.data.features[t]
+                x = self._mover.stage(raw if first else raw[:, -1:])
+        if variant.csr and two:
+            adjacency = self._two_way(t)
+        elif two or not variant.reuse:
+            edges, weights = self._coordinates(t)
+        return Packet(x, aggregated, edges, weights, adjacency)
 
     def _coordinates(self, t: int) -> tuple[Tensor, Tensor | None]:
         csr = self.data.topology[t]
         key = id(csr)
         if key not in self._edges:
-            weight = None if csr.values is None else self._host(csr.values)
-            self._edges[key] = self._host(torch.stack(coordinates(csr))), weight
+            weight = None if csr.values is None else self._mover.stage(csr.values)
+            self._edges[key] = self._mover.stage(torch.stack(coordinates(csr))), weight
         return self._edges[key]
 
     def _two_way(self, t: int) -> TwoWayCsr:
@@ -139,11 +177,8 @@ class PyGTTrainer(FrameTrainer):
         key = id(csr)
         if key not in self._adjacency:
             found = normalised_two_way(csr)
-            self._adjacency[key] = TwoWayCsr(*(self._host(x) for x in found.tensors()))
+            self._adjacency[key] = TwoWayCsr(*(self._mover.stage(x) for x in found.tensors()))
         return self._adjacency[key]
-
-    def _host(self, tensor: Tensor) -> Tensor:
-        return tensor.pin_memory() if self._mover.pins else tensor
 
     def _aggregated(self, t: int) -> Tensor:
         x = self.data.features[t].to(self.device)
@@ -162,7 +197,7 @@ class PyGTTrainer(FrameTrainer):
         self.meter.count("aggregations")
         self.meter.count("edges_aggregated", edges)
 
-    def _remarks(self, origin: str) -> list[str]:
+    def _remarks(self, origin: str, arena: bool) -> list[str]:
         found = [f"Cells: {origin}."]
         model, variant = self.workload.model, self.variant
         if model == "evolvegcn":
@@ -174,11 +209,18 @@ class PyGTTrainer(FrameTrainer):
         if variant.reuse:
             found.append("First-layer aggregation comes from host memory, computed once.")
         if variant.csr:
-            product = "MKL CSR" if self.device.type == "cpu" else "cuSPARSE CSR"
-            found.append(
-                f"Aggregation by {product} products over normalised matrices made once, CSR "
-                "forward and CSC backward, in the place of GE-SpMM's kernel."
+            product = (
+                "MKL's CSR product, in the place of GE-SpMM's kernel"
+                if self.device.type == "cpu"
+                else "a kernel in the manner of GE-SpMM"
             )
-        if variant.asynchronous and self.device.type == "cpu":
+            found.append(
+                f"Aggregation by {product}, over normalised matrices made once, CSR forward and "
+                "CSC backward."
+            )
+        if arena:
+            who = "a thread beside the compute" if variant.asynchronous else "the caller"
+            found.append(f"What a device would be sent is copied into memory apart, by {who}.")
+        elif variant.asynchronous and self.device.type == "cpu":
             found.append("Asynchronous transfer has no effect on the CPU: nothing is copied.")
         return found

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-import torch
 from torch import Tensor
 
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.transfer import Link, Staged, Ticket
 from dgbench.systems.pygt.convolution import TwoWayCsr
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Packet:
     """One snapshot's input; what a variant does not send is None.
 
@@ -30,70 +31,80 @@ class Packet:
     edge_weight: Tensor | None = None
     adjacency: TwoWayCsr | None = None
 
+    @cached_property
+    def group(self) -> Staged:
+        """The tensors as they are sent, one after the other."""
+        return Staged.of(self.tensors())
+
     def tensors(self) -> list[Tensor]:
-        """All tensors of the packet."""
+        """All tensors of the packet, contiguous and on the host before it is sent."""
         plain = (self.x, self.aggregated, self.edge_index, self.edge_weight)
         found = [tensor for tensor in plain if tensor is not None]
         return found + list(self.adjacency.tensors() if self.adjacency else ())
 
-    def moved(self, move: Callable[[Tensor], Tensor]) -> Packet:
-        """The packet with `move` applied to each of its tensors."""
-        adjacency = self.adjacency and TwoWayCsr(*(move(x) for x in self.adjacency.tensors()))
-        plain = {
-            name: None if (value := getattr(self, name)) is None else move(value)
-            for name in ("x", "aggregated", "edge_index", "edge_weight")
-        }
-        return replace(self, adjacency=adjacency, **plain)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors())
+    def holding(self, tensors: Sequence[Tensor]) -> Packet:
+        """The packet with other tensors, in the order of `tensors()`."""
+        coming = iter(tensors)
+        fields = ("x", "aggregated", "edge_index", "edge_weight")
+        plain = {name: None if getattr(self, name) is None else next(coming) for name in fields}
+        return Packet(**plain, adjacency=self.adjacency and TwoWayCsr(*coming))
 
 
 class Mover:
-    """Brings packets to the device, one snapshot at a time, and counts their bytes.
+    """Brings packets to the device over a link, one snapshot at a time.
 
-    Synchronous: each tensor is copied from pageable memory when it is needed. Asynchronous
-    (PiPAD's PyGT-A): from pinned memory on a stream of its own, one snapshot ahead. On the CPU
-    nothing moves; the bytes are counted as if it had (`bytes_h2d_counted`).
+    Args:
+        link: with a slot for each snapshot of a frame, as the backward pass of a frame reads what
+            all of them brought.
+        meter: times the phase `transfer` where the link copies.
+        ahead: send a snapshot before the one before it is computed on (PiPAD's PyGT-A).
     """
 
-    def __init__(self, device: torch.device, meter: Meter, *, asynchronous: bool) -> None:
-        self._device = device
+    def __init__(self, link: Link, meter: Meter, *, ahead: bool) -> None:
+        self._link = link
         self._meter = meter
-        self._stream = None
-        if asynchronous and device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)
+        self._ahead = ahead
+        self._held: list[Ticket] = []
 
-    @property
-    def pins(self) -> bool:
-        """Whether host tensors should be pinned."""
-        return self._stream is not None
+    def stage(self, tensor: Tensor) -> Tensor:
+        """The form in which a tensor is best kept on the host."""
+        return self._link.stage(tensor)
 
     def stream(self, packets: Iterable[Packet]) -> Iterator[Packet]:
-        """The packets, in order, on the device."""
-        if self._stream is None:
+        """The packets, in order, on the device, until the next call of `stream`."""
+        self._release()
+        if not self._link.copies:
             for packet in packets:
-                yield self._copy(packet, wait=True)
+                self._link.send(packet.group)  # counts
+                yield packet
             return
-        compute = torch.cuda.current_stream(self._device)
-        ahead: Packet | None = None
+        before: tuple[Packet, Ticket] | None = None
         for packet in packets:
-            with torch.cuda.stream(self._stream):
-                coming = self._copy(packet, wait=False)
-                arrived = self._stream.record_event()
-            if ahead is not None:
-                yield ahead
-            compute.wait_event(arrived)
-            for tensor in coming.tensors():
-                tensor.record_stream(compute)  # else the allocator may reuse it too early
-            ahead = coming
-        if ahead is not None:
-            yield ahead
+            coming = packet, self._send(packet)
+            if not self._ahead:
+                yield self._arrived(*coming)
+                continue
+            if before is not None:
+                yield self._arrived(*before)
+            before = coming
+        if before is not None:
+            yield self._arrived(*before)
 
-    def _copy(self, packet: Packet, *, wait: bool) -> Packet:
-        self._meter.count("bytes_h2d_counted", packet.nbytes)
-        if self._device.type == "cpu":
-            return packet
+    def close(self) -> None:
+        """Release what is held and close the link."""
+        self._release()
+        self._link.close()
+
+    def _send(self, packet: Packet) -> Ticket:
         with self._meter.phase("transfer"):
-            return packet.moved(lambda x: x.to(self._device, non_blocking=not wait))
+            ticket = self._link.send(packet.group)
+        self._held.append(ticket)
+        return ticket
+
+    def _arrived(self, packet: Packet, ticket: Ticket) -> Packet:
+        with self._meter.phase("transfer"):
+            return packet.holding(ticket.wait())
+
+    def _release(self) -> None:
+        while self._held:
+            self._held.pop().release()

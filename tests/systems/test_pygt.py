@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -12,9 +14,13 @@ from hypothesis import strategies as st
 from tiny_data import csr_of, serve, tiny_sequence, tiny_workload
 
 from dgbench.runtime.errors import MissingPackageError, UnsupportedError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.transfer import open_link
+from dgbench.runtime.transfer.arena import ArenaLink
 from dgbench.systems.base import get_system
 from dgbench.systems.pygt import released
 from dgbench.systems.pygt.convolution import normalised_two_way, spmm
+from dgbench.systems.pygt.phases import LayerPhases
 from dgbench.systems.pygt.transfer import Mover, Packet
 
 FAMILY = ("pygt", "pygt-a", "pygt-r", "pygt-g")
@@ -181,11 +187,202 @@ def test_same_on_the_gpu(monkeypatch, name, model):
         torch.testing.assert_close(value, want[key], rtol=1e-4, atol=1e-5)
 
 
-def test_packets_keep_their_order_and_are_counted():
-    from dgbench.runtime.meter import Meter
+SWITCHES = ({}, {"arena": True})
 
+
+@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_arena_moves_what_is_counted_and_changes_no_bit(monkeypatch, name, model, weighted):
+    data = tiny_sequence(weighted=weighted)
+    serve(monkeypatch, data)
+    plain, arena = (
+        get_system(name).open(tiny_workload(model=model), switches=on) for on in SWITCHES
+    )
+    for trainer in (plain, arena):
+        trainer.prepare()
+        trainer.meter.reset()
+    for frame in (0, 2, 1, 2):
+        assert arena.step(frame) == plain.step(frame)
+    times = [*range(0, 4), *range(2, 6), *range(1, 5), *range(2, 6)]
+    frames = [range(first, first + 4) for first in (0, 2, 1, 2)]
+    want = sum(expected_bytes(name, model, data, frame) for frame in frames)
+    assert plain.meter.counters["bytes_h2d_counted"] == want
+    assert "bytes_h2d_moved" not in plain.meter.counters
+    assert arena.meter.counters["bytes_h2d_counted"] == want
+    assert arena.meter.counters["bytes_h2d_moved"] == want
+    assert arena.meter.counters["transfers"] == len(times)
+    for key, value in plain.state().items():
+        assert torch.equal(arena.state()[key], value), key
+    for key, value in plain.gradients(0).items():
+        assert torch.equal(arena.gradients(0)[key], value), key
+    assert torch.equal(arena.evaluate(1), plain.evaluate(1))
+    assert arena.meter.spent["copy_busy"] > 0
+    assert plain.meter.spent == {}
+    arena.close()
+    assert not any(thread.name == "dgbench-copy" for thread in threading.enumerate())
+
+
+def test_bytes_of_an_epoch_are_those_of_the_formula(monkeypatch):
+    """PyGT moves every snapshot in each of its frames: 16 bytes an edge, 4 N F of features."""
+    data = tiny_sequence()
+    serve(monkeypatch, data)
+    for name in ("pygt", "pygt-a"):
+        trainer = get_system(name).open(tiny_workload(), switches={"arena": True})
+        trainer.train_epoch()
+        frames = [range(i, i + 4) for i in range(trainer.num_frames)]
+        moved = sum(
+            16 * data.topology[t].nnz + 4 * data.features[t].numel() for f in frames for t in f
+        )
+        assert trainer.meter.counters["bytes_h2d_moved"] == moved
+        trainer.close()
+
+
+def test_the_arena_is_no_cuda_device(monkeypatch):
+    serve(monkeypatch, tiny_sequence())
+    system = get_system("pygt-a")
+    monkeypatch.setattr(type(system), "unsupported", lambda self, workload, device: [])
+    with pytest.raises(UnsupportedError, match="arena"):
+        system.open(tiny_workload(), device="cuda", switches={"arena": True})
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("arena", [False, True])
+def test_packets_keep_their_order_and_are_counted(arena, ahead):
     meter = Meter()
     packets = [Packet(x=torch.full((2, 3), float(i))) for i in range(4)]
-    got = list(Mover(torch.device("cpu"), meter, asynchronous=True).stream(iter(packets)))
-    assert [int(p.x[0, 0]) for p in got] == [0, 1, 2, 3]
-    assert meter.counters["bytes_h2d_counted"] == 4 * 24
+    link = open_link("cpu", meter, arena=arena, asynchronous=ahead, slots=4)
+    mover = Mover(link, meter, ahead=ahead)
+    for _ in range(3):  # slots are used again
+        got = list(mover.stream(iter(packets)))
+        assert [int(p.x[0, 0]) for p in got] == [0, 1, 2, 3]
+    assert meter.counters["bytes_h2d_counted"] == 3 * 4 * 24
+    mover.close()
+
+
+def test_ahead_means_sent_before_the_one_before_is_used():
+    """The order of sends and of packets handed out, by a link that writes down what it is asked."""
+    asked = []
+
+    class Noted(ArenaLink):
+        def send(self, tensors):
+            asked.append(f"send {int(tensors[0][0])}")
+            return super().send(tensors)
+
+    packets = [Packet(x=torch.full((2,), float(i))) for i in range(3)]
+    for ahead, want in ((False, "send 0, use 0, send 1, use 1, send 2, use 2"),
+                        (True, "send 0, send 1, use 0, send 2, use 1, use 2")):  # fmt: skip
+        asked.clear()
+        link = Noted(Meter(), asynchronous=ahead, slots=3)
+        mover = Mover(link, Meter(), ahead=ahead)
+        for packet in mover.stream(packets):
+            asked.append(f"use {int(packet.x[0])}")
+        mover.close()
+        assert ", ".join(asked) == want
+
+
+@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
+def test_an_instrumented_step_is_divided_and_computes_the_same(monkeypatch, name, model):
+    serve(monkeypatch, tiny_sequence())
+    work = tiny_workload(model=model)
+    meter = Meter(timing=True)
+    timed = get_system(name).open(work, meter=meter, switches={"arena": True})
+    plain = get_system(name).open(work)
+    timed.prepare()
+    meter.reset()
+    for frame in range(3):
+        assert timed.step(frame) == plain.step(frame)
+    assert set(meter.phases()) == {"gnn", "rnn", "transfer", "update", "compute"}
+    assert all(seconds > 0 for seconds in meter.phases().values())
+    timed.close()
+
+
+class Chronicle:
+    """A meter whose clock counts: it writes down which phase is on when a layer does its work."""
+
+    def __init__(self):
+        self.now = ["compute"]
+
+    @contextmanager
+    def phase(self, name):
+        self.now.append(name)
+        yield
+        self.now.pop()
+
+    def turn(self, name):
+        self.now[-1] = name
+
+
+class _Spy(torch.autograd.Function):
+    """x -> 2 x, and a note of the phase in which it ran forward and backward."""
+
+    @staticmethod
+    def forward(ctx, x, label, meter, seen):
+        ctx.note = label, meter, seen
+        seen.append(("forward", label, meter.now[-1]))
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        label, meter, seen = ctx.note
+        seen.append(("backward", label, meter.now[-1]))
+        return 2 * grad, None, None, None
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    plan=st.lists(
+        st.tuples(
+            st.sampled_from(["gnn", "rnn", "compute", "rnn(gnn)"]),
+            st.integers(0, 5),
+            st.integers(0, 5),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    passes=st.integers(1, 2),
+)
+def test_layers_are_charged_to_their_phase_both_ways(plan, passes):
+    """Any graph of layers: each reads two of the earlier outputs, and some layers hold another."""
+    meter, seen = Chronicle(), []
+    phases = LayerPhases(meter)
+
+    class Layers:
+        def gnn(self, x, label="gnn"):
+            return _Spy.apply(x, label, meter, seen) + 1
+
+        def rnn(self, x):
+            return _Spy.apply(x, "rnn", meter, seen) * 3
+
+        def around(self, x):
+            return _Spy.apply(self.gnn(_Spy.apply(x, "rnn", meter, seen)), "rnn", meter, seen)
+
+    layers = Layers()
+    for method, phase in (("gnn", "gnn"), ("rnn", "rnn"), ("around", "rnn")):
+        phases.cover(layers, method, phase)
+    call = {
+        "gnn": layers.gnn,
+        "rnn": layers.rnn,
+        "rnn(gnn)": layers.around,
+        "compute": lambda x: _Spy.apply(x, "compute", meter, seen),
+    }
+    leaf = torch.ones(3, requires_grad=True)
+    for _ in range(passes):
+        seen.clear()
+        phases.clear()
+        made = [leaf * 1.5]
+        for kind, first, second in plan:
+            x = made[first % len(made)] + made[second % len(made)]
+            made.append(call[kind](x))
+        loss = torch.stack(made).sum()
+        assert meter.now == ["compute"]
+        phases.mark(loss)
+        with meter.phase("compute"):
+            loss.backward()
+        assert {way for way, _, _ in seen} == {"forward", "backward"}
+        assert [entry for entry in seen if entry[1] != entry[2]] == []
+
+
+def test_marking_a_loss_without_a_graph_does_nothing():
+    LayerPhases(Meter(timing=True)).mark(torch.tensor(1.0))
