@@ -60,7 +60,7 @@ class PartTopology:
             UnknownKeyError: another granularity.
             UnsupportedError: CUDA matrices where the CUDA operators are not built.
         """
-        _check_granularity(granularity)
+        check_granularity(granularity)
         _check_group(csrs)
         for i, csr in enumerate(csrs):
             check_csr(csr, f"csrs[{i}]", ascending=True)
@@ -122,13 +122,13 @@ def overlap_all(
         InvalidInputError: a size out of range, or snapshots that `build` would refuse. Raised by
             the call, before the first partition is asked for.
     """
-    _check_granularity(granularity)
+    check_granularity(granularity)
     if not 1 <= size <= min(len(csrs), MAX_SNAPSHOTS):
         raise InvalidInputError(
             f"size is {size}, allowed are 1 to {min(len(csrs), MAX_SNAPSHOTS)} "
             f"with {len(csrs)} snapshots"
         )
-    _check_alike(csrs)
+    check_alike(csrs)
     checked: set[int] = set()
     for i, csr in enumerate(csrs):
         if id(csr) not in checked:  # a static graph repeats the same object
@@ -232,7 +232,8 @@ def _keys(csr: Csr) -> Tensor:
     return rows * csr.num_cols + csr.indices
 
 
-def _check_granularity(granularity: str) -> None:
+def check_granularity(granularity: str) -> None:
+    """Raise UnknownKeyError for a granularity that there is not."""
     if granularity not in GRANULARITIES:
         raise unknown_key("granularity", granularity, GRANULARITIES)
 
@@ -242,10 +243,11 @@ def _check_group(csrs: Sequence[Csr]) -> None:
         raise InvalidInputError(
             f"csrs holds {len(csrs)} snapshots, allowed are 1 to {MAX_SNAPSHOTS}"
         )
-    _check_alike(csrs)
+    check_alike(csrs)
 
 
-def _check_alike(csrs: Sequence[Csr]) -> None:
+def check_alike(csrs: Sequence[Csr]) -> None:
+    """Raise InvalidInputError where shapes, devices or the presence of weights differ."""
     first = csrs[0]
     for i, csr in enumerate(csrs):
         if (csr.num_rows, csr.num_cols) != (first.num_rows, first.num_cols):

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda._prepared import trust, trust_parts
+from dgbench.kernels_cuda.build_info import extension, stream_of
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
-from dgbench.kernels_cuda.slices import DEFAULT_CAP, slice_unchecked
+from dgbench.kernels_cuda.slices import DEFAULT_CAP
 from dgbench.runtime.errors import InvalidInputError
 
 
@@ -59,6 +60,7 @@ class Wire:
 
     @property
     def nbytes(self) -> int:
+        """Bytes on the link."""
         return 4 * self.words
 
 
@@ -81,15 +83,17 @@ def pack(parts: PartTopology | Csr, *, sliced: bool = True, cap: int = DEFAULT_C
                 "allowed are fewer than 2^31 entries on the CPU",
                 hint="take fewer snapshots per partition",
             )
-    columns = [piece.indices for piece in pieces]
+    indptr, indices = [piece.indptr for piece in pieces], [piece.indices for piece in pieces]
+    entries = sum(piece.nnz for piece in pieces)
     slices: tuple[int, ...] | None = None
     if sliced:
-        cut = [slice_unchecked(piece, cap) for piece in pieces]
-        slices = tuple(piece.num_slices for piece in cut)
-        arrays = [c.row_indices for c in cut] + [c.slice_offsets for c in cut] + columns
+        native = extension(torch.device("cpu"))
+        slices = tuple(native.count_pieces(indptr, cap))
+        size = 2 * sum(slices) + len(pieces) + entries
+        tensors = [torch.empty(size, dtype=torch.int32)]
+        native.pack_pieces(indptr, indices, slices, cap, tensors[0])
     else:
-        arrays = [piece.indptr for piece in pieces] + columns
-    tensors = [torch.cat([a.to(torch.int32) for a in arrays])]
+        tensors = [torch.cat([a.to(torch.int32) for a in (*indptr, *indices)])]
     weighted = pieces[0].values is not None
     if weighted:
         tensors.append(torch.cat([p.values.reshape(-1) for p in pieces if p.values is not None]))
@@ -169,12 +173,12 @@ def _offsets(layout: Layout, head: Tensor) -> Tensor:
     pieces, rows = len(layout.nnz), layout.num_rows
     if layout.slices is None:
         return head.view(pieces, rows + 1).long()
-    lengths = torch.zeros(pieces, rows + 1, dtype=torch.int32, device=head.device)
-    of_rows = head[: sum(layout.slices)].split(layout.slices)
+    row_indices = head[: sum(layout.slices)].split(layout.slices)
     offsets = head[sum(layout.slices) :].split([count + 1 for count in layout.slices])
-    for i, (row, offset) in enumerate(zip(of_rows, offsets, strict=True)):
-        lengths[i, 1:].index_add_(0, row, offset.diff())
-    return lengths.cumsum(1, dtype=torch.int64)
+    out = torch.empty(pieces, rows + 1, dtype=torch.int64, device=head.device)
+    native, stream = extension(head.device), stream_of(head.device)
+    native.unpack_offsets(list(row_indices), list(offsets), out, *stream)
+    return out
 
 
 def _degrees(parts: PartTopology | Csr) -> Tensor:

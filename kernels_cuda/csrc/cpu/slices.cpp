@@ -1,5 +1,9 @@
-// Bindings of the row slicing and of the matrix check (common/slices_functors.hpp).
+// Bindings of the row slicing and of the matrix check (common/slices_functors.hpp), and the packing
+// of a partition's pieces into one array to send.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
 
 #include "common/csr_check_functors.hpp"
 #include "common/for_each.hpp"
@@ -36,6 +40,96 @@ void fill_slices(VectorOn<const int64_t, Cpu> indptr, VectorOn<const int64_t, Cp
   for_each(slices, functor);
 }
 
+// Slices of every piece of a partition.
+std::vector<int64_t> count_pieces(std::vector<VectorOn<const int64_t, Cpu>> indptr, int64_t cap) {
+  require(cap >= 1, "cap is " + std::to_string(cap) + ", allowed are values from 1");
+  std::vector<int64_t> counts;
+  nb::gil_scoped_release release;
+  for (const auto& offsets : indptr) {
+    require(offsets.size() >= 1, "indptr[i] is empty, expected rows + 1 offsets");
+    int64_t n = 0;
+    for (size_t row = 0; row + 1 < offsets.size(); ++row) {
+      const int64_t length = offsets.data()[row + 1] - offsets.data()[row];
+      n += length <= cap ? static_cast<int64_t>(length > 0) : (length + cap - 1) / cap;
+    }
+    counts.push_back(n);
+  }
+  return counts;
+}
+
+// All pieces in one int32 array: rows of the slices of every piece, then the offsets of every
+// piece, then the columns of every piece. Entries of a piece are fewer than 2^31.
+void pack_pieces(std::vector<VectorOn<const int64_t, Cpu>> indptr,
+                 std::vector<VectorOn<const int32_t, Cpu>> indices, std::vector<int64_t> slices,
+                 int64_t cap, VectorOn<int32_t, Cpu> out) {
+  require(cap >= 1, "cap is " + std::to_string(cap) + ", allowed are values from 1");
+  require_length("indices", static_cast<int64_t>(indices.size()), static_cast<int64_t>(indptr.size()));
+  require_length("slices", static_cast<int64_t>(slices.size()), static_cast<int64_t>(indptr.size()));
+  int64_t all = 0;
+  int64_t entries = 0;
+  for (size_t i = 0; i < indptr.size(); ++i) {
+    require(indptr[i].size() >= 1, "indptr[i] is empty, expected rows + 1 offsets");
+    require_length("indices[i]", static_cast<int64_t>(indices[i].size()),
+                   indptr[i].data()[indptr[i].size() - 1]);
+    require(slices[i] >= 0, "slices must not be negative");
+    all += slices[i];
+    entries += static_cast<int64_t>(indices[i].size());
+  }
+  const auto pieces = static_cast<int64_t>(indptr.size());
+  require_length("out", static_cast<int64_t>(out.size()), 2 * all + pieces + entries);
+  nb::gil_scoped_release release;
+  int32_t* row_to = out.data();
+  int32_t* offset_to = row_to + all;
+  int32_t* column_to = offset_to + all + pieces;
+  for (int64_t i = 0; i < pieces; ++i) {
+    const int64_t* offsets = indptr[i].data();
+    const auto rows = static_cast<int64_t>(indptr[i].size()) - 1;
+    int64_t n = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t at = offsets[row]; at < offsets[row + 1]; at += cap) {
+        require(n < slices[i], "a piece has more slices than were counted");
+        row_to[n] = static_cast<int32_t>(row);
+        offset_to[n++] = static_cast<int32_t>(at);
+      }
+    }
+    require_length("slices[i]", slices[i], n);
+    offset_to[n] = static_cast<int32_t>(offsets[rows]);
+    row_to += n;
+    offset_to += n + 1;
+    column_to = std::copy(indices[i].data(), indices[i].data() + indices[i].size(), column_to);
+  }
+}
+
+// Row offsets out int64[pieces, rows + 1] from rows and offsets of the slices of every piece.
+void unpack_offsets(std::vector<VectorOn<const int32_t, Cpu>> row_indices,
+                    std::vector<VectorOn<const int32_t, Cpu>> slice_offsets,
+                    MatrixOn<int64_t, Cpu> out) {
+  const auto pieces = static_cast<int64_t>(row_indices.size());
+  require(out.shape(1) >= 1, "out has no columns, expected rows + 1");
+  require_length("slice_offsets", static_cast<int64_t>(slice_offsets.size()), pieces);
+  require_length("out", static_cast<int64_t>(out.shape(0)), pieces);
+  const auto rows = static_cast<int64_t>(out.shape(1)) - 1;
+  for (int64_t i = 0; i < pieces; ++i) {
+    require_length("slice_offsets[i]", static_cast<int64_t>(slice_offsets[i].size()),
+                   static_cast<int64_t>(row_indices[i].size()) + 1);
+  }
+  nb::gil_scoped_release release;
+  for (int64_t i = 0; i < pieces; ++i) {
+    const int32_t* row = row_indices[i].data();
+    const int32_t* offset = slice_offsets[i].data();
+    const auto slices = static_cast<int64_t>(row_indices[i].size());
+    int64_t* to = out.data() + i * (rows + 1);
+    int64_t next = 0;  // first row whose offset is not written
+    for (int64_t s = 0; s < slices; ++s) {
+      require(row[s] < rows && row[s] >= next - 1, "rows of slices must ascend, below the rows");
+      if (row[s] < next) continue;
+      std::fill(to + next, to + row[s] + 1, static_cast<int64_t>(offset[s]));
+      next = row[s] + 1;
+    }
+    std::fill(to + next, to + rows + 1, static_cast<int64_t>(offset[slices]));
+  }
+}
+
 void check_csr(VectorOn<const int64_t, Cpu> indptr, VectorOn<const int32_t, Cpu> indices,
                int64_t num_cols, VectorOn<int64_t, Cpu> found) {
   require_length("found", static_cast<int64_t>(found.size()), 3);
@@ -53,6 +147,11 @@ void bind_slices(nb::module_& m) {
   m.def("count_slices", &count_slices, "indptr"_a.noconvert(), "cap"_a, "counts"_a.noconvert());
   m.def("fill_slices", &fill_slices, "indptr"_a.noconvert(), "first"_a.noconvert(), "cap"_a,
         "row_indices"_a.noconvert(), "slice_offsets"_a.noconvert());
+  m.def("count_pieces", &count_pieces, "indptr"_a.noconvert(), "cap"_a);
+  m.def("pack_pieces", &pack_pieces, "indptr"_a.noconvert(), "indices"_a.noconvert(), "slices"_a,
+        "cap"_a, "out"_a.noconvert());
+  m.def("unpack_offsets", &unpack_offsets, "row_indices"_a.noconvert(),
+        "slice_offsets"_a.noconvert(), "out"_a.noconvert());
   m.def("check_csr", &check_csr, "indptr"_a.noconvert(), "indices"_a.noconvert(), "num_cols"_a,
         "found"_a.noconvert());
 }
