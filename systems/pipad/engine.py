@@ -3,11 +3,14 @@
 First-layer aggregation depends on no parameter, so its results are kept across frames and epochs
 (inter-frame reuse, 4.4). Other aggregation runs over partitions: one call for all snapshots of a
 partition over coalescent features (4.2), or one call per snapshot where merging cannot pay.
+
+`Engine` is for a CPU that computes where the data lie: nothing is copied, and what a device would
+be sent is counted by the formulas. `device_engine.DeviceEngine` sends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import torch
@@ -16,6 +19,7 @@ from torch import Tensor
 from dgbench.kernels_cuda.aggregate import aggregate_parts
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.runtime.meter import Meter
+from dgbench.systems.pipad.buffers import DeviceBuffer, HostStore
 from dgbench.systems.pipad.paper_kernel import SlicedAggregation, transposed
 from dgbench.systems.pipad.partitions import Partition, Partitions, split
 from dgbench.systems.pipad.snapshots import Snapshot, SnapshotAggregation
@@ -34,91 +38,191 @@ def merging_pays(snapshots: int, nodes: int, features: int) -> bool:
     return features <= MERGE_UP_TO or 4 * snapshots * nodes * features <= CACHE_BYTES
 
 
-def _nnz(partition: Partition) -> int:
-    parts = partition.parts
-    return parts.over.nnz + sum(csr.nnz for csr in parts.exclusive)
-
-
 class Engine:
     """Aggregation over frames, with every mechanism of section 4 behind a switch.
+
+    `first` begins a frame; `apply` and `raw` belong to the frame begun last.
 
     Args:
         partitions: topology and scalings.
         switches: the system's techniques by name.
-        s_per: snapshots in a partition.
         meter: exact counters go here.
+        s_per: snapshots in a partition where nothing was decided.
+        following: a frame's snapshots -> those of the frame that is trained on after it.
+        uses_raw: whether the model also reads raw features (the skip part of MPNN-LSTM).
+        device: where the model computes; where the partitions are by default.
+
+    Attributes:
+        in_order: frames come one after the other as in training, so the next one is known.
+        single: one snapshot at a time, as in the preparing epochs (4.3).
+        store: first-layer aggregation of all snapshots, or None without reuse.
+        buffer: what of it the device holds from frame to frame.
+        decided: first snapshot of a frame -> snapshots in its partitions.
+        allowed: first snapshot of a frame -> bytes of the buffer that it may leave behind.
     """
 
+    copies = False
+
     def __init__(
-        self, partitions: Partitions, switches: dict[str, bool], s_per: int, meter: Meter
+        self,
+        partitions: Partitions,
+        switches: Mapping[str, bool],
+        meter: Meter,
+        *,
+        s_per: int,
+        following: Callable[[range], range | None],
+        uses_raw: bool = False,
+        device: torch.device | None = None,
     ) -> None:
         self.partitions = partitions
         self.sequence = partitions.sequence
         self.on = switches
         self.s_per = s_per
         self.meter = meter
-        self._first: Tensor | None = None  # [T, N, F], aggregated raw features of all snapshots
+        self.following = following
+        self.uses_raw = uses_raw
+        self.device = partitions.device if device is None else device
+        self.in_order = False
+        self.single = False
+        self.decided: dict[int, int] = {}
+        self.allowed: dict[int, int] = {}
+        snapshots, nodes, features = self.sequence.features.shape
+        self.store: HostStore | None = None
+        if switches["reuse"]:
+            self.store = HostStore(snapshots, nodes, features, stage=self._stage)
+        self.buffer = DeviceBuffer(
+            nodes,
+            features,
+            device=self.device,
+            capacity=4 * snapshots * nodes * features if switches["device_buffer"] else 0,
+            holds=self.copies,
+        )
         self._backward: dict[int, PartTopology] = {}
-        self._resident: set[int] = set()  # snapshots whose aggregation the device holds
+        self._resident: set[range] = set()  # groups whose topology stays on the device
+        self._here = False  # whether the frame's topology was sent already
 
-    def prepare(self) -> None:
-        """Extract partitions, and with reuse aggregate every snapshot's raw features once."""
-        if not self.on["reuse"]:
-            return  # partitions are extracted as frames meet them
-        kept = torch.empty_like(self.sequence.features, device=self.partitions.device)
-        for times in split(range(len(self.sequence)), self._group()):
-            kept[times.start : times.stop] = self._aggregate_raw(times)
-        self._first = kept
+    # --- preparation ------------------------------------------------------------------------------
 
-    def raw(self, times: range) -> Tensor:
-        """X_t of a frame, float32[W, N, F]."""
-        return self.sequence.features[times.start : times.stop].to(self.partitions.device)
+    def aggregate_all(self) -> None:
+        """Fill the store: aggregate every snapshot's raw features, one at a time (4.3)."""
+        if self.store is None:
+            return
+        for t in self.store.missing(range(len(self.sequence))):
+            self.store.put(t, self._aggregate_raw(range(t, t + 1), [range(t, t + 1)])[0])
+
+    def forget(self) -> None:
+        """Begin anew with what a device holds, as after a change of plans."""
+        self.buffer.forget()
+
+    def finish(self) -> None:
+        """A step is over: what was sent for its frame is not read any more."""
+
+    def close(self) -> None:
+        """Release what was taken."""
+        self.buffer.close()
+        self._backward.clear()
+        self._resident.clear()
+
+    # --- what the models ask for ------------------------------------------------------------------
 
     def first(self, times: range) -> Tensor:
         """A-hat_t X_t of a frame, float32[W, N, F]; a view of kept results with reuse on."""
-        if self._first is not None:
-            self.meter.count("reused_aggregations", len(times))
-            self._count_reused(times)
-            return self._first[times.start : times.stop]
-        groups = [self._aggregate_raw(group) for group in split(times, self._group())]
-        return groups[0] if len(groups) == 1 else torch.cat(groups)
+        groups = self.groups(times)
+        self._here = False
+        if self.store is None:
+            self._here = True
+            return self._aggregate_raw(times, groups)
+        for t in self.store.missing(times):
+            alone = range(t, t + 1)
+            self.store.put(t, self._aggregate_raw(alone, [alone])[0])
+        self.meter.count("reused_aggregations", len(times))
+        new = sum(len(run) for run in self.buffer.fresh(times))
+        sent = 4 * new * self.store.values[0].numel()
+        self._count_sent(sent + (self._raw_bytes(times) if self.uses_raw else 0))
+        self.keep(times)
+        return self.store.rows(times)
+
+    def keep(self, times: range, frame: Tensor | None = None) -> None:
+        """Leave of a frame's results [W, N, F] what the next frame uses, as far as is allowed."""
+        self.buffer.capacity = self.capacity(times)
+        self.buffer.keep(times, self.following(times), frame)
 
     def apply(self, times: range, h: Tensor) -> Tensor:
         """A-hat_t h_t of a frame, differentiable: float32[W, N, H] -> float32[W, N, H]."""
-        groups = split(times, self._group())
-        if self._merges(h):
+        groups = self.groups(times)
+        if not self._here:
+            self._here = True
+            for group in groups:
+                self._count_topology(group)
+        return self._aggregate(groups, h)
+
+    def raw(self, times: range) -> tuple[Tensor, Tensor]:
+        """What the skip part of MPNN-LSTM reads: X_t [N, F] of a frame's first snapshot, and the
+        last column of each later one, [W - 1, N]."""
+        x = self.sequence.features[times.start : times.stop]
+        return x[0], x[1:, :, -1]
+
+    # --- decisions --------------------------------------------------------------------------------
+
+    def groups(self, times: range) -> list[range]:
+        """The partitions of a frame, which are also the units of transfer."""
+        return split(times, self.group_size(times))
+
+    def group_size(self, times: range) -> int:
+        """Snapshots of a partition of this frame."""
+        if self.single or not self.grouped:
+            return 1
+        return min(len(times), self.decided.get(times.start, self.s_per))
+
+    @property
+    def grouped(self) -> bool:
+        """Whether snapshots are taken together at all, on the link or in an aggregation."""
+        return self.on["parallel_aggregation"] or self.on["overlap"]
+
+    def capacity(self, times: range) -> int:
+        """Bytes of results that the device may hold after a frame."""
+        return self.allowed.get(times.start, self.buffer.capacity)
+
+    def bandwidth(self) -> float | None:
+        """Bytes per second that copies reached, None where nothing is copied."""
+        return None
+
+    def merges(self, size: int, nodes: int, features: int) -> bool:
+        """Whether a partition of `size` snapshots is aggregated in one call."""
+        if self.single or not self.on["parallel_aggregation"]:
+            return False
+        return not self.on["dimension_aware"] or merging_pays(size, nodes, features)
+
+    # --- aggregation where the data lie -----------------------------------------------------------
+
+    def _aggregate_raw(self, times: range, groups: Sequence[range]) -> Tensor:
+        """A-hat_t X_t of consecutive snapshots, sent together with their topology."""
+        x = self.sequence.features[times.start : times.stop]
+        row = 4 * x[0].numel()
+        for group in groups:
+            self._count_topology(group, extra=row * len(group))
+        return self._aggregate(groups, x)
+
+    def _aggregate(self, groups: Sequence[range], h: Tensor) -> Tensor:
+        if self.merges(len(groups[0]), h.shape[1], h.shape[2]):
             parts = h.split([len(group) for group in groups])
             done = [self._merged(g, x) for g, x in zip(groups, parts, strict=True)]
             return done[0] if len(done) == 1 else torch.cat(done)
         return SnapshotAggregation.apply(h, self._snapshots(groups))
 
-    def _merges(self, h: Tensor) -> bool:
-        if not self.on["parallel_aggregation"]:
-            return False
-        size = min(self.s_per, h.shape[0])
-        return not self.on["dimension_aware"] or merging_pays(size, h.shape[1], h.shape[2])
-
-    def _group(self) -> int:
-        return self.s_per if self.on["parallel_aggregation"] or self.on["overlap"] else 1
-
-    def _aggregate_raw(self, times: range) -> Tensor:
-        features = self.sequence.features[times.start : times.stop]
-        x = features.to(self.partitions.device, non_blocking=True)
-        self.meter.count("bytes_h2d_counted", x.numel() * 4)
-        if self._merges(x):
-            return self._merged(times, x)
-        return SnapshotAggregation.apply(x, self._snapshots([times]))
-
     def _merged(self, times: range, x: Tensor) -> Tensor:
         """All snapshots of a partition in one call over coalescent rows (3.3 and 4.2)."""
         part: Partition = self.partitions.partition(times)
-        self._count_aggregation(1, _nnz(part), part.words)
+        parts = part.parts
+        self._count_aggregation(1, parts.over.nnz + sum(csr.nnz for csr in parts.exclusive))
         coalesced = x.transpose(0, 1).contiguous()  # [N, S, F]
         scales = part.row_scale, part.col_scale
         if self.on["slice_coalescing"]:
-            y = SlicedAggregation.apply(coalesced, part.parts, self._transposed(part), *scales)
+            y = SlicedAggregation.apply(
+                coalesced, parts, self._transposed(part), *scales, self._kernel_options()
+            )
         else:
-            y = aggregate_parts(part.parts, coalesced, *scales, self_loop=True)
+            y = aggregate_parts(parts, coalesced, *scales, self_loop=True)
         return y.transpose(0, 1)  # [S, N, F]
 
     def _transposed(self, part: Partition) -> PartTopology:
@@ -127,32 +231,47 @@ class Engine:
             self._backward[key] = transposed(part.parts)
         return self._backward[key]
 
+    def _kernel_options(self) -> dict[str, int | bool]:
+        return {"cap": self.partitions.cap, "vector": self.on["vector_loads"]}
+
     def _snapshots(self, groups: Sequence[range]) -> list[Snapshot]:
         """Every snapshot of the groups with its whole topology, counted as one call each."""
-        found = []
-        for group in groups:
-            for t in group:
-                snapshot = self.partitions.snapshot(t)
-                self._count_aggregation(1, snapshot[0].nnz, self._words(group, t))
-                found.append(snapshot)
+        found = [self.partitions.snapshot(t) for group in groups for t in group]
+        self._count_aggregation(len(found), sum(snapshot[0].nnz for snapshot in found))
         return found
 
-    def _words(self, times: range, t: int) -> int:
-        # With overlap-aware transfer the group's topology travels once, at its first snapshot.
-        if self.on["overlap"]:
-            return self.partitions.partition(times).words if t == times.start else 0
-        return self.partitions.snapshot_words(t)
+    def _stage(self, tensor: Tensor) -> Tensor:
+        return tensor
 
-    def _count_aggregation(self, launches: int, nnz: int, words: int) -> None:
+    # --- counters ---------------------------------------------------------------------------------
+
+    def topology_words(self, times: range) -> int:
+        """Words of topology that a transfer of a group moves."""
+        if self.single:
+            return sum(self.partitions.snapshot_words(t) for t in times)
+        return self.partitions.words(times)
+
+    def _count_aggregation(self, launches: int, nnz: int) -> None:
         self.meter.count("aggregations", launches)
         self.meter.count("edges_aggregated", nnz)
-        self.meter.count("adjacency_bytes_counted", 4 * words)
-        self.meter.count("bytes_h2d_counted", 4 * words)
 
-    def _count_reused(self, times: range) -> None:
-        # The device keeps the results that the next frame needs, so a steady frame at stride 1
-        # brings one new snapshot; everything else is already there (4.4, full buffer).
-        n, f = self.sequence.features.shape[1:]
-        fresh = set(times) - self._resident
-        self._resident = set(times)
-        self.meter.count("bytes_h2d_counted", 4 * n * f * len(fresh))
+    def _count_topology(self, times: range, extra: int = 0) -> None:
+        sent = 0
+        if times not in self._resident:
+            sent = 4 * self.topology_words(times)
+            self.meter.count("adjacency_bytes_counted", sent)
+            if self.on["resident"] and not self.single:
+                self._resident.add(times)
+        self._count_sent(sent + extra)
+
+    def _count_sent(self, nbytes: int) -> None:
+        if nbytes:
+            self.meter.count("bytes_h2d_counted", nbytes)
+            self.meter.count("transfers")
+
+    def _raw_bytes(self, times: range) -> int:
+        """Bytes of `raw` where features do not travel anyway."""
+        nodes, features = self.sequence.features.shape[1:]
+        nbytes = 4 * nodes * (features + len(times) - 1)
+        self.meter.count("raw_bytes_counted", nbytes)
+        return nbytes

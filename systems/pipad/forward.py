@@ -12,6 +12,7 @@ these functions to. What may be re-ordered, and why it is the same:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -24,28 +25,73 @@ from dgbench.models import EvolveGcnO, FrameModel, GcnGru, MpnnLstm
 from dgbench.models.dtdg.evolvegcn import EvolvingWeight
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.models.frame import GcnLayer
+from dgbench.runtime.graphs import Stage
 from dgbench.systems.pipad.engine import Engine
 
 Outputs = Sequence[Tensor] | Tensor
 """Outputs [N, D], one after the other or as one tensor [W, N, D]."""
 
+Result = Tensor | tuple[Tensor, ...]
 
-def gcn_gru(model: GcnGru, engine: Engine, times: range, every: bool) -> Outputs:
+
+class Stages:
+    """The dense parts of a model's step, each captured in CUDA graphs where that is wanted (4.3).
+
+    Args:
+        model: its parameters but the head's are inputs of every stage, so that a graph's backward
+            pass reaches them.
+        enabled: capture; otherwise stages are plain calls.
+    """
+
+    def __init__(self, model: FrameModel, enabled: bool) -> None:
+        self._enabled = enabled
+        self._known: dict[str, Stage] = {}
+        self._parameters = [p for n, p in model.named_parameters() if not n.startswith("head.")]
+
+    def __call__(self, name: str, function: Callable[..., Result], *tensors: Tensor) -> Result:
+        """`function(*tensors)`, which may also read the model's parameters.
+
+        Args:
+            name: tells stages apart; the same name must mean the same function.
+            function: launches the same work for the same shapes.
+        """
+        if not self._enabled:
+            return function(*tensors)
+        stage = self._known.get(name)
+        if stage is None:
+            count = len(tensors)
+            stage = Stage(lambda *given: function(*given[:count]), enabled=True, name=name)
+            self._known[name] = stage
+        return stage(*tensors, *self._parameters)
+
+    def reasons(self) -> list[str]:
+        """Why stages run without a graph, where capture was wanted and failed."""
+        return [f"CUDA graphs: {s.reason}" for s in self._known.values() if s.reason]
+
+
+def gcn_gru(model: GcnGru, engine: Engine, stages: Stages, times: range, every: bool) -> Outputs:
     """T-GCN model (Zhao et al.); outputs [N, H], all W of them where `every` is set."""
     with engine.meter.phase("gnn"):
         x = engine.first(times)  # [W, N, F]
-    with engine.meter.phase("rnn"):
-        if engine.on["fused_gates"]:
-            states, last = gru_scan(x, *model.folded_weights(), all_steps=every)
-            return states if every else [last]
+
+    def scan(x: Tensor) -> tuple[Tensor, Tensor]:
+        return gru_scan(x, *model.folded_weights(), all_steps=every)
+
+    def steps(x: Tensor) -> tuple[Tensor, ...]:
         if engine.on["weight_reuse"]:
-            return _folded_steps(model, x)
+            return tuple(_folded_steps(model, x))
         h = x.new_zeros(x.shape[1], model.hidden_dim)
         outputs = []
         for a in x:
             h = model.cell(a, h)
             outputs.append(h)
-        return outputs
+        return tuple(outputs)
+
+    with engine.meter.phase("rnn"):
+        if engine.on["fused_gates"]:
+            states, last = stages("scan", scan, x)
+            return states if every else [last]
+        return stages("steps", steps, x)
 
 
 def _folded_steps(model: GcnGru, x: Tensor) -> list[Tensor]:
@@ -64,15 +110,22 @@ def _folded_steps(model: GcnGru, x: Tensor) -> list[Tensor]:
     return outputs
 
 
-def evolve_gcn(model: EvolveGcnO, engine: Engine, times: range, every: bool) -> Outputs:
+def evolve_gcn(
+    model: EvolveGcnO, engine: Engine, stages: Stages, times: range, every: bool
+) -> Outputs:
     """EvolveGCN-O; every snapshot has weights of its own, so products are batched, not stacked."""
+    reuse, fused, steps = engine.on["weight_reuse"], engine.on["fused_gates"], len(times)
+
+    def evolve() -> tuple[Tensor, Tensor]:
+        return _evolve(model.layer_1, steps, fused), _evolve(model.layer_2, steps, fused)
+
     with engine.meter.phase("rnn"):
-        fused = engine.on["fused_gates"]
-        first = _evolve(model.layer_1, len(times), fused)
-        second = _evolve(model.layer_2, len(times), fused)
+        first, second = stages("evolve", evolve)
     with engine.meter.phase("gnn"):
-        hidden = _dense(engine, engine.first(times), first, relu=True)  # [W, N, H]
-        return _dense(engine, engine.apply(times, hidden), second, relu=False)
+        a = engine.first(times)
+        hidden = stages("dense 1", partial(_dense, relu=True, reuse=reuse), a, first)  # [W, N, H]
+        a = engine.apply(times, hidden)
+        return stages("dense 2", partial(_dense, relu=False, reuse=reuse), a, second)
 
 
 def _evolve(layer: EvolvingWeight, steps: int, fused: bool) -> Tensor:
@@ -84,9 +137,9 @@ def _evolve(layer: EvolvingWeight, steps: int, fused: bool) -> Tensor:
     return torch.stack(layer.evolve(steps))
 
 
-def _dense(engine: Engine, aggregated: Tensor, weights: Tensor, *, relu: bool) -> Tensor:
+def _dense(aggregated: Tensor, weights: Tensor, *, relu: bool, reuse: bool) -> Tensor:
     """a_t W_t of a frame [W, N, F], cut off below zero where `relu` is set."""
-    if not engine.on["weight_reuse"]:
+    if not reuse:
         pairs = zip(aggregated.unbind(0), weights.unbind(0), strict=True)
         return torch.stack([torch.relu(a @ w) if relu else a @ w for a, w in pairs])
     if aggregated.device.type == "cpu":
@@ -95,38 +148,48 @@ def _dense(engine: Engine, aggregated: Tensor, weights: Tensor, *, relu: bool) -
     return torch.relu(out) if relu else out
 
 
-def mpnn_lstm(model: MpnnLstm, engine: Engine, times: range, every: bool) -> Outputs:
+def mpnn_lstm(
+    model: MpnnLstm, engine: Engine, stages: Stages, times: range, every: bool
+) -> Outputs:
     """MPNN-LSTM; one stacked product per layer for all snapshots of the frame."""
-    with engine.meter.phase("gnn"):
-        x1 = _layer(model, model.conv_1, model.norm_1, engine, engine.first(times))
-        x2 = _layer(model, model.conv_2, model.norm_2, engine, engine.apply(times, x1))
+    reuse, fused = engine.on["weight_reuse"], engine.on["fused_gates"]
+
+    def scans(x1: Tensor, x2: Tensor) -> tuple[Tensor, ...]:
         joined = torch.cat([x1, x2], dim=2)  # [W, N, 2H]
-    with engine.meter.phase("rnn"):
-        if engine.on["fused_gates"]:
-            weights_1, weights_2 = model.scan_weights()
-            h1, last_1, _ = lstm_scan(joined, *weights_1, all_steps=True)
-            h2, last_2, _ = lstm_scan(h1, *weights_2, all_steps=every)
-        else:
+        if not fused:
             h1, _ = model.lstm_1(joined)
             h2, _ = model.lstm_2(h1)
-            last_1, last_2 = h1[-1], h2[-1]
-    steps = len(times)
+            return (h1, h2, h1[-1], h2[-1]) if every else (h1[-1], h2[-1])
+        weights_1, weights_2 = model.scan_weights()
+        h1, last_1, _ = lstm_scan(joined, *weights_1, all_steps=True)
+        h2, last_2, _ = lstm_scan(h1, *weights_2, all_steps=every)
+        return (h1, h2, last_1, last_2) if every else (last_1, last_2)
+
+    with engine.meter.phase("gnn"):
+        layer_1 = partial(_layer, model, model.conv_1, model.norm_1, reuse)
+        layer_2 = partial(_layer, model, model.conv_2, model.norm_2, reuse)
+        x1 = stages("layer 1", layer_1, engine.first(times))
+        x2 = stages("layer 2", layer_2, engine.apply(times, x1))
+    with engine.meter.phase("rnn"):
+        *states, last_1, last_2 = stages("scans", scans, x1, x2)
+        head, later = engine.raw(times)
     if not every:
-        return [torch.cat([last_1, last_2, _skip(engine.raw(times))], dim=1)]
-    raw = list(engine.raw(times))
-    return [model.combine(h1[i], h2[i], raw, i) for i in range(steps)]
+        return [torch.cat([last_1, last_2, _skip(head, later)], dim=1)]
+    h1, h2 = states
+    raw = [head, *later.unsqueeze(2)]
+    return [model.combine(h1[i], h2[i], raw, i) for i in range(len(times))]
 
 
-def _skip(raw: Tensor) -> Tensor:
-    """`MpnnLstm.skip` of a frame's last snapshot in one copy; `raw` is [W, N, F]."""
-    return torch.cat([raw[0], raw[1:, :, -1].t()], dim=1)
+def _skip(head: Tensor, later: Tensor) -> Tensor:
+    """`MpnnLstm.skip` of a frame's last snapshot in one copy, [N, F + W - 1]."""
+    return torch.cat([head, later.t()], dim=1)
 
 
 def _layer(
-    model: MpnnLstm, conv: GcnLayer, norm: nn.Module, engine: Engine, aggregated: Tensor
+    model: MpnnLstm, conv: GcnLayer, norm: nn.Module, reuse: bool, aggregated: Tensor
 ) -> Tensor:
     """A layer after its aggregation, for a whole frame [W, N, F]."""
-    if not engine.on["weight_reuse"]:
+    if not reuse:
         return model.after(norm, torch.stack([conv(a) for a in aggregated.unbind(0)]))
     rows = aggregated.shape[0] * aggregated.shape[1]
     if isinstance(norm, FrameNorm) and rows > 1 and aggregated.device.type == "cpu":
@@ -135,7 +198,7 @@ def _layer(
     return model.after(norm, conv(aggregated))
 
 
-Forward = Callable[[FrameModel, Engine, range, bool], Outputs]
+Forward = Callable[[FrameModel, Engine, Stages, range, bool], Outputs]
 
 FORWARD: dict[type[FrameModel], Forward] = {
     GcnGru: gcn_gru,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -11,22 +12,38 @@ from torch import Tensor
 
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.transfer import open_link
 from dgbench.systems.base import System, Technique, Trainer, Workload
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.training import FrameTrainer
+from dgbench.systems.pipad.controller import Controller
+from dgbench.systems.pipad.device_engine import EXTRA_SLOTS, DeviceEngine
 from dgbench.systems.pipad.engine import Engine
-from dgbench.systems.pipad.forward import FORWARD
+from dgbench.systems.pipad.forward import FORWARD, Stages
 from dgbench.systems.pipad.partitions import Partitions
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
 S_PER: Final = 8
-"""Snapshots of a partition: the largest of the paper's options, as far as the frame allows."""
+"""Snapshots of a partition where the tuner is off: the largest of the paper's options."""
+
+CAPS: Final = (8, 16, 32, 64)
+"""Entries of a slice at most that the study of slice sizes looks at; the paper's is 32."""
 
 
 class PipadTrainer(FrameTrainer):
-    """Trains with all graph work of a frame first, over partitions, then the recurrence."""
+    """Trains with all graph work of a frame first, over partitions, then the recurrence.
+
+    Training goes through the preparing epochs (4.3) unless `prepare` is called: the first two
+    epochs run a snapshot at a time, then the tuner decides and the decisions stay. Losses are the
+    same either way.
+
+    Args:
+        s_per: snapshots of a partition for all frames, or None for the tuner's choice.
+        slice_cap: entries of a slice at most.
+        buffer_bytes: limit of the device's buffer of aggregation results instead of free memory.
+    """
 
     def __init__(
         self,
@@ -34,35 +51,121 @@ class PipadTrainer(FrameTrainer):
         data: SnapshotSequence,
         switches: dict[str, bool],
         *,
-        s_per: int = S_PER,
+        s_per: int | None = None,
+        slice_cap: int = 32,
+        buffer_bytes: int | None = None,
         device: str = "cpu",
         meter: Meter | None = None,
     ) -> None:
         super().__init__(workload, data, device=device, meter=meter)
+        frames = [self.task.times(i) for i in range(self.num_frames)]
+        after = {a.start: b for a, b in zip(frames, [*frames[1:], *frames[:1]], strict=True)}
         partitions = Partitions(
             data,
             norm=workload.norm,
-            device=str(self.device),
             sliced=switches["sliced_csr"],
             overlap=switches["overlap"],
             granularity="slice" if switches["whole_slices"] else "edge",
+            cap=slice_cap,
         )
-        self.engine = Engine(partitions, switches, min(s_per, workload.frame), self.meter)
+        layers = workload.model != "tgcn_model"
+        settings = {
+            "s_per": min(s_per or S_PER, workload.frame),
+            "following": lambda times: after.get(times.start),
+            "uses_raw": workload.model == "mpnn_lstm",
+        }
+        if self.device.type == "cpu" and not switches["arena"]:
+            self.engine = Engine(partitions, switches, self.meter, **settings)
+        else:
+            link = open_link(
+                self.device,
+                self.meter,
+                asynchronous=switches["pipeline"],
+                arena=switches["arena"],
+                slots=workload.frame + EXTRA_SLOTS,
+            )
+            self.engine = DeviceEngine(
+                partitions,
+                switches,
+                self.meter,
+                link=link,
+                device=self.device,
+                norm=workload.norm,
+                layers=layers,
+                **settings,
+            )
+        self.stages = Stages(self.model, switches["cuda_graphs"] and self.device.type == "cuda")
+        widths = () if switches["reuse"] else (workload.feature_dim,)
+        self.controller = Controller(
+            self.engine,
+            frames,
+            stride=workload.stride,
+            widths=widths + ((workload.hidden_dim,) if layers else ()),
+            sends_topology=layers or not switches["reuse"],
+            probe=self.gradients,
+            tune=switches["tuner"] and switches["parallel_aggregation"] and s_per is None,
+            buffer_bytes=buffer_bytes,
+        )
+        self._remarks = self._about(switches)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a row should say: the tuner's reasons, and switches without effect here."""
+        return [*self._notes, *self.controller.notes, *self._remarks, *self.stages.reasons()]
+
+    @notes.setter
+    def notes(self, given: list[str]) -> None:
+        self._notes = given
 
     def prepare(self) -> None:
-        """The preparing epochs (4.3): extract, and aggregate raw features once where reused."""
-        self.engine.prepare()
+        """End preparation at once: profile, extract, aggregate once, decide (4.3, 4.4)."""
+        self.controller.prepare()
+
+    def step(self, frame: int) -> float:
+        self.controller.begin_step()
+        self.engine.in_order = True
+        start = time.perf_counter()
+        try:
+            loss = super().step(frame)
+        finally:
+            self.engine.in_order = False
+            self.engine.finish()
+        self.controller.end_step(frame, time.perf_counter() - start)
+        return loss
 
     def outputs(self, times: range) -> Sequence[Tensor] | Tensor:
         forward = FORWARD[type(self.model)]
-        return forward(self.model, self.engine, times, self.task.every)
+        return forward(self.model, self.engine, self.stages, times, self.task.every)
+
+    def report(self) -> dict[str, float]:
+        return self.controller.report()
+
+    def close(self) -> None:
+        self.controller.close()
+        self.engine.close()
+        super().close()
+
+    def _about(self, switches: Mapping[str, bool]) -> list[str]:
+        found = []
+        if not self.engine.copies:
+            found.append(
+                "Nothing is copied on this CPU: transfers are counted, and the pipeline, the "
+                "device buffer and resident topology change counters only."
+            )
+        if switches["cuda_graphs"] and self.device.type != "cuda":
+            found.append("CUDA graphs have no effect on a CPU.")
+        return found
 
 
 class PipadSystem(System):
     """PiPAD (PPoPP 2023): pipelined and parallel training of dynamic GNNs on one device.
 
     Args:
-        s_per: snapshots of a partition, at most 32.
+        s_per: snapshots of a partition for all frames, at most 32; None lets the tuner choose, or
+            takes 8 with the tuner off.
+        slice_cap: entries of a slice at most: 8, 16, 32 or 64.
+        buffer_bytes: limit of the buffer of aggregation results that stays on the device; None is
+            what memory allows.
     """
 
     name = "pipad"
@@ -95,6 +198,22 @@ class PipadSystem(System):
                   "run the recurrence of a frame as one operator; stands for grouping the kernels "
                   "outside the graph layers",
                   True, "PiPAD 4.3 uses CUDA graphs; fusing is ours"),
+        Technique("pipeline",
+                  "send the next partition while this one is computed, double-buffered",
+                  True, "PiPAD 4.3"),
+        Technique("device_buffer",
+                  "keep on the device the aggregation results that the next frame uses first",
+                  True, "PiPAD 4.4"),
+        Technique("tuner",
+                  "choose the snapshots of a partition for each frame from profiles and a table of "
+                  "kernel gains; off, they are 8",
+                  True, "PiPAD 4.4"),
+        Technique("cuda_graphs",
+                  "capture the dense parts of a step in CUDA graphs; no effect on a CPU",
+                  True, "PiPAD 4.3"),
+        Technique("vector_loads",
+                  "let the paper's kernel load two or four floats a lane (with slice_coalescing)",
+                  True, "PiPAD 4.2"),
         Technique("slice_coalescing",
                   "aggregate partitions with the paper's kernel: slices, thread groups, atomic "
                   "sums; unweighted graphs only, and slow on a CPU",
@@ -102,12 +221,30 @@ class PipadSystem(System):
         Technique("whole_slices",
                   "count only identical whole slices as shared (the other reading of extraction)",
                   True, "PiPAD 4.1", default=False),
+        Technique("arena",
+                  "copy what a device would be sent into memory of its own; CPU only",
+                  True, "ours, stands for a device", default=False),
+        Technique("resident",
+                  "keep all topology on the device once it was sent, as far as it fits",
+                  True, "ours, against PiPAD 4.3", default=False),
     )  # fmt: skip
 
-    def __init__(self, s_per: int = S_PER) -> None:
-        if not 1 <= s_per <= 32:
+    def __init__(
+        self,
+        s_per: int | None = None,
+        slice_cap: int = 32,
+        buffer_bytes: int | None = None,
+    ) -> None:
+        if s_per is not None and not 1 <= s_per <= 32:
             raise InvalidInputError(f"s_per must be in 1..32, got {s_per}")
+        if slice_cap not in CAPS:
+            allowed = ", ".join(map(str, CAPS))
+            raise InvalidInputError(f"slice_cap must be one of {allowed}, got {slice_cap}")
+        if buffer_bytes is not None and buffer_bytes < 0:
+            raise InvalidInputError(f"buffer_bytes must be 0 or more, got {buffer_bytes}")
         self.s_per = s_per
+        self.slice_cap = slice_cap
+        self.buffer_bytes = buffer_bytes
 
     def unsupported(self, workload: Workload, device: str) -> list[str]:
         reasons = []
@@ -131,8 +268,21 @@ class PipadSystem(System):
         meter: Meter | None = None,
     ) -> Trainer:
         chosen = self.switches(switches)
-        data = workload_data.load(workload)
-        return PipadTrainer(workload, data, chosen, s_per=self.s_per, device=device, meter=meter)
+        if chosen["arena"] and torch.device(device).type != "cpu":
+            raise InvalidInputError(
+                f"the technique 'arena' stands for a device on a CPU, the device is '{device}'",
+                hint="leave 'arena' off where copies are real",
+            )
+        return PipadTrainer(
+            workload,
+            workload_data.load(workload),
+            chosen,
+            s_per=self.s_per,
+            slice_cap=self.slice_cap,
+            buffer_bytes=self.buffer_bytes,
+            device=device,
+            meter=meter,
+        )
 
     def calibrate(
         self,

@@ -1,0 +1,281 @@
+"""The engine of a device, or of a CPU's arena that stands for one: inputs really travel.
+
+Topology comes as the words that the formulas count and is used as it arrived; results of the first
+layer come from the host's store as far as the device's buffer does not hold them (4.3, 4.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.aggregate import aggregate_parts_scatter
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.transfer import Link
+from dgbench.systems.pipad.delivery import Courier, Unit
+from dgbench.systems.pipad.engine import Engine
+from dgbench.systems.pipad.paper_kernel import ScatteredSlices
+from dgbench.systems.pipad.partitions import Partitions
+from dgbench.systems.pipad.received import Received, ReceivedAggregation, Single
+from dgbench.systems.pipad.wire import Layout, Wire, pack, unpack
+
+EXTRA_SLOTS = 5
+"""Units of a link beside one per snapshot of a frame: what is new in it, the next frame's first,
+and those with which the store is filled."""
+
+
+class DeviceEngine(Engine):
+    """`Engine` over a link that copies. Arguments as for `Engine`, and:
+
+    Args:
+        partitions: on the CPU, where they are packed from.
+        link: with `EXTRA_SLOTS` slots more than a frame has snapshots.
+        device: where the model computes.
+        norm: `sym` or `mean`; scales are formed on the device.
+        layers: whether the model aggregates after its first layer.
+    """
+
+    copies = True
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        switches: Mapping[str, bool],
+        meter: Meter,
+        *,
+        link: Link,
+        device: torch.device,
+        norm: str,
+        s_per: int,
+        following: Callable[[range], range | None],
+        uses_raw: bool,
+        layers: bool,
+    ) -> None:
+        self.link = link
+        super().__init__(
+            partitions,
+            switches,
+            meter,
+            s_per=s_per,
+            following=following,
+            uses_raw=uses_raw,
+            device=device,
+        )
+        self._norm = norm
+        self._layers = layers
+        ahead = switches["pipeline"]
+        self._courier = Courier(link, self._plan, ahead=ahead, on_send=self._count_unit)
+        self._wires: dict[int, Wire] = {}  # whole snapshots, by the identity of their topology
+        self._staged: dict[tuple[int, ...], tuple[Sequence[Wire], Sequence[Tensor]]] = {}
+        self._received: dict[range, Received] = {}  # what stays on the device
+        self._features: Tensor | None = None
+        self._columns: Tensor | None = None
+
+    # --- preparation ------------------------------------------------------------------------------
+
+    def aggregate_all(self) -> None:
+        if self.store is not None:
+            self._fill(self.store.missing(range(len(self.sequence))))
+
+    def forget(self) -> None:
+        self._courier.forget()
+        super().forget()
+
+    def finish(self) -> None:
+        self._courier.finish()
+
+    def close(self) -> None:
+        self._courier.forget()
+        super().close()
+        self._received.clear()
+        self._wires.clear()
+        self._staged.clear()
+
+    # --- what the models ask for ------------------------------------------------------------------
+
+    def first(self, times: range) -> Tensor:
+        self._courier.begin(times)
+        if self.store is None:
+            return self._first_by_group(times)
+        self.meter.count("reused_aggregations", len(times))
+        arrived = self._courier.take(0)[: len(self.buffer.fresh(times))]
+        frame = self.buffer.frame(times, arrived)
+        self.keep(times, frame)
+        self._look_ahead(times)
+        return frame
+
+    def apply(self, times: range, h: Tensor) -> Tensor:
+        groups = self.groups(times)
+        if not self.merges(len(groups[0]), h.shape[1], h.shape[2]):
+            return ReceivedAggregation.apply(h, partial(self._singles, times))
+        done = []
+        for k, part in enumerate(h.split([len(group) for group in groups])):
+            received, _ = self._group(times, k)
+            done.append(self._merged_received(received, part))
+        return done[0] if len(done) == 1 else torch.cat(done)
+
+    def raw(self, times: range) -> tuple[Tensor, Tensor]:
+        if self.store is not None:
+            return tuple(self._courier.take(0)[-2:])
+        rows = [self._group(times, k)[1] for k in range(len(self.groups(times)))]
+        x = rows[0] if len(rows) == 1 else torch.cat(rows)
+        return x[0], x[1:, :, -1]
+
+    def merges(self, size: int, nodes: int, features: int) -> bool:
+        # Snapshots that travelled whole share nothing that one call could read once.
+        return self.partitions.overlap and super().merges(size, nodes, features)
+
+    def bandwidth(self) -> float | None:
+        return self.link.bandwidth()
+
+    # --- aggregation of what arrived --------------------------------------------------------------
+
+    def _first_by_group(self, times: range) -> Tensor:
+        groups = self.groups(times)
+        y = torch.empty(len(times), *self.sequence.features.shape[1:], device=self.device)
+        parts = y.split([len(group) for group in groups])
+        for k, out in enumerate(parts):
+            received, x = self._group(times, k)
+            if self.merges(len(groups[0]), x.shape[1], x.shape[2]):
+                out.copy_(self._merged_received(received, x))
+            else:
+                self._alone(received, x, out)
+        return y
+
+    def _group(self, times: range, k: int) -> tuple[Received, Tensor | None]:
+        """Partition k of the frame, on the device; the next one is sent."""
+        found = self._courier.take(k if self.store is None else k + 1)
+        self._look_ahead(times)
+        return found
+
+    def _singles(self, times: range) -> Iterator[Single]:
+        for k in range(len(self.groups(times))):
+            received, _ = self._group(times, k)
+            for i in range(len(received.times)):
+                single = received.snapshot(i)
+                self._count_aggregation(1, single.nnz)
+                yield single
+
+    def _alone(self, received: Received, x: Tensor, out: Tensor) -> None:
+        for i in range(len(received.times)):
+            single = received.snapshot(i)
+            self._count_aggregation(1, single.nnz)
+            single.forward(x[i], out[i])
+
+    def _merged_received(self, received: Received, x: Tensor) -> Tensor:
+        self._count_aggregation(1, received.nnz)
+        coalesced = x.transpose(0, 1).contiguous()  # [N, S, F]
+        parts, scales = received.parts, (received.row_scale, received.col_scale)
+        if self.on["slice_coalescing"]:
+            y = ScatteredSlices.apply(coalesced, parts, *scales, self._kernel_options())
+        else:
+            y = aggregate_parts_scatter(parts, coalesced, *scales, self_loop=True)
+        return y.transpose(0, 1)
+
+    def _look_ahead(self, times: range) -> None:
+        self._courier.look_ahead(self.following(times) if self.in_order else None)
+
+    # --- what travels -----------------------------------------------------------------------------
+
+    def _plan(self, times: range) -> list[Unit]:
+        groups = self.groups(times)
+        if self.store is None:
+            return [self._unit(group, features=True) for group in groups]
+        if missing := self.store.missing(times):
+            self._fill(missing)
+        new = [self.store.rows(run) for run in self.buffer.fresh(times)]
+        if self.uses_raw:
+            self._raw_bytes(times)
+            new += [self._all_features()[times.start], self._last_columns(times)]
+        units = [Unit(new, _as_it_is)]
+        if self._layers:
+            units += [self._unit(group) for group in groups]
+        return units
+
+    def _unit(self, group: range, *, features: bool = False) -> Unit:
+        rows = [self._all_features()[group.start : group.stop]] if features else []
+        if group in self._received:
+            return Unit(rows, partial(self._open, group, [], []))
+        wires, staged = self._topology(group)
+        layouts = [wire.layout for wire in wires]
+        nbytes = sum(wire.nbytes for wire in wires)
+        tensors = [*staged, *rows] if rows else staged
+        sizes = [len(wire.tensors) for wire in wires]
+        return Unit(tensors, partial(self._open, group, layouts, sizes), nbytes)
+
+    def _open(
+        self, group: range, layouts: list[Layout], sizes: list[int], tensors: list[Tensor]
+    ) -> tuple[Received, Tensor | None]:
+        count = sum(sizes)
+        x = tensors[count] if len(tensors) > count else None
+        if not layouts:
+            return self._received[group], x
+        stays = self.on["resident"] and not self.single
+        arrays = [t.clone() for t in tensors[:count]] if stays else tensors[:count]
+        found, start = [], 0
+        for layout, size in zip(layouts, sizes, strict=True):
+            found.append(unpack(layout, arrays[start : start + size]))
+            start += size
+        received = Received.of(group, found, self._norm)
+        if stays:
+            self._received[group] = received
+        return received, x
+
+    def _topology(self, group: range) -> tuple[Sequence[Wire], Sequence[Tensor]]:
+        """The wires of a group and their tensors in the form that the link sends."""
+        whole = [self._whole(t) for t in group] if self.single else self.partitions.wires(group)
+        key = tuple(id(wire) for wire in whole)
+        if key not in self._staged:  # holds the wires, so that their identities stay taken
+            tensors = [tensor for wire in whole for tensor in wire.tensors]
+            self._staged[key] = whole, self.link.stage_all(tensors)
+        return self._staged[key]
+
+    def _whole(self, t: int) -> Wire:
+        csr = self.partitions.topology(t)
+        if id(csr) not in self._wires:
+            self._wires[id(csr)] = pack(csr, sliced=self.partitions.sliced, cap=self.partitions.cap)
+        return self._wires[id(csr)]
+
+    def _fill(self, missing: Sequence[int]) -> None:
+        """Aggregate snapshots one at a time and bring the results to the host (4.3, 4.4)."""
+        single, self.single = self.single, True
+        courier = Courier(
+            self.link,
+            lambda times: [self._unit(times, features=True)],
+            ahead=self.on["pipeline"],
+            on_send=self._count_unit,
+        )
+        for t, after in zip(missing, [*missing[1:], None], strict=True):
+            courier.begin(range(t, t + 1))
+            received, x = courier.take(0)
+            courier.look_ahead(None if after is None else range(after, after + 1))
+            out = torch.empty_like(x)
+            self._alone(received, x, out)
+            self.store.put(t, out[0])
+        courier.forget()
+        self.single = single
+
+    def _all_features(self) -> Tensor:
+        if self._features is None:
+            self._features = self.link.stage(self.sequence.features)
+        return self._features
+
+    def _last_columns(self, times: range) -> Tensor:
+        """The last feature of every snapshot but the first, [W - 1, N]."""
+        if self._columns is None:
+            self._columns = self.link.stage(self.sequence.features[:, :, -1])
+        return self._columns[times.start + 1 : times.stop]
+
+    def _stage(self, tensor: Tensor) -> Tensor:
+        return self.link.stage(tensor)
+
+    def _count_unit(self, unit: Unit) -> None:
+        if unit.adjacency_bytes:
+            self.meter.count("adjacency_bytes_counted", unit.adjacency_bytes)
+
+
+def _as_it_is(tensors: list[Tensor]) -> list[Tensor]:
+    return tensors
