@@ -189,8 +189,8 @@ class Engine:
 
     def merges(self, size: int, nodes: int, features: int) -> bool:
         """Whether a partition of `size` snapshots is aggregated in one call."""
-        if self.single or not self.on["parallel_aggregation"]:
-            return False
+        if self.single or size == 1 or not self.on["parallel_aggregation"]:
+            return False  # one snapshot has nothing to merge with
         return not self.on["dimension_aware"] or merging_pays(size, nodes, features)
 
     # --- aggregation where the data lie -----------------------------------------------------------

@@ -207,7 +207,7 @@ class Tuner:
         elif option.speedup == best.speedup:
             verdict = "as fast"
         else:
-            verdict = f"slower, {option.speedup:.3g}x"
+            verdict = f"slower, {option.speedup:.2f}x"
         return Option(**{**option.__dict__, "verdict": verdict})
 
     def _reason(self, best: Option, options: Sequence[Option], facts: FrameFacts) -> str:
@@ -223,12 +223,12 @@ class Tuner:
         else:
             rate = facts.overlap.get(best.s_per, 1.0)
             why = (
-                f"kernels {best.gain:.3g}x at overlap rate {rate:.2f} by the "
-                f"{self._gains.source}, step {best.speedup:.3g}x"
+                f"kernels {best.gain:.2f}x at overlap rate {rate:.2f} by the "
+                f"{self._gains.source}, step {best.speedup:.2f}x"
             )
         rest = f"; {', '.join(others)}" if others else ""
         if facts.bytes.get(best.s_per) and self._bandwidth is None:
-            rest += "; stalls not judged, no bandwidth is known"
+            rest += "; without a bandwidth stalls are not judged"
         return f"{chosen}: {why}{rest}"
 
 
