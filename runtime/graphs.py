@@ -73,7 +73,7 @@ class Stage:
         name: what the stage is called in `reason`.
 
     Attributes:
-        reason: why the last call was not served by a graph, "" where it was.
+        reason: why the last call that wanted gradients was not served by a graph, "" where it was.
         captures: graphs recorded so far.
         replays: calls served by a graph so far.
     """
@@ -98,12 +98,13 @@ class Stage:
         """
         if not self.enabled or self._failed:
             return self.function(*tensors)
-        reason = _no_graph(tensors)
-        slot = None if reason else self._slot(tensors)
-        if slot is None:
-            self.reason = reason or self.reason
+        _check(tensors)
+        if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
             return self.function(*tensors)
-        self.reason = ""
+        self.reason = _no_graph(tensors)
+        slot = None if self.reason else self._slot(tensors)
+        if slot is None:
+            return self.function(*tensors)
         self.replays += 1
         return slot(*tensors)
 
@@ -166,18 +167,19 @@ def on_device(tensors: tuple[Tensor, ...]) -> bool:
     return all(t.is_cuda for t in tensors)
 
 
-def _no_graph(tensors: tuple[Tensor, ...]) -> str:
-    """Why these arguments cannot be served by a graph, or ""."""
+def _check(tensors: tuple[Tensor, ...]) -> None:
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
             raise InvalidInputError(
                 f"argument {i} of a stage is a {type(tensor).__name__}, expected a torch.Tensor",
                 hint="bind other arguments with functools.partial",
             )
-    if not tensors or not on_device(tensors):
+
+
+def _no_graph(tensors: tuple[Tensor, ...]) -> str:
+    """Why these arguments cannot be served by a graph, or ""."""
+    if not on_device(tensors):
         return "CUDA graphs need tensors on a CUDA device"
-    if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
-        return "no gradient is wanted"
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
         return "a larger graph is being captured"
     return ""
