@@ -1,0 +1,399 @@
+"""Links of the CPU: what arrives is what was sent, for as long as the ticket is held."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from unittest import mock
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.transfer import arena, open_link, slots
+from dgbench.runtime.transfer.slots import Layout, Slot, Staged
+
+KINDS = {
+    "plain": {},
+    "arena": {"arena": True},
+    "arena, synchronous": {"arena": True, "asynchronous": False},
+}
+DTYPES = (torch.float32, torch.int32, torch.int64, torch.bool, torch.uint8, torch.float64)
+kinds = st.sampled_from(sorted(KINDS))
+copying = pytest.mark.parametrize("kind", [k for k in KINDS if k != "plain"])
+every = pytest.mark.parametrize("kind", list(KINDS))
+
+
+def make(dtype: torch.dtype, shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    """Reproducible content, different for every seed."""
+    draw = torch.Generator().manual_seed(seed)
+    whole = torch.randint(0, 256, shape, generator=draw)
+    return (whole % 2).bool() if dtype == torch.bool else whole.to(dtype)
+
+
+shapes = st.lists(st.integers(0, 9), max_size=3).map(tuple)
+pieces = st.tuples(st.sampled_from(DTYPES), shapes, st.integers(0, 2**31))
+groups = st.lists(pieces, max_size=5)
+
+
+def same(got: list[torch.Tensor], want: list[torch.Tensor]) -> bool:
+    return len(got) == len(want) and all(
+        g.dtype == w.dtype and g.shape == w.shape and torch.equal(g, w)
+        for g, w in zip(got, want, strict=True)
+    )
+
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), groups, st.booleans()),
+        st.tuples(st.just("wait"), st.integers(0, 5)),
+        st.tuples(st.just("release"), st.integers(0, 5)),
+    ),
+    max_size=30,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(kind=kinds, count=st.integers(1, 4), program=steps, delays=st.lists(st.integers(0, 3)))
+def test_any_sequence_gives_back_what_was_sent(kind, count, program, delays):
+    """Waited-for tensors stay what they were until the release, however slow the copies are."""
+    late = iter(delays)
+
+    def slow(target, source, nbytes):
+        time.sleep(next(late, 0) * 1e-4)
+        plain_copy(target, source, nbytes)
+
+    plain_copy = arena.copy_bytes
+    meter = Meter()
+    held: list[tuple] = []  # ticket, what was sent
+    seen: list[tuple] = []  # tensors received and what they must still be
+    nbytes = sends = 0
+    with (
+        mock.patch.object(arena, "copy_bytes", slow),
+        open_link("cpu", meter, slots=count, **KINDS[kind]) as link,
+    ):
+        for what, *rest in program:
+            if what == "send":
+                if len(held) == count:
+                    held.pop(0)[0].release()
+                    seen = [entry for entry in seen if entry[0] in {t for t, _ in held}]
+                tensors = [make(*piece) for piece in rest[0]]
+                ticket = link.send(link.stage_all(tensors) if rest[1] else tensors)
+                assert ticket.nbytes == sum(t.numel() * t.element_size() for t in tensors)
+                nbytes, sends = nbytes + ticket.nbytes, sends + 1
+                held.append((ticket, tensors))
+            elif held:
+                ticket, tensors = held[rest[0] % len(held)]
+                if what == "wait":
+                    got = ticket.wait()
+                    assert same(got, tensors)
+                    seen.append((ticket, got, tensors))
+                else:
+                    ticket.release()
+                    ticket.release()
+                    held = [entry for entry in held if entry[0] is not ticket]
+                    seen = [entry for entry in seen if entry[0] is not ticket]
+            for _, got, tensors in seen:
+                assert same(got, tensors)
+        for ticket, tensors in held:
+            assert same(ticket.wait(), tensors)
+    assert meter.counters["transfers"] == sends
+    assert meter.counters["bytes_h2d_counted"] == nbytes
+    assert meter.counters["bytes_h2d_moved"] == (0 if kind == "plain" else nbytes)
+    for ticket, tensors in held:  # after the link has closed, too
+        assert same(ticket.wait(), tensors)
+
+
+@settings(deadline=None, max_examples=100)
+@given(groups, st.booleans())
+def test_a_layout_is_a_copy_into_one_block(group, block):
+    tensors = [make(*piece) for piece in group]
+    staged = Staged.block(tensors) if block else Staged.of(tensors)
+    layout = staged.layout
+    assert layout.places == Layout.of(tensors).places
+    slot = Slot(torch.full((max(layout.span, 1),), 170, dtype=torch.uint8))
+    for source, offset, nbytes in layout.runs:
+        slot.buffer[offset : offset + nbytes] = source
+    assert same(slot.views(layout), tensors)
+    filled = [t for t in tensors if t.numel()]
+    assert layout.nbytes == sum(t.nbytes for t in filled)
+    if block:
+        assert len(layout.runs) == bool(filled)
+    assert all(place.first * place.dtype.itemsize % slots.ALIGN == 0 for place in layout.places)
+
+
+def test_a_block_is_apart_from_what_it_was_made_of():
+    source = torch.arange(5)
+    with open_link("cpu", Meter(), arena=True) as link:
+        staged = link.stage_all([source, source])
+        source.zero_()
+        assert torch.equal(staged[1], torch.arange(5))
+
+
+@copying
+def test_what_arrives_is_apart_from_what_was_sent(kind):
+    source = torch.arange(5)
+    with open_link("cpu", Meter(), **KINDS[kind]) as link:
+        ticket = link.send([source])
+        ticket.wait()
+        source.zero_()
+        assert torch.equal(ticket.wait()[0], torch.arange(5))
+
+
+def test_the_plain_link_hands_the_tensors_through():
+    source = torch.arange(5)
+    with open_link("cpu", Meter()) as link:
+        assert not link.copies
+        assert link.stage(source) is source
+        assert link.send([source]).wait()[0] is source
+        assert link.bandwidth() is None
+
+
+@copying
+def test_sizes_that_grow_and_shrink(kind):
+    with open_link("cpu", Meter(), slots=2, **KINDS[kind]) as link:
+        before = None
+        for i, size in enumerate([0, 1, 7, 1000, 3, 100_000, 128, 100_001, 250_000, 0, 64]):
+            sent = [torch.full((size,), float(i)), torch.full((size // 3,), i)]
+            ticket = link.send(sent)
+            assert same(ticket.wait(), sent)
+            if before is not None:
+                assert same(before[0].wait(), before[1])
+                before[0].release()
+            before = ticket, sent
+
+
+@copying
+def test_slots_are_allocated_again_only_when_too_small(kind, monkeypatch):
+    sizes = []
+    plain = arena._allocate
+    monkeypatch.setattr(arena, "_allocate", lambda n: (sizes.append(n), plain(n))[1])
+    with open_link("cpu", Meter(), slots=2, **KINDS[kind]) as link:
+        for size in (1000, 1000, 10, 1000, 1000, 2000, 1000, 2000, 2100, 1900):
+            ticket = link.send([torch.zeros(size, dtype=torch.uint8)])
+            ticket.wait()
+            ticket.release()
+    assert len(sizes) <= 4
+
+
+@copying
+def test_a_further_send_waits_until_a_slot_is_released(kind):
+    meter = Meter()
+    sent = [[torch.full((1000,), float(i))] for i in range(3)]
+    with open_link("cpu", meter, slots=2, **KINDS[kind]) as link:
+        first, second = link.send(sent[0]), link.send(sent[1])
+        first.wait(), second.wait()
+        came = []
+        other = threading.Thread(target=lambda: came.append(link.send(sent[2])))
+        other.start()
+        other.join(timeout=0.05)
+        assert not came
+        assert same(first.wait(), sent[0])
+        assert same(second.wait(), sent[1])
+        first.release()
+        other.join(timeout=20)
+        assert same(came[0].wait(), sent[2])
+        assert same(second.wait(), sent[1])
+    assert meter.spent["copy_wait"] > 0
+
+
+@copying
+def test_waiting_for_a_slot_that_nobody_releases_ends(kind, monkeypatch):
+    monkeypatch.setattr(slots, "PATIENCE_S", 0.01)
+    with open_link("cpu", Meter(), slots=1, **KINDS[kind]) as link:
+        held = link.send([torch.arange(3)])
+        with pytest.raises(InvalidInputError, match="1 slots are held") as caught:
+            link.send([torch.arange(4)])
+        assert "release a ticket" in caught.value.hint
+        assert torch.equal(held.wait()[0], torch.arange(3))
+        held.release()
+        assert torch.equal(link.send([torch.arange(4)]).wait()[0], torch.arange(4))
+
+
+def test_an_asynchronous_send_returns_before_the_copy(monkeypatch):
+    """The copy stands at a gate that only opens after the send has returned."""
+    gate, where = threading.Event(), []
+    plain = arena.copy_bytes
+
+    def gated(*job):
+        where.append(threading.current_thread().name)
+        assert gate.wait(20)
+        plain(*job)
+
+    monkeypatch.setattr(arena, "copy_bytes", gated)
+    meter = Meter()
+    with open_link("cpu", meter, arena=True) as link:
+        ticket = link.send([torch.arange(6)])
+        other = link.send([torch.arange(7)])
+        assert meter.spent["copy_busy"] == 0
+        threading.Timer(0.01, gate.set).start()
+        assert torch.equal(other.wait()[0], torch.arange(7))
+        assert torch.equal(ticket.wait()[0], torch.arange(6))
+    assert set(where) == {"dgbench-copy"}
+    assert meter.spent["copy_wait"] > 0
+
+
+def test_a_synchronous_send_copies_in_the_caller(monkeypatch):
+    where = []
+    plain = arena.copy_bytes
+
+    def noted(*job):
+        where.append(threading.current_thread())
+        plain(*job)
+
+    monkeypatch.setattr(arena, "copy_bytes", noted)
+    meter = Meter()
+    with open_link("cpu", meter, arena=True, asynchronous=False) as link:
+        link.send([torch.arange(6)])
+    assert where == [threading.current_thread()]
+    assert 0 < meter.spent["copy_busy"] <= meter.spent["copy_wait"]
+
+
+@copying
+def test_what_goes_wrong_while_copying_surfaces_at_wait(kind, monkeypatch):
+    plain = arena.copy_bytes
+
+    def failing(target, source, nbytes):
+        if nbytes == 13:
+            raise MemoryError("the thirteenth")
+        plain(target, source, nbytes)
+
+    monkeypatch.setattr(arena, "copy_bytes", failing)
+    with open_link("cpu", Meter(), slots=2, **KINDS[kind]) as link:
+        for _ in range(5):  # the slot of a failed copy is given back like any other
+            bad = link.send([torch.zeros(13, dtype=torch.uint8)])
+            good = link.send([torch.arange(5)])
+            assert torch.equal(good.wait()[0], torch.arange(5))
+            for _ in range(2):
+                with pytest.raises(MemoryError, match="the thirteenth"):
+                    bad.wait()
+            bad.release()
+            good.release()
+
+
+@copying
+def test_a_failed_allocation_leaves_the_link_as_it_was(kind, monkeypatch):
+    plain = arena._allocate
+
+    def scarce(nbytes):
+        if nbytes > 10_000:
+            raise RuntimeError("out of memory")
+        return plain(nbytes)
+
+    monkeypatch.setattr(arena, "_allocate", scarce)
+    with open_link("cpu", Meter(), slots=1, **KINDS[kind]) as link:
+        link.send([torch.arange(5)]).release()
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="out of memory"):
+                link.send([torch.zeros(20_000)])
+        ticket = link.send([torch.arange(9)])
+        assert torch.equal(ticket.wait()[0], torch.arange(9))
+
+
+@every
+def test_what_cannot_be_sent_is_said(kind):
+    with open_link("cpu", Meter(), slots=1, **KINDS[kind]) as link:
+        for bad, words in (
+            (torch.zeros(3, 4).t(), r"tensors\[1\] has shape .*4, 3.* contiguous"),
+            (torch.zeros(3).to_sparse(), r"tensors\[1\] is torch.sparse_coo"),
+            (torch.zeros(3, device="meta"), r"tensors\[1\] is torch.strided on meta"),
+            ([1, 2], r"tensors\[1\] is of the type list"),
+        ):
+            with pytest.raises(InvalidInputError, match=words):
+                link.send([torch.zeros(1), bad])
+        strided = link.stage(torch.arange(12).view(3, 4).t())
+        assert torch.equal(link.send([strided]).wait()[0], strided)
+
+
+@every
+def test_a_closed_link_and_a_released_ticket_say_so(kind):
+    link = open_link("cpu", Meter(), **KINDS[kind])
+    ticket = link.send([torch.arange(3)])
+    released = link.send([torch.arange(4)])
+    released.release()
+    with pytest.raises(InvalidInputError, match="was released"):
+        released.wait()
+    link.close()
+    link.close()
+    with pytest.raises(InvalidInputError, match="closed"):
+        link.send([torch.arange(3)])
+    assert torch.equal(ticket.wait()[0], torch.arange(3))
+    ticket.release()
+
+
+def test_what_no_link_can_be_opened_for():
+    with pytest.raises(InvalidInputError, match="'slots' is 0"):
+        open_link("cpu", Meter(), slots=0)
+    with pytest.raises(InvalidInputError, match="'arena'"):
+        open_link("cuda", Meter(), arena=True)
+    with pytest.raises(UnsupportedError, match="'meta'"):
+        open_link("meta", Meter())
+    if not torch.cuda.is_available():
+        with pytest.raises(UnsupportedError, match="no CUDA device"):
+            open_link("cuda:1", Meter())
+
+
+def test_a_forgotten_link_ends_its_thread():
+    link = open_link("cpu", Meter(), arena=True)
+    ticket = link.send([torch.arange(1000)])
+    threads = [t for t in threading.enumerate() if t.name == "dgbench-copy"]
+    assert len(threads) == 1
+    del link
+    gc.collect()
+    threads[0].join(timeout=20)
+    assert not threads[0].is_alive()
+    assert torch.equal(ticket.wait()[0], torch.arange(1000))
+
+
+def test_no_thread_before_the_first_send_nor_without_asynchrony():
+    def threads():
+        return [t for t in threading.enumerate() if t.name == "dgbench-copy"]
+
+    with open_link("cpu", Meter(), arena=True) as link:
+        assert not threads()
+        link.send([])
+        assert len(threads()) == 1
+    assert not threads()
+    with open_link("cpu", Meter(), arena=True, asynchronous=False) as link:
+        link.send([torch.arange(3)])
+        assert not threads()
+
+
+@copying
+def test_the_bandwidth_is_bytes_by_busy_time(kind):
+    meter = Meter()
+    with open_link("cpu", meter, **KINDS[kind]) as link:
+        assert link.bandwidth() is None
+        for _ in range(3):
+            ticket = link.send([torch.zeros(100_000)])
+            ticket.wait()
+            ticket.release()
+        assert link.bandwidth() == pytest.approx(1_200_000 / meter.spent["copy_busy"])
+
+
+@copying
+def test_a_backward_pass_after_the_slot_was_taken_again_fails_loudly(kind):
+    with open_link("cpu", Meter(), slots=1, **KINDS[kind]) as link:
+        weight = torch.ones(4, requires_grad=True)
+        ticket = link.send([torch.arange(4.0)])
+        loss = (ticket.wait()[0] * weight).sum()
+        ticket.release()
+        link.send([torch.zeros(4)])
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+@copying
+def test_gradients_through_received_tensors(kind):
+    with open_link("cpu", Meter(), slots=1, **KINDS[kind]) as link:
+        weight = torch.ones(4, requires_grad=True)
+        for i in range(3):
+            weight.grad = None
+            ticket = link.send([torch.full((4,), float(i))])
+            (ticket.wait()[0] * weight).sum().backward()
+            ticket.release()
+            assert torch.equal(weight.grad, torch.full((4,), float(i)))
