@@ -93,6 +93,7 @@ class DeviceEngine(Engine):
         self._received.clear()
         self._wires.clear()
         self._staged.clear()
+        self.link.close()
 
     # --- what the models ask for ------------------------------------------------------------------
 

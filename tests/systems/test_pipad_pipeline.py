@@ -1,0 +1,362 @@
+"""PiPAD's pipeline: every switch trains like the reference, and every byte follows the formulas."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from functools import cache
+
+import pytest
+import torch
+from tiny_data import TinySequence, serve, tiny_sequence, tiny_workload
+
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base import Workload
+from dgbench.systems.pipad import PipadSystem
+from dgbench.systems.pipad.controller import Phase
+from dgbench.systems.pipad.forward import Stages
+from dgbench.systems.reference import ReferenceSystem
+
+MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
+NAMES = [t.name for t in PipadSystem.techniques]
+DEFAULTS = {t.name: t.default for t in PipadSystem.techniques}
+OFF = dict.fromkeys(NAMES, False)
+ON = dict.fromkeys(NAMES, True)
+STEPS = 20
+TOLERANCE = 1e-5
+
+
+def switched() -> list[dict[str, bool]]:
+    """All off, all on, each alone off or on, and every way to copy."""
+    alone = [{name: not DEFAULTS[name]} for name in NAMES] + [{**OFF, name: True} for name in NAMES]
+    copies = [
+        {"arena": arena, "pipeline": pipeline, "device_buffer": buffer, "reuse": reuse}
+        for arena, pipeline, buffer, reuse in itertools.product((False, True), repeat=4)
+    ]
+    shipped = [{"arena": True, name: not DEFAULTS[name]} for name in NAMES if name != "arena"]
+    return [OFF, ON, *alone, *copies, *shipped, {**ON, "reuse": False, "dimension_aware": False}]
+
+
+def name_of(switches: dict[str, bool]) -> str:
+    if switches in (OFF, ON):
+        return "all-on" if switches == ON else "all-off"
+    base = OFF if len(switches) == len(NAMES) else DEFAULTS
+    changed = [f"{k}={int(v)}" for k, v in switches.items() if base[k] != v]
+    return ("off," if base is OFF else "") + (",".join(changed) or "defaults")
+
+
+@cache
+def graph(weighted: bool = False, snapshots: int = 13) -> TinySequence:
+    return tiny_sequence(nodes=15, edges=50, snapshots=snapshots, weighted=weighted)
+
+
+@cache
+def wanted(work: Workload, weighted: bool, snapshots: int) -> tuple[list[float], dict]:
+    """Losses and parameters of the reference in float64 after 20 steps in order of time."""
+    trainer = ReferenceSystem(torch.float64).open(work)
+    return [trainer.step(i % trainer.num_frames) for i in range(STEPS)], trainer.state()
+
+
+def same_training(
+    monkeypatch, work: Workload, system: PipadSystem, switches, *, weighted=False, snapshots=13
+) -> None:
+    serve(monkeypatch, graph(weighted, snapshots))
+    losses, parameters = wanted(work, weighted, snapshots)
+    trainer = system.open(work, switches=switches)
+    trainer.prepare()
+    for i, want in enumerate(losses):
+        assert trainer.step(i % trainer.num_frames) == pytest.approx(want, rel=TOLERANCE)
+    got = trainer.state()
+    size = float(torch.cat([p.flatten() for p in parameters.values()]).norm())
+    gap = torch.cat([(got[k].double() - p).flatten() for k, p in parameters.items()]).norm()
+    assert float(gap) < TOLERANCE * size
+    trainer.close()
+
+
+@pytest.mark.parametrize("switches", switched(), ids=name_of)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_switch_trains_like_the_reference(monkeypatch, model, switches) -> None:
+    work = tiny_workload(model=model, loss_on="every")
+    same_training(monkeypatch, work, PipadSystem(s_per=3), switches)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("task", ["node", "link"])
+@pytest.mark.parametrize("norm", ["sym", "mean"])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("arena", [False, True], ids=["counted", "arena"])
+def test_norms_tasks_and_weights(monkeypatch, arena, model, norm, task, weighted) -> None:
+    work = tiny_workload(model=model, norm=norm, task=task)
+    for reuse in (False, True):
+        switches = {"arena": arena, "reuse": reuse}
+        same_training(monkeypatch, work, PipadSystem(s_per=2), switches, weighted=weighted)
+
+
+@pytest.mark.parametrize("cap", [8, 16, 32, 64])
+@pytest.mark.parametrize("s_per", [2, 4, 8])
+@pytest.mark.parametrize("arena", [False, True], ids=["counted", "arena"])
+def test_partition_sizes_and_slices(monkeypatch, arena, s_per, cap) -> None:
+    work = tiny_workload(model="evolvegcn", frame=9)  # no multiple of any size
+    switches = {"arena": arena, "slice_coalescing": cap == 16}
+    same_training(monkeypatch, work, PipadSystem(s_per, cap), switches, snapshots=14)
+
+
+@pytest.mark.parametrize(
+    ("frame", "stride", "snapshots"),
+    [(4, 1, 5), (4, 2, 13), (4, 3, 6), (1, 1, 6), (3, 5, 13), (12, 1, 13)],
+    ids=["one-frame", "stride-2", "last-short", "frame-1", "stride-above-frame", "T=frame+1"],
+)
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("arena", [False, True], ids=["counted", "arena"])
+def test_odd_frames(monkeypatch, arena, model, frame, stride, snapshots) -> None:
+    work = tiny_workload(model=model, frame=frame, stride=stride)
+    for reuse in (False, True):
+        switches = {"arena": arena, "reuse": reuse}
+        same_training(monkeypatch, work, PipadSystem(), switches, snapshots=snapshots)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("switches", [{}, {"arena": True}, {"reuse": False}], ids=name_of)
+def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
+    serve(monkeypatch, graph())
+    work = tiny_workload(model=model)
+    losses, _ = wanted(work, False, 13)
+    trainer = PipadSystem().open(work, switches=switches)
+    for i, want in enumerate(losses):
+        steady = i >= 2 * trainer.num_frames
+        assert trainer.controller.phase is (Phase.STEADY if steady else Phase.PREPARING)
+        assert trainer.step(i % trainer.num_frames) == pytest.approx(want, rel=TOLERANCE)
+    assert trainer.report()["s_per"] >= 1
+    trainer.close()
+
+
+def test_preparing_epochs_go_one_snapshot_at_a_time(monkeypatch) -> None:
+    serve(monkeypatch, graph())
+    work = tiny_workload(model="evolvegcn")
+    trainer = PipadSystem(s_per=4).open(work, switches={"dimension_aware": False})
+    frames = trainer.num_frames
+    trainer.step(0)
+    assert trainer.meter.counters["aggregations"] == 4 + 4  # both layers
+    for i in range(1, 2 * frames):
+        trainer.step(i % frames)
+    trainer.meter.reset()
+    trainer.step(0)
+    assert trainer.meter.counters["aggregations"] == 1  # the second layer, one partition
+
+
+@pytest.mark.parametrize("switches", [{}, {"arena": True}, {"tuner": False}], ids=name_of)
+@pytest.mark.parametrize("prepared", [True, False])
+def test_the_tgcn_model_aggregates_nothing_when_steady(monkeypatch, prepared, switches) -> None:
+    serve(monkeypatch, graph())
+    trainer = PipadSystem().open(tiny_workload(model="tgcn_model"), switches=switches)
+    if prepared:
+        trainer.prepare()
+    else:
+        trainer.train_epoch()
+        trainer.train_epoch()
+    trainer.meter.reset()
+    trainer.train_epoch()
+    assert trainer.meter.counters["aggregations"] == 0
+    assert trainer.meter.counters["adjacency_bytes_counted"] == 0
+    trainer.close()
+
+
+# --- bytes: counted here from sets of edges, by the formulas of 3.1 and 8 -------------------------
+
+
+def edges(data: TinySequence, t: int) -> set[tuple[int, int]]:
+    csr = data.topology[t]
+    rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
+    return set(zip(rows.tolist(), csr.indices.tolist(), strict=True))
+
+
+def piece_words(found: set[tuple[int, int]], nodes: int, sliced: bool, cap: int) -> int:
+    if not sliced:
+        return len(found) + nodes + 1
+    degrees = [sum(1 for row, _ in found if row == v) for v in range(nodes)]
+    return len(found) + 2 * sum(-(-degree // cap) for degree in degrees) + 1
+
+
+def group_bytes(data: TinySequence, group: range, on: dict[str, bool], cap: int) -> int:
+    snapshots = [edges(data, t) for t in group]
+    weighted = data.topology[0].values is not None
+    if not on["overlap"]:
+        pieces = snapshots
+        values = sum(map(len, snapshots))
+    else:
+        shared = set.intersection(*snapshots)
+        pieces = [shared, *(found - shared for found in snapshots)]
+        values = len(shared) * len(group) + sum(len(found - shared) for found in snapshots)
+    words = sum(piece_words(p, data.num_nodes, on["sliced_csr"], cap) for p in pieces)
+    return 4 * (words + (values if weighted else 0))
+
+
+def epoch_bytes(
+    data: TinySequence, work: Workload, on: dict[str, bool], *, s_per: int, cap: int, held: int
+) -> tuple[int, int]:
+    """Bytes of one epoch after preparation, and of what is sent ahead for the one after it."""
+    frames = (len(data) - work.frame - 1) // work.stride + 1
+    all_times = [range(i * work.stride, i * work.stride + work.frame) for i in range(frames)]
+    row = 4 * data.num_nodes * work.feature_dim
+    grouped = on["parallel_aggregation"] or on["overlap"]
+    size = min(s_per, work.frame) if grouped else 1
+    total, resident, stays = 0, set(), set()
+
+    def units(times: range) -> list[int]:
+        groups = [times[i : i + size] for i in range(0, len(times), size)]
+        topology = []
+        for group in groups:
+            topology.append(0 if group in stays else group_bytes(data, group, on, cap))
+            if on["resident"]:
+                stays.add(group)
+        if not on["reuse"]:
+            return [t + row * len(g) for t, g in zip(topology, groups, strict=True)]
+        first = row * len(set(times) - resident)
+        if work.model == "mpnn_lstm":
+            first += row + 4 * data.num_nodes * (work.frame - 1)
+        return [first] if work.model == "tgcn_model" else [first, *topology]
+
+    for times, following in zip(all_times, [*all_times[1:], all_times[0]], strict=True):
+        total += sum(units(times))
+        resident = set(sorted(set(times) & set(following))[:held])
+    return total, units(all_times[0])[0]
+
+
+BYTES = [
+    {},
+    {"reuse": False},
+    {"overlap": False},
+    {"sliced_csr": False},
+    {"overlap": False, "sliced_csr": False, "parallel_aggregation": False},
+    {"device_buffer": False},
+    {"resident": True},
+    {"resident": True, "reuse": False},
+]
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("switches", BYTES, ids=name_of)
+def test_bytes_equal_the_formulas(monkeypatch, switches, model, weighted) -> None:
+    data = graph(weighted)
+    serve(monkeypatch, data)
+    work = tiny_workload(model=model)
+    on = {**DEFAULTS, **switches}
+    held = work.frame if on["device_buffer"] else 0
+    expected, ahead = epoch_bytes(data, work, on, s_per=3, cap=8, held=held)
+    for arena, pipeline in ((False, True), (True, False), (True, True)):
+        given = {**switches, "arena": arena, "pipeline": pipeline}
+        trainer = PipadSystem(s_per=3, slice_cap=8).open(work, switches=given)
+        trainer.prepare()
+        trainer.meter.reset()
+        trainer.train_epoch()
+        counters = trainer.meter.counters
+        # With the pipeline on, the first unit of the next epoch is already on its way.
+        extra = ahead if arena and pipeline else 0
+        assert counters["bytes_h2d_counted"] == expected + extra, given
+        if arena:
+            assert counters["bytes_h2d_moved"] == counters["bytes_h2d_counted"]
+        trainer.close()
+
+
+@pytest.mark.parametrize("held", [0, 1, 2, 99])
+@pytest.mark.parametrize("arena", [False, True], ids=["counted", "arena"])
+def test_the_buffer_keeps_what_its_bytes_allow(monkeypatch, arena, held) -> None:
+    data = graph()
+    serve(monkeypatch, data)
+    work = tiny_workload(model="tgcn_model")
+    row = 4 * 15 * 3
+    system = PipadSystem(buffer_bytes=held * row)
+    switches = {"arena": arena, "pipeline": False}
+    same_training(monkeypatch, work, system, switches)
+    trainer = system.open(work, switches=switches)
+    trainer.prepare()
+    trainer.meter.reset()
+    trainer.train_epoch()
+    on = {**DEFAULTS, **switches}
+    expected, _ = epoch_bytes(data, work, on, s_per=8, cap=32, held=held)
+    assert trainer.meter.counters["bytes_h2d_counted"] == expected
+    assert trainer.engine.buffer.nbytes == (min(held, 3) * row if arena else 0)
+    assert trainer.report()["buffer_bytes"] == min(held, 4) * row
+    trainer.close()
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("reuse", [False, True])
+def test_frames_in_any_order_and_looks_in_between(monkeypatch, model, reuse) -> None:
+    serve(monkeypatch, graph())
+    work = tiny_workload(model=model)
+    trainer = PipadSystem(s_per=2).open(work, switches={"arena": True, "reuse": reuse})
+    truth = ReferenceSystem(torch.float64).open(work)
+    trainer.prepare()
+    for frame in (3, 3, 0, 7, 1, 2, 3, 8, 0):
+        assert trainer.step(frame) == pytest.approx(truth.step(frame), rel=TOLERANCE)
+        look = (frame * 5) % truth.num_frames
+        gap = trainer.evaluate(look).double() - truth.evaluate(look)
+        assert float(gap.norm()) < TOLERANCE * float(truth.evaluate(look).norm())
+        trainer.gradients((look + 1) % truth.num_frames)
+    trainer.close()
+
+
+def test_no_thread_is_left(monkeypatch) -> None:
+    serve(monkeypatch, graph())
+    before = set(threading.enumerate())
+    for prepared in (True, False):
+        work = tiny_workload(model="evolvegcn")
+        trainer = PipadSystem().open(work, switches={"arena": True})
+        if prepared:
+            trainer.prepare()
+        trainer.step(0)
+        trainer.close()
+    assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("switches", [{}, {"fused_gates": False}, {"weight_reuse": False}])
+@pytest.mark.parametrize("model", MODELS)
+def test_stages_change_nothing(monkeypatch, model, switches) -> None:
+    serve(monkeypatch, graph())
+    work = tiny_workload(model=model, loss_on="every")
+    plain = PipadSystem().open(work, switches=switches)
+    staged = PipadSystem().open(work, switches=switches)
+    staged.stages = Stages(staged.model, enabled=True)
+    assert staged.step(0) == plain.step(0)
+    assert staged.step(1) == plain.step(1)
+    assert staged.stages.reasons()  # a CPU says why there is no graph
+    assert not plain.stages.reasons()
+
+
+def test_the_tuner_explains_itself(monkeypatch) -> None:
+    serve(monkeypatch, graph())
+    tuned = PipadSystem().open(tiny_workload(model="evolvegcn"))
+    assert not any("S_per" in note for note in tuned.notes)
+    tuned.prepare()
+    assert any("S_per" in note for note in tuned.notes)
+    assert len(tuned.controller.decisions) == tuned.num_frames
+    report = tuned.report()
+    assert report["s_per"] in (1, 2, 4)
+    assert report["analysis_s"] > 0
+    assert report["peak_bytes"] > 0
+    fixed = PipadSystem(s_per=2).open(tiny_workload(model="evolvegcn"))
+    fixed.prepare()
+    assert fixed.report()["s_per"] == 2
+    off = PipadSystem().open(tiny_workload(model="evolvegcn"), switches={"tuner": False})
+    off.prepare()
+    assert off.report()["s_per"] == 4  # 8, as far as the frame allows
+    assert not off.controller.decisions
+
+
+def test_profiling_leaves_no_trace(monkeypatch) -> None:
+    serve(monkeypatch, graph())
+    trainer = PipadSystem().open(tiny_workload(model="mpnn_lstm"))
+    before, random = trainer.state(), torch.random.get_rng_state()
+    trainer.prepare()
+    assert torch.equal(torch.random.get_rng_state(), random)
+    after = trainer.state()
+    assert all(torch.equal(after[key], before[key]) for key in before)
+
+
+def test_bad_settings_are_named() -> None:
+    with pytest.raises(InvalidInputError, match="slice_cap"):
+        PipadSystem(slice_cap=7)
+    with pytest.raises(InvalidInputError, match="buffer_bytes"):
+        PipadSystem(buffer_bytes=-1)
