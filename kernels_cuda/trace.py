@@ -201,7 +201,6 @@ def trace_edges(
             f"{len(csrs)} snapshots, window {window} and cap {cap}: at least one snapshot, a "
             f"window of 1 to {MAX_SNAPSHOTS} and a cap from 1 are allowed"
         )
-    check_alike(csrs)
     checked: set[int] = set()
     for i, csr in enumerate(csrs):
         if id(csr) not in checked:
@@ -219,7 +218,8 @@ def trace_unchecked(
     threads: int = 1,
     stop: Callable[[], bool] | None = None,
 ) -> EdgeTrace | None:
-    """`trace_edges` for snapshots that were checked before."""
+    """`trace_edges` for snapshots each of which was checked before."""
+    check_alike(csrs)
     native = extension(csrs[0].indptr.device)
     back = [torch.empty(csr.nnz, dtype=torch.uint8) for csr in csrs]
     ahead = [torch.empty(csr.nnz, dtype=torch.uint8) for csr in csrs]

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.overlap import MAX_SNAPSHOTS
+from dgbench.kernels_cuda.slices import slice_count
+from dgbench.kernels_cuda.trace import EdgeTrace, GroupCounts, trace_unchecked
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.pipad.partitions import Partitions
+from dgbench.systems.pipad.partitions import Form, Partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class GroupFacts:
         words: 4-byte words of topology that a transfer of the group moves.
         whole_words: words of its snapshots sent one by one.
         overlap_rate: shared entries over the mean number of entries of a snapshot.
-        jaccard: shared over distinct entries.
+        jaccard: shared over distinct entries; both are 1 where all snapshots are empty.
     """
 
     words: int
@@ -38,10 +42,10 @@ class Analysis:
     """What the analyzer found.
 
     Attributes:
-        seconds: CPU time it took.
+        seconds: CPU time of the thread that made it.
         groups: facts of the group at every start, for every size.
-        change_rates: 1 - jaccard of snapshots t and t + 1, for every t.
-        kept_bytes: extracted topology that is kept.
+        change_rates: 1 - |intersection| / |union| of the edges of snapshots t and t + 1.
+        kept_bytes: extracted topology that is kept, and the trace that the rest comes from.
         s_options: sizes that were looked at; those longer than the frame are left out.
     """
 
@@ -55,12 +59,22 @@ class Analysis:
 class Analyzer:
     """Looks at all groups of a sequence once, in a thread of its own or at once.
 
+    Two passes over the entries give the facts of all groups; then every group is taken apart and
+    kept in `partitions`, in the order in which frames meet them, until `keep_bytes` are used. What
+    is not kept is extracted when it is asked for. A static graph costs one extraction per size.
+
     Args:
         partitions: the snapshots and how they travel; extracted groups are kept there.
-        frame, stride: the sliding window; sizes above `frame` are left out.
-        options: sizes S of a group.
+        frame, stride: the sliding window; sizes above `frame` are left out, and groups that no
+            frame of that stride meets are looked at but kept last.
+        options: sizes S of a group, 1 to 32 each.
         keep_bytes: extracted topology to keep at most; a quarter of the free memory by default.
         background: run beside the caller.
+        form: keep groups as `parts` or as `wire`; by default as the device of `partitions` needs.
+        threads: threads of the passes; more than one makes `seconds` count only one of them.
+
+    Raises:
+        InvalidInputError: a frame, stride, option or number of bytes out of range.
     """
 
     def __init__(
@@ -72,25 +86,42 @@ class Analyzer:
         options: Sequence[int] = (2, 4, 8),
         keep_bytes: int | None = None,
         background: bool = True,
+        form: Form | None = None,
+        threads: int = 1,
     ) -> None:
-        if frame < 1 or stride < 1 or any(not 1 <= s <= 32 for s in options):
+        if frame < 1 or stride < 1 or threads < 1:
             raise InvalidInputError(
-                f"frame {frame}, stride {stride} and options {tuple(options)}: frame and stride "
-                "start at 1, options lie in 1..32"
+                f"frame is {frame}, stride {stride}, threads {threads}; all start at 1"
             )
+        if any(not 1 <= size <= MAX_SNAPSHOTS for size in options):
+            raise InvalidInputError(
+                f"options are {tuple(options)}, allowed are sizes of 1 to {MAX_SNAPSHOTS}"
+            )
+        if keep_bytes is not None and keep_bytes < 0:
+            raise InvalidInputError(f"keep_bytes is {keep_bytes}, allowed are values from 0")
         self._partitions = partitions
         self._frame = frame
         self._stride = stride
-        self._options = tuple(options)
+        self._options = tuple(sorted(set(options)))
         self._keep_bytes = keep_bytes
         self._background = background
+        self._form: Form = form or ("parts" if partitions.device.type == "cpu" else "wire")
+        self._threads = threads
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._started = False
         self._analysis: Analysis | None = None
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Begin; returns at once in the background, else when all is done."""
+        """Begin; returns at once in the background, else when all is done.
+
+        Raises:
+            InvalidInputError: started before, or closed.
+        """
+        if self._started or self._stop.is_set():
+            raise InvalidInputError("this analyzer was started or closed before; make another one")
+        self._started = True
         if not self._background:
             self._run()
             return
@@ -99,22 +130,32 @@ class Analyzer:
 
     @property
     def done(self) -> bool:
-        """Whether `wait` would return, or raise, without waiting."""
+        """Whether `wait` would return, or raise what the analysis raised, without waiting."""
         return self._analysis is not None or self._error is not None
 
     def wait(self) -> Analysis:
-        """The finished analysis. Raises what the analysis raised."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        """The finished analysis.
+
+        Raises:
+            InvalidInputError: never started, or closed before it was finished.
+            Exception: what the analysis raised.
+        """
+        self._join()
         if self._error is not None:
             raise self._error
-        assert self._analysis is not None
+        if self._analysis is None:
+            raise InvalidInputError(
+                "there is no analysis: it was "
+                + ("closed before it was finished" if self._started else "never started")
+            )
         return self._analysis
 
     def close(self) -> None:
-        """Stop early; no thread is left when this returns."""
+        """Stop early; no thread is left when this returns. May be called again."""
         self._stop.set()
+        self._join()
+
+    def _join(self) -> None:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -123,26 +164,107 @@ class Analyzer:
         started = time.thread_time()
         try:
             analysis = self._analyse()
-            analysis.seconds = time.thread_time() - started
-            self._analysis = analysis
+            if analysis is not None:
+                analysis.seconds = time.thread_time() - started
+                self._analysis = analysis
         except BaseException as error:  # handed to the caller of wait()
             self._error = error
 
-    def _analyse(self) -> Analysis:
-        snapshots = len(self._partitions.sequence)
-        sizes = tuple(s for s in self._options if s <= min(self._frame, snapshots))
-        found = Analysis(s_options=sizes)
-        for size in sizes:
-            for start in range(snapshots - size + 1):
-                if self._stop.is_set():
-                    return found
-                times = range(start, start + size)
-                part = self._partitions.partition(times)
-                whole = sum(self._partitions.snapshot_words(t) for t in times)
-                found.groups[times] = GroupFacts(
-                    part.words, whole, part.parts.overlap_rate(), part.parts.jaccard()
-                )
-        for t in range(snapshots - 1):
-            if 2 in sizes:
-                found.change_rates.append(1 - found.groups[range(t, t + 2)].jaccard)
+    def _analyse(self) -> Analysis | None:
+        """None where it was stopped."""
+        partitions = self._partitions
+        csrs = [partitions.topology(t) for t in range(len(partitions.sequence))]
+        sizes = tuple(s for s in self._options if s <= min(self._frame, len(csrs)))
+        if all(csr is csrs[0] for csr in csrs):
+            trace, counts = None, _static_counts(csrs[0], len(csrs), sizes, partitions.cap)
+            changes = [0.0] * (len(csrs) - 1)
+        else:
+            traced = self._trace(csrs, sizes)
+            if traced is None:
+                return None
+            trace, counts = traced
+            changes = _changes(trace)
+        budget = _free_bytes() // 4 if self._keep_bytes is None else self._keep_bytes
+        kept = 0
+        if trace is not None and trace.nbytes <= budget:
+            kept = trace.nbytes
+        else:
+            trace = None
+        partitions.learn(trace, counts)
+        found = Analysis(change_rates=changes, s_options=sizes)
+        for times, numbers in counts.items():
+            found.groups[times] = self._facts(times, numbers)
+        for times in self._order(counts):
+            if self._stop.is_set():
+                return None
+            size = partitions.stored_bytes(times, self._form)
+            if kept + size <= budget and partitions.store(times, self._form):
+                kept += size
+        found.kept_bytes = kept
         return found
+
+    def _trace(
+        self, csrs: list[Csr], sizes: tuple[int, ...]
+    ) -> tuple[EdgeTrace, dict[range, GroupCounts]] | None:
+        partitions, stop = self._partitions, self._stop.is_set
+        trace = trace_unchecked(
+            csrs,
+            max((2, *sizes)),
+            partitions.granularity,
+            partitions.cap,
+            threads=self._threads,
+            stop=stop,
+        )
+        if trace is None:
+            return None
+        counts = trace.counts(sizes, threads=self._threads, stop=stop)
+        return None if counts is None else (trace, counts)
+
+    def _facts(self, times: range, numbers: GroupCounts) -> GroupFacts:
+        mean = numbers.entries / len(times)
+        return GroupFacts(
+            words=self._partitions.words(times),
+            whole_words=sum(self._partitions.snapshot_words(t) for t in times),
+            overlap_rate=numbers.shared / mean if mean else 1.0,
+            jaccard=numbers.shared / numbers.distinct if numbers.distinct else 1.0,
+        )
+
+    def _order(self, groups: Iterable[range]) -> list[range]:
+        """Groups in the order frames meet them, those that no frame meets last."""
+
+        def met(times: range) -> bool:
+            # Groups of a frame start at its first snapshot and at every S-th after it.
+            size = len(times)
+            latest = times.start - times.start % self._stride
+            starts = range(latest, max(-1, times.stop - self._frame - 1), -self._stride)
+            return any((times.start - first) % size == 0 for first in starts)
+
+        return sorted(groups, key=lambda times: (not met(times), times.start, len(times)))
+
+
+def _static_counts(
+    csr: Csr, steps: int, sizes: Sequence[int], cap: int
+) -> dict[range, GroupCounts]:
+    """The numbers of every group where all snapshots are one and the same matrix."""
+    slices = slice_count(csr, cap)
+    return {
+        range(t, t + size): GroupCounts(csr.nnz, csr.nnz, size * csr.nnz, slices)
+        for size in sizes
+        for t in range(steps - size + 1)
+    }
+
+
+def _changes(trace: EdgeTrace) -> list[float]:
+    """1 - |intersection| / |union| of every snapshot and the next."""
+    changes = []
+    for t in range(1, len(trace.csrs)):
+        shared = int(trace.gaps[t, 1])
+        union = trace.csrs[t - 1].nnz + trace.csrs[t].nnz - shared
+        changes.append(1 - shared / union if union else 0.0)
+    return changes
+
+
+def _free_bytes() -> int:
+    import psutil
+
+    return psutil.virtual_memory().available

@@ -7,8 +7,9 @@ neighbours in different frames and a partition may start anywhere.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,9 +19,19 @@ from dgbench.datasets.transforms import factors
 from dgbench.kernels_cuda._prepared import trust_parts
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.csr_check import check_csr
-from dgbench.kernels_cuda.overlap import PartTopology, split_unchecked
-from dgbench.kernels_cuda.slices import DEFAULT_CAP, csr_words, slice_count
-from dgbench.systems.pipad.wire import Wire, pack
+from dgbench.kernels_cuda.overlap import (
+    Granularity,
+    PartTopology,
+    check_granularity,
+    split_unchecked,
+)
+from dgbench.kernels_cuda.slices import DEFAULT_CAP, slice_count
+from dgbench.kernels_cuda.trace import EdgeTrace, GroupCounts
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.pipad.wire import Wire, pack, unpack
+
+Form = Literal["parts", "wire"]
+"""How an extracted group is kept: ready for aggregation on the CPU, or as it travels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,9 @@ class Partitions:
         overlap: whether topology travels as overlap plus exclusive parts or snapshot by snapshot.
         granularity: `edge` or `slice`, the two readings of slice-grained extraction.
         cap: entries of a slice at most; the paper's value is 32.
+
+    Raises:
+        InvalidInputError: a cap below 1. A malformed snapshot is refused where it is first met.
     """
 
     def __init__(
@@ -67,9 +81,12 @@ class Partitions:
         device: str = "cpu",
         sliced: bool = True,
         overlap: bool = True,
-        granularity: str = "edge",
+        granularity: Granularity = "edge",
         cap: int = DEFAULT_CAP,
     ) -> None:
+        check_granularity(granularity)
+        if cap < 1:
+            raise InvalidInputError(f"cap is {cap}, allowed are values from 1")
         self.sequence = sequence
         self.device = torch.device(device)
         self.sliced = sliced
@@ -77,11 +94,14 @@ class Partitions:
         self.granularity = granularity
         self.cap = cap
         self._norm = norm
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
+        self._trace: EdgeTrace | None = None
+        self._counts: dict[range, GroupCounts] = {}
         self._factors: dict[int, tuple[Tensor, Tensor]] = {}
         self._kept: dict[range, Partition] = {}
-        self._wires: dict[tuple[int, ...], Wire] = {}
+        # Under the identities of the snapshots: a static graph is one object in all of them.
         self._parts: dict[tuple[int, ...], PartTopology] = {}
+        self._wires: dict[tuple[int, ...], Wire] = {}
         self._csrs: dict[int, Csr] = {}
         self._checked: set[int] = set()
         self._words: dict[int, int] = {}
@@ -97,7 +117,7 @@ class Partitions:
         """The partition that covers `times`, on the device; extracted on first use."""
         found = self._kept.get(times)
         if found is None:
-            parts = self._extract(times)
+            parts = self._parts_on_device(times)
             scales = [self._factors_of(t) for t in times]
             found = Partition(
                 times=times,
@@ -112,17 +132,15 @@ class Partitions:
     def wire(self, times: range) -> Wire:
         """The topology of a group in the form that travels, on the CPU; packed on first use.
 
-        With `overlap` on, or for more than one snapshot, the wire unpacks to a `PartTopology` of
-        the group; with `overlap` off a single snapshot unpacks to its `Csr`.
+        It unpacks to a `PartTopology` of the group, but with `overlap` off a single snapshot
+        unpacks to its `Csr`.
         """
-        key = (*(id(self.topology(t)) for t in times), int(self._travels_whole(times)))
+        key = self._identity(times)
         found = self._wires.get(key)
         if found is None:
-            if self._travels_whole(times):
-                found = pack(self.topology(times.start), sliced=self.sliced, cap=self.cap)
-            else:
-                found = pack(self._split(times), sliced=self.sliced, cap=self.cap)
-            self._wires[key] = found
+            whole = not self.overlap and len(times) == 1
+            topology = self.topology(times.start) if whole else self._split(times)
+            found = self._wires[key] = pack(topology, sliced=self.sliced, cap=self.cap)
         return found
 
     def wires(self, times: range) -> tuple[Wire, ...]:
@@ -132,26 +150,26 @@ class Partitions:
         return tuple(self.wire(range(t, t + 1)) for t in times)
 
     def words(self, times: range) -> int:
-        """Words that a transfer of the group moves; the sum over `wires(times)`."""
+        """Words that a transfer of the group moves: the sum over `wires(times)`."""
         if not self.overlap:
             return sum(self.snapshot_words(t) for t in times)
-        return self.partition(times).words
+        if times in self._counts:
+            return self._words_from(self._counts[times], len(times))
+        if times in self._kept:
+            return self._kept[times].words
+        return self.wire(times).words
 
     def snapshot_words(self, t: int) -> int:
         """Words that one whole snapshot takes on the link, without values it does not have."""
         csr = self.topology(t)
         if id(csr) not in self._words:
-            weighted = csr.values is not None
-            if self.sliced:
-                slices = slice_count(csr, self.cap)
-                words = (2 if weighted else 1) * csr.nnz + 2 * slices + 1
-            else:
-                words = csr_words(csr, with_values=weighted)
-            self._words[id(csr)] = words
+            entries = csr.nnz if csr.values is None else 2 * csr.nnz
+            head = 2 * slice_count(csr, self.cap) + 1 if self.sliced else csr.num_rows + 1
+            self._words[id(csr)] = entries + head
         return self._words[id(csr)]
 
     def extract(self, times: Sequence[range]) -> None:
-        """Extract every given partition now (PiPAD does this in its preparing epochs)."""
+        """Extract every given partition now."""
         for group in times:
             self.partition(group)
 
@@ -167,28 +185,92 @@ class Partitions:
                     self._checked.add(id(csr))
         return csr
 
-    def _travels_whole(self, times: range) -> bool:
-        return not self.overlap and len(times) == 1
+    # --- what the analyzer leaves here ------------------------------------------------------------
+
+    def learn(self, trace: EdgeTrace | None, counts: Mapping[range, GroupCounts]) -> None:
+        """Take over the analyzer's findings: exact counts, and the trace to extract groups from."""
+        self._trace = trace
+        self._counts.update(counts)
+
+    def stored_bytes(self, times: range, form: Form) -> int:
+        """Bytes that `store` would keep for a group whose counts are known."""
+        size, counts = len(times), self._counts[times]
+        if form == "wire":
+            return 4 * self.words(times)
+        offsets = 8 * (size + 1) * (self.sequence.num_nodes + 1)
+        entries = counts.entries - (size - 1) * counts.shared
+        return offsets + 4 * (entries + 1) + (4 * counts.entries if self._weighted() else 0)
+
+    def store(self, times: range, form: Form) -> bool:
+        """Extract a group and keep it as `parts` or `wire`; False where that was done before."""
+        if form == "wire":
+            groups = [times] if self.overlap else [range(t, t + 1) for t in times]
+            fresh = [g for g in groups if self._identity(g) not in self._wires]
+            for group in fresh:
+                self.wire(group)
+            return bool(fresh)
+        key = self._identity(times)
+        if key in self._parts:
+            return False
+        self._parts[key] = self._split(times)
+        return True
+
+    def retain(self, groups: Iterable[range]) -> None:
+        """Forget what is kept of all other groups, as when a partition size was decided on."""
+        groups = set(groups)
+        single = (range(t, t + 1) for times in groups for t in times)
+        keys = {self._identity(times) for times in (*groups, *single)}
+        with self._lock:
+            self._parts = {key: parts for key, parts in self._parts.items() if key in keys}
+            self._wires = {key: wire for key, wire in self._wires.items() if key in keys}
+            self._kept = {times: part for times, part in self._kept.items() if times in groups}
+
+    # --- extraction -------------------------------------------------------------------------------
+
+    def _identity(self, times: range) -> tuple[int, ...]:
+        return tuple(id(self.topology(t)) for t in times)
 
     def _split(self, times: range) -> PartTopology:
-        """Overlap and exclusive parts on the CPU, not kept."""
+        """Overlap and exclusive parts of a group on the CPU."""
         csrs = [self.topology(t) for t in times]
+        if all(csr is csrs[0] for csr in csrs):
+            return trust_parts(repeated(csrs[0], len(csrs)))
+        trace = self._trace
+        if trace is not None and len(times) <= trace.window:
+            shared = self._counts[times].shared if times in self._counts else None
+            return trust_parts(trace.split(times.start, len(times), shared))
         return trust_parts(split_unchecked(csrs, self.granularity, self.cap))
 
-    def _extract(self, times: range) -> PartTopology:
-        # A static graph is one object in all snapshots: every group of it has the same parts.
-        csrs = [self.topology(t) for t in times]
-        key = tuple(id(csr) for csr in csrs)
-        if key not in self._parts:
-            moved = [self._on_device(csr) for csr in csrs]
-            self._parts[key] = trust_parts(split_unchecked(moved, self.granularity, self.cap))
-        return self._parts[key]
+    def _parts_on_device(self, times: range) -> PartTopology:
+        key = self._identity(times)
+        parts = self._parts.get(key)
+        if parts is None:
+            parts = self._split(times)
+            if self.device.type != "cpu":
+                wire = pack(parts, sliced=self.sliced, cap=self.cap)
+                arrived = unpack(wire.layout, [t.to(self.device) for t in wire.tensors])
+                assert isinstance(arrived, PartTopology)  # what was packed is what comes out
+                parts = arrived
+            self._parts[key] = parts
+        return parts
 
     def _words_of(self, times: range, parts: PartTopology) -> int:
-        if not self.overlap:
-            return sum(self.snapshot_words(t) for t in times)
+        if not self.overlap or times in self._counts:
+            return self.words(times)
         weighted = parts.over.values is not None
         return parts.words(sliced=self.sliced, with_values=weighted, cap=self.cap)
+
+    def _words_from(self, counts: GroupCounts, size: int) -> int:
+        """Words of S + 1 pieces: a shared entry is stored once, with a weight per snapshot."""
+        entries = counts.entries - (size - 1) * counts.shared
+        if self.sliced:
+            head = 2 * counts.slices + size + 1
+        else:
+            head = (size + 1) * (self.sequence.num_nodes + 1)
+        return entries + head + (counts.entries if self._weighted() else 0)
+
+    def _weighted(self) -> bool:
+        return self.topology(0).values is not None
 
     def _factors_of(self, t: int) -> tuple[Tensor, Tensor]:
         if t not in self._factors:
@@ -202,6 +284,21 @@ class Partitions:
         if id(csr) not in self._moved:
             self._moved[id(csr)] = on_device(csr, self.device)
         return self._moved[id(csr)]
+
+
+def repeated(csr: Csr, size: int) -> PartTopology:
+    """The parts of `size` snapshots that are one and the same matrix: nothing is exclusive."""
+    values = None if csr.values is None else csr.values[:, None].expand(-1, size).contiguous()
+    # An alias of the columns: what is remembered of a topology hangs on that tensor object.
+    over = Csr(csr.indptr, csr.indices.view(-1), csr.num_cols, values)
+    weightless = csr.values is None
+    empty = Csr(
+        torch.zeros_like(csr.indptr),
+        csr.indices.new_empty(0),
+        csr.num_cols,
+        None if weightless else torch.empty(0),
+    )
+    return PartTopology(over, [empty] * size)
 
 
 def on_device(csr: Csr, device: torch.device) -> Csr:
