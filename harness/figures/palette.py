@@ -74,6 +74,9 @@ VERDICTS: Final[dict[str, Glyph]] = {
 
 PHASES: Final[dict[str, tuple[str, str]]] = {
     "compute": ("#4F5967", ""),
+    "gnn": ("#5E7391", ""),
+    "rnn": ("#A9C2AC", "xxxx"),
+    "rest": ("#EDE8DF", "...."),
     "communicate": ("#B98BB0", "..."),
     "transfer": ("#E0A458", "////"),
     "sample": ("#9CC5D8", "\\\\\\\\"),

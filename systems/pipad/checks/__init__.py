@@ -10,25 +10,26 @@ from dgbench.systems.pipad.checks import (
     layer,
     mechanisms,
     memory,
+    profile,
     sizes,
+    slicing,
     training,
     tuning,
     utilisation,
 )
-from dgbench.systems.pipad.checks.common import needs_cuda
 from dgbench.systems.pipad.experiments.settings import EXTRAS
 
 _METHODS = ("pygt", "pygt-a", "pygt-r", "pygt-g", "pipad")
 
 _CHECKS: dict[str, Check] = {
     "pipad-abs-speedup-range": training.abstract_range,
-    "pipad-s1-transfer-share-approx": needs_cuda,
-    "pipad-s1-gpu-util-bound": needs_cuda,
+    "pipad-s1-transfer-share-approx": profile.transfer_share,
+    "pipad-s1-gpu-util-bound": profile.sm_bound,
     "pipad-s1-topology-slow-change": formats.slow_change,
     "pipad-s2-reordering-cost": mechanisms.reordering,
-    "pipad-fig3-transfer-share": needs_cuda,
-    "pipad-fig3-sm-util": needs_cuda,
-    "pipad-fig4-gnn-dominates-compute": needs_cuda,
+    "pipad-fig3-transfer-share": profile.transfer_share,
+    "pipad-fig3-sm-util": profile.sm_bound,
+    "pipad-fig4-gnn-dominates-compute": profile.gnn_dominates,
     "pipad-s32-access-granularity": memory.granularity,
     "pipad-fig5-request-transaction-knees": memory.knees,
     "pipad-s33-first-agg-param-free": mechanisms.reuse_is_exact,
@@ -61,8 +62,8 @@ _CHECKS: dict[str, Check] = {
     "pipad-s52-model-order-vs-pygtg": training.model_order,
     "pipad-s52-mpnn-lowest": training.mpnn_lowest,
     "pipad-s52-mpnn-highest": training.mpnn_highest,
-    "pipad-s52-mpnn-rnn-heavy": needs_cuda,
-    "pipad-s52-evolvegcn-other-small": needs_cuda,
+    "pipad-s52-mpnn-rnn-heavy": profile.mpnn_rnn_heavy,
+    "pipad-s52-evolvegcn-other-small": profile.evolvegcn_rest_small,
     "pipad-s52-tgcn-all-agg-removed": training.aggregation_removed,
     **{
         f"pipad-tab2-util-{model}-{method}": utilisation.table2
@@ -83,8 +84,8 @@ _CHECKS: dict[str, Check] = {
     "pipad-s53-thread-util": memory.lanes,
     "pipad-fig11b-dim-sensitivity": layer.dim_sensitivity,
     "pipad-fig11b-small-dim-better": layer.small_dim_better,
-    "pipad-fig12-load-balance": memory.balance,
-    "pipad-fig12-speedup-trend": needs_cuda,
+    "pipad-fig12-load-balance": slicing.load_balance,
+    "pipad-fig12-speedup-trend": slicing.speedup_trend,
     "pipad-s54-youtube-space": formats.youtube_space,
     "pipad-s51-protocol": sizes.protocol,
     "pipad-s51-feature-dims": sizes.feature_dims,
