@@ -1,0 +1,474 @@
+"""The analyzer, what it keeps, and the form in which partitions travel."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_data import TinySequence, csr_of, tiny_sequence
+
+from dgbench.datasets.transforms import factors
+from dgbench.kernels_cuda import _prepared as prepared
+from dgbench.kernels_cuda import aggregate, csr_check
+from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.kernels_cuda.slices import csr_words, slice_csr
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.pipad import analyzer as analyzer_module
+from dgbench.systems.pipad.analyzer import Analysis, Analyzer
+from dgbench.systems.pipad.partitions import Partitions, repeated
+from dgbench.systems.pipad.wire import pack, scales_of, unpack
+
+CAPS = (8, 16, 32, 64)
+
+
+@st.composite
+def sequences(draw: st.DrawFn, least: int = 1) -> TinySequence:
+    """Snapshots with dense rows (more than one slice), empty rows, and empty snapshots."""
+    nodes = draw(st.sampled_from([1, 2, 9, 90]))
+    steps = draw(st.integers(least, 10))
+    weighted = draw(st.booleans())
+    change = draw(st.sampled_from([0.0, 0.05, 1.0]))
+    generator = np.random.default_rng(draw(st.integers(0, 2**16)))
+    busy = generator.random(nodes) < 0.1  # vertices with many neighbours
+    chance = np.where(busy, 0.9, draw(st.sampled_from([0.0, 0.03])))[:, None]
+    present = generator.random((nodes, nodes)) < chance
+    topology: list[Csr] = []
+    for _ in range(steps):
+        if topology and generator.random() < 0.15:
+            topology.append(topology[-1])
+            continue
+        fresh = generator.random((nodes, nodes)) < chance
+        present = np.where(generator.random((nodes, nodes)) < change, fresh, present)
+        pairs = [] if generator.random() < 0.1 else list(zip(*np.nonzero(present), strict=True))
+        table = generator.random((nodes, nodes)) + 0.1
+        weights = {(s, d): float(table[s, d]) for s, d in pairs} if weighted else None
+        topology.append(csr_of([(int(s), int(d)) for s, d in pairs], nodes, weights))
+    zeros = torch.zeros(steps, nodes, 2)
+    return TinySequence(topology, zeros, zeros[:, :, 0], nodes)
+
+
+settings_of = st.fixed_dictionaries(
+    {
+        "sliced": st.booleans(),
+        "overlap": st.booleans(),
+        "granularity": st.sampled_from(["edge", "slice"]),
+        "cap": st.sampled_from(CAPS),
+    }
+)
+
+
+def edges(csr: Csr) -> dict[tuple[int, int], float]:
+    rows = np.repeat(np.arange(csr.num_rows), csr.indptr.diff().numpy()).tolist()
+    values = [1.0] * csr.nnz if csr.values is None else csr.values.tolist()
+    return dict(zip(zip(rows, csr.indices.tolist(), strict=True), values, strict=True))
+
+
+def of_snapshot(parts: PartTopology, i: int) -> tuple[dict, dict]:
+    """Overlap and exclusive entries of snapshot i with its weights."""
+    over = parts.over
+    if over.values is not None:
+        over = Csr(over.indptr, over.indices, over.num_cols, over.values[:, i].contiguous())
+    return edges(over), edges(parts.exclusive[i])
+
+
+def assert_same(one: PartTopology | Csr, other: PartTopology | Csr) -> None:
+    if isinstance(one, PartTopology):
+        assert isinstance(other, PartTopology)
+        pairs = zip((one.over, *one.exclusive), (other.over, *other.exclusive), strict=True)
+    else:
+        pairs = [(one, other)]
+    for a, b in pairs:
+        assert torch.equal(a.indptr, b.indptr)
+        assert a.indptr.dtype == b.indptr.dtype == torch.int64
+        assert torch.equal(a.indices, b.indices)
+        assert a.num_cols == b.num_cols
+        assert (a.values is None) == (b.values is None)
+        if a.values is not None:
+            assert a.values.shape == b.values.shape
+            assert torch.equal(a.values, b.values)
+
+
+def whole_words(csr: Csr, sliced: bool, cap: int) -> int:
+    weighted = csr.values is not None
+    return slice_csr(csr, cap).words(weighted) if sliced else csr_words(csr, weighted)
+
+
+def analyse(partitions: Partitions, **arguments) -> Analysis:
+    arguments = {"frame": 32, "options": (1, 2, 4, 8), "background": False} | arguments
+    analyzer = Analyzer(partitions, **arguments)
+    analyzer.start()
+    return analyzer.wait()
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(data=sequences(), choice=settings_of, analysed=st.booleans())
+def test_parts_are_disjoint_complete_and_worth_their_words(data, choice, analysed):
+    partitions = Partitions(data, norm="sym", **choice)
+    if analysed:
+        analyse(partitions, options=(2, 4))
+    for size in (1, 2, 3, 4, 8):
+        for start in range(len(data) - size + 1):
+            times = range(start, start + size)
+            part = partitions.partition(times)
+            for i, t in enumerate(times):
+                over, rest = of_snapshot(part.parts, i)
+                assert not over.keys() & rest.keys()
+                assert over | rest == edges(data.topology[t])
+                row, col = factors(data.topology[t], "sym")
+                assert torch.equal(part.row_scale[:, i], row)
+                assert torch.equal(part.col_scale[:, i], col)
+            wires = partitions.wires(times)
+            assert len(wires) == (1 if choice["overlap"] else size)
+            assert part.words == partitions.words(times) == sum(wire.words for wire in wires)
+
+
+@settings(deadline=None)
+@given(data=sequences(), choice=settings_of)
+def test_facts_are_those_of_the_groups(data, choice):
+    found = analyse(Partitions(data, norm="sym", **choice))
+    sliced, cap = choice["sliced"], choice["cap"]
+    sizes = [size for size in (1, 2, 4, 8) if size <= len(data)]
+    assert found.s_options == tuple(sizes)
+    assert len(found.groups) == sum(len(data) - size + 1 for size in sizes)
+    weighted = data.topology[0].values is not None
+    for times, facts in found.groups.items():
+        group = data.topology[times.start : times.stop]
+        parts = PartTopology.build(group, choice["granularity"], cap)
+        whole = sum(whole_words(csr, sliced, cap) for csr in group)
+        assert facts.whole_words == whole
+        moved = parts.words(sliced, weighted, cap) if choice["overlap"] else whole
+        assert facts.words == moved
+        assert facts.overlap_rate == pytest.approx(parts.overlap_rate())
+        assert facts.jaccard == pytest.approx(parts.jaccard())
+    assert len(found.change_rates) == len(data) - 1
+    for t, rate in enumerate(found.change_rates):
+        one, other = (edges(data.topology[t + i]).keys() for i in (0, 1))
+        union = len(one | other)
+        assert rate == pytest.approx(1 - len(one & other) / union if union else 0.0)
+
+
+@given(data=sequences(2), size=st.integers(1, 5))
+def test_a_static_graph_is_never_taken_apart(data, size):
+    csr = data.topology[0]
+    assert_same(repeated(csr, size), PartTopology.build([csr] * size))
+
+
+def test_a_static_graph_costs_one_extraction_for_each_size(monkeypatch):
+    data = tiny_sequence(snapshots=12)
+    data.topology = [data.topology[0]] * 12
+    made = []
+    monkeypatch.setattr(
+        "dgbench.systems.pipad.partitions.repeated",
+        lambda csr, size: made.append(size) or repeated(csr, size),
+    )
+    partitions = Partitions(data, norm="sym")
+    found = analyse(partitions, options=(2, 4, 8))
+    assert made == [2, 4, 8]
+    assert set(found.change_rates) == {0.0}
+    assert {facts.overlap_rate for facts in found.groups.values()} == {1.0}
+    assert partitions.partition(range(3, 7)).parts is partitions.partition(range(5, 9)).parts
+
+
+# --- wires ----------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    data=sequences(),
+    size=st.integers(1, 10),
+    sliced=st.booleans(),
+    granularity=st.sampled_from(["edge", "slice"]),
+    cap=st.sampled_from((1, *CAPS)),
+)
+def test_what_is_packed_comes_out(data, size, sliced, granularity, cap):
+    parts = PartTopology.build(data.topology[:size], granularity, cap)
+    weighted = parts.over.values is not None
+    wire = pack(parts, sliced=sliced, cap=cap)
+    assert [t.dtype for t in wire.tensors] == [torch.int32, torch.float32][: 1 + weighted]
+    assert wire.words == sum(t.numel() for t in wire.tensors)
+    assert wire.words == parts.words(sliced, weighted, cap)
+    assert wire.nbytes == 4 * wire.words == sum(t.nbytes for t in wire.tensors)
+    sent = [t.clone() for t in wire.tensors]
+    assert_same(unpack(wire.layout, sent), parts)
+    for csr in data.topology[:2]:
+        wire = pack(csr, sliced=sliced, cap=cap)
+        assert wire.words == whole_words(csr, sliced, cap)
+        assert_same(unpack(wire.layout, wire.tensors), csr)
+
+
+def test_the_formulas_by_hand():
+    """Two snapshots of three vertices: 0 <- 1, 2 in both, 1 <- 0 in one, 2 <- 1 in the other."""
+    first = csr_of([(1, 0), (2, 0), (0, 1)], 3)
+    second = csr_of([(1, 0), (2, 0), (1, 2)], 3)
+    wire = pack(PartTopology.build([first, second]))
+    # Rows of slices, offsets of each piece's slices, columns; overlap first.
+    assert wire.tensors[0].tolist() == [0, 1, 2, *(0, 2), *(0, 1), *(0, 1), *(1, 2), 0, 1]
+    assert wire.words == (2 + 2 * 1 + 1) + 2 * (1 + 2 * 1 + 1)
+    plain = pack(PartTopology.build([first, second]), sliced=False)
+    assert plain.words == 4 + 3 * 4
+    assert pack(first).words == 3 + 2 * 2 + 1
+    assert pack(first, cap=1).words == 3 + 2 * 3 + 1
+
+
+@settings(deadline=None)
+@given(data=sequences(), size=st.integers(1, 8), norm=st.sampled_from(["sym", "mean"]))
+def test_scales_come_from_the_received_degrees(data, size, norm):
+    group = data.topology[:size]
+    wire = pack(PartTopology.build(group))
+    scales = scales_of(unpack(wire.layout, wire.tensors), norm)
+    for i, csr in enumerate(group):
+        single = pack(csr)
+        alone = scales_of(unpack(single.layout, single.tensors), norm)
+        for found, one, expected in zip(scales, alone, factors(csr, norm), strict=True):
+            torch.testing.assert_close(found[:, i], expected, rtol=1e-6, atol=0)
+            torch.testing.assert_close(one[:, 0], expected, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_received_topology_aggregates_forward_and_backward(weighted):
+    data = tiny_sequence(weighted=weighted, snapshots=5)
+    parts = PartTopology.build(data.topology[:4])
+    wire = pack(parts)
+    received = unpack(wire.layout, wire.tensors)
+    x = torch.randn(data.num_nodes, 4, 3, generator=torch.Generator().manual_seed(3))
+    scales = scales_of(received, "sym")
+    results = []
+    for operator, topology in ((aggregate_parts, parts), (aggregate_parts_scatter, received)):
+        given_x = x.clone().requires_grad_()
+        y = operator(topology, given_x, *scales, self_loop=True)
+        y.square().sum().backward()
+        results.append((y.detach(), given_x.grad))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+    csr = data.topology[3]
+    single = pack(csr)
+    y = spmm(unpack(single.layout, single.tensors), x[:, 0].contiguous())
+    torch.testing.assert_close(y, spmm(csr, x[:, 0].contiguous()))
+
+
+def test_own_topology_is_not_checked_again(monkeypatch):
+    data = tiny_sequence(snapshots=5)
+    wire = pack(PartTopology.build(data.topology[:4]))
+    partitions = Partitions(data, norm="sym")
+    part = partitions.partition(range(4))
+
+    def refuse(*_, **__):
+        raise AssertionError("checked")
+
+    monkeypatch.setattr(prepared, "check_csr", refuse)
+    x = torch.ones(data.num_nodes, 4, 2, requires_grad=True)
+    for parts in (unpack(wire.layout, wire.tensors), part.parts):
+        aggregate_parts(parts, x)
+        aggregate_parts_scatter(parts, x).sum().backward()
+    unknown = PartTopology.build(data.topology[1:3])
+    with pytest.raises(AssertionError, match="checked"):
+        aggregate_parts(unknown, x[:, :2])
+
+
+def test_a_scatter_checks_the_order_of_columns_once(monkeypatch):
+    parts = PartTopology.build([csr_of([(1, 0), (2, 0)], 3)] * 2)
+    x = torch.ones(3, 2, 1, requires_grad=True)
+    seen = []
+    check = csr_check.check_csr
+
+    def count(*arguments, ascending=False):
+        seen.append(ascending)
+        check(*arguments, ascending=ascending)
+
+    monkeypatch.setattr(prepared, "check_csr", count)
+    for _ in range(3):
+        aggregate.aggregate_parts_scatter(parts, x)
+    assert seen.count(True) == 1
+
+
+def test_tensors_that_do_not_fit_the_layout_are_refused():
+    wire = pack(PartTopology.build([csr_of([(1, 0)], 3, {(1, 0): 2.0})] * 2))
+    with pytest.raises(InvalidInputError, match="1 tensors given, this layout has 2"):
+        unpack(wire.layout, wire.tensors[:1])
+    with pytest.raises(InvalidInputError, match=r"tensors\[0\] is torch.int32\[\d+\]"):
+        unpack(wire.layout, (wire.tensors[0][1:], wire.tensors[1]))
+    with pytest.raises(InvalidInputError, match=r"tensors\[1\] is torch.float64"):
+        unpack(wire.layout, (wire.tensors[0], wire.tensors[1].double()))
+    with pytest.raises(InvalidInputError, match="norm is 'max'"):
+        scales_of(unpack(wire.layout, wire.tensors), "max")
+    broken = wire.tensors[0].clone()
+    broken[0] = 3  # the row of a slice, of three rows
+    with pytest.raises(ValueError, match="rows of slices must ascend"):
+        unpack(wire.layout, (broken, wire.tensors[1]))
+
+
+# --- the analyzer ---------------------------------------------------------------------------------
+
+
+def analyzer_threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name == "pipad-analyzer"]
+
+
+@pytest.mark.parametrize("form", ["parts", "wire"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_background_finds_and_keeps_what_the_foreground_does(form, weighted, overlap):
+    data = tiny_sequence(snapshots=11, weighted=weighted)
+    found, kept = [], []
+    for background in (True, False):
+        partitions = Partitions(data, norm="sym", overlap=overlap)
+        found.append(analyse(partitions, background=background, form=form, frame=4))
+        kept.append(partitions)
+    assert found[0].groups == found[1].groups
+    assert found[0].s_options == (1, 2, 4)  # 8 is longer than the frame
+    assert found[0].change_rates == found[1].change_rates
+    assert found[0].kept_bytes == found[1].kept_bytes > 0
+    assert found[0].seconds > 0
+    for times in found[0].groups:
+        one, other = (partitions.wires(times) for partitions in kept)
+        for a, b in zip(one, other, strict=True):
+            assert all(torch.equal(x, y) for x, y in zip(a.tensors, b.tensors, strict=True))
+    assert not analyzer_threads()
+
+
+def test_what_is_kept_is_not_made_again_and_the_rest_is_made_on_demand(monkeypatch):
+    data = tiny_sequence(snapshots=11)
+    full = Partitions(data, norm="sym")
+    everything = analyse(full).kept_bytes
+    for keep_bytes in (0, everything // 3, everything):
+        partitions = Partitions(data, norm="sym")
+        found = analyse(partitions, keep_bytes=keep_bytes)
+        assert found.kept_bytes <= keep_bytes
+        for times in found.groups:
+            assert_same(partitions.partition(times).parts, full.partition(times).parts)
+    assert found.kept_bytes == everything
+    for name in ("split_unchecked", "trust_parts"):
+        monkeypatch.setattr(f"dgbench.systems.pipad.partitions.{name}", None)
+    assert_same(partitions._parts_on_device(range(2, 6)), full.partition(range(2, 6)).parts)
+
+
+def test_kept_bytes_are_those_of_the_tensors():
+    for weighted in (False, True):
+        for form in ("parts", "wire"):
+            data = tiny_sequence(snapshots=9, weighted=weighted)
+            partitions = Partitions(data, norm="sym")
+            found = analyse(partitions, options=(2, 4), form=form)
+            trace = 2 * sum(csr.nnz for csr in data.topology)
+            stored = sum(wire.nbytes for wire in partitions._wires.values())
+            for parts in partitions._parts.values():
+                csrs = (parts.over, *parts.exclusive)
+                arrays = [a for c in csrs for a in (c.indptr, c.indices, c.values)]
+                # One place of scratch lies behind the columns of a group.
+                stored += sum(a.nbytes for a in arrays if a is not None) + 4
+            assert found.kept_bytes == trace + stored
+
+
+def test_retain_forgets_the_other_groups():
+    data = tiny_sequence(snapshots=9)
+    for form in ("parts", "wire"):
+        partitions = Partitions(data, norm="sym")
+        analyse(partitions, form=form)
+        wanted = [range(0, 4), range(4, 8)]
+        keep = {partitions._identity(times) for times in wanted}
+        for times in wanted:
+            partitions.partition(times)
+        partitions.partition(range(2, 4))
+        partitions.retain(wanted)
+        kept = partitions._parts.keys() | partitions._wires.keys()
+        assert keep <= kept <= keep | {partitions._identity(range(t, t + 1)) for t in range(8)}
+        assert set(partitions._kept) == set(wanted)
+        assert partitions.partition(range(2, 4)).times == range(2, 4)  # made again
+
+
+def test_groups_that_frames_meet_are_kept_first():
+    data = tiny_sequence(snapshots=9)
+    analyzer = Analyzer(Partitions(data, norm="sym"), frame=4, stride=3, options=(2,))
+    order = analyzer._order([range(t, t + 2) for t in range(8)])
+    # Frames 0-3, 3-6 and (past the last target) 6-9 cut into pairs.
+    assert [times.start for times in order] == [0, 2, 3, 5, 6, 1, 4, 7]
+
+
+def test_closing_midway_leaves_no_thread(monkeypatch):
+    reached, go_on = threading.Event(), threading.Event()
+    real = analyzer_module.trace_unchecked
+
+    def slow(*arguments, **keywords):
+        reached.set()
+        assert go_on.wait(10)
+        return real(*arguments, **keywords)
+
+    monkeypatch.setattr(analyzer_module, "trace_unchecked", slow)
+    analyzer = Analyzer(Partitions(tiny_sequence(), norm="sym"), frame=4)
+    analyzer.start()
+    assert reached.wait(10)
+    assert not analyzer.done
+    assert analyzer_threads()
+    analyzer._stop.set()
+    go_on.set()
+    analyzer.close()
+    analyzer.close()
+    assert not analyzer_threads()
+    assert not analyzer.done
+    with pytest.raises(InvalidInputError, match="closed before it was finished"):
+        analyzer.wait()
+    with pytest.raises(InvalidInputError, match="make another one"):
+        analyzer.start()
+
+
+def test_closing_before_or_after_the_work_is_harmless():
+    partitions = Partitions(tiny_sequence(), norm="sym")
+    unused = Analyzer(partitions, frame=4)
+    with pytest.raises(InvalidInputError, match="never started"):
+        unused.wait()
+    unused.close()
+    analyzer = Analyzer(partitions, frame=4)
+    analyzer.start()
+    found = analyzer.wait()
+    analyzer.close()
+    assert analyzer.done
+    assert analyzer.wait() is found
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_goes_wrong_surfaces_at_wait(background):
+    data = tiny_sequence()
+    bad = data.topology[2]
+    data.topology[2] = Csr(bad.indptr, bad.indices.flip(0), bad.num_cols)
+    analyzer = Analyzer(Partitions(data, norm="sym"), frame=4, background=background)
+    analyzer.start()
+    for _ in range(2):
+        with pytest.raises(InvalidInputError, match="snapshot 2"):
+            analyzer.wait()
+    assert analyzer.done
+    assert not analyzer_threads()
+
+
+def test_training_may_ask_for_groups_while_they_are_analysed():
+    data = tiny_sequence(nodes=60, snapshots=40, edges=400)
+    partitions = Partitions(data, norm="sym")
+    analyzer = Analyzer(partitions, frame=16)
+    analyzer.start()
+    asked = [partitions.partition(range(t, t + 4)) for t in range(37)]
+    analyzer.wait()
+    for t, part in enumerate(asked):
+        assert_same(part.parts, PartTopology.build(data.topology[t : t + 4]))
+        assert part.words == partitions.words(range(t, t + 4))
+
+
+def test_refusals_say_what_is_allowed():
+    data = tiny_sequence()
+    partitions = Partitions(data, norm="sym")
+    with pytest.raises(InvalidInputError, match="frame is 0"):
+        Analyzer(partitions, frame=0)
+    with pytest.raises(InvalidInputError, match="sizes of 1 to 32"):
+        Analyzer(partitions, frame=4, options=(2, 33))
+    with pytest.raises(InvalidInputError, match="keep_bytes is -1"):
+        Analyzer(partitions, frame=4, keep_bytes=-1)
+    with pytest.raises(InvalidInputError, match="cap is 0"):
+        Partitions(data, norm="sym", cap=0)
+    with pytest.raises(UnknownKeyError):
+        Partitions(data, norm="sym", granularity="edges")
