@@ -21,6 +21,8 @@ def machine_of(device: str) -> dict[str, Any]:
     import torch
 
     if torch.device(device).type == "cuda":
+        if not torch.cuda.is_available():
+            return {"name": "no CUDA device"}
         return {"name": torch.cuda.get_device_name(torch.device(device))}
     return {"name": _cpu_name(), "threads": torch.get_num_threads()}
 

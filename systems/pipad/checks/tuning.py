@@ -86,7 +86,7 @@ def rises_with_rate(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def s_per_options(claim: Claim, rows: Sequence[Any]) -> Finding:
     """The sizes that the tuner weighed; 1, where nothing is merged, is our fall-back."""
-    found = [r for r in select(rows, experiment="tuning") if "options" in r.counters]
+    found = [r for r in select(rows, experiment="tuning") if r.counters.get("decided_frames")]
     if not found:
         return mechanisms.s_per_options(claim, rows)
     weighed = sorted({s for r in found for s in OPTIONS if r.counters.get(f"option_{s}")} - {1})
@@ -102,12 +102,13 @@ def sper_large(claim: Claim, rows: Sequence[Any]) -> Finding:
     """The largest option that 16 GB hold for certain, at the printed number of vertices.
 
     What a frame keeps one snapshot at a time grows with the vertices; a partition of S takes at
-    most S times that (4.4), which is the tuner's own bound.
+    most S times that (4.4), which is the tuner's own bound. The T-GCN model has no partitions left
+    to choose, so it says nothing.
     """
     found = [
         r
         for r in select(rows, experiment="tuning")
-        if not BY_NAME[r.params["dataset"]].small and "frame_bytes" in r.counters
+        if not BY_NAME[r.params["dataset"]].small and r.counters.get("decided_frames")
     ]
     if not found:
         return missing_finding(NO_TUNING)

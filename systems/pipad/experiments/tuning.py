@@ -84,6 +84,7 @@ class Tuning(Experiment):
             report, notes = tuned.report(), list(getattr(tuned, "notes", []))
             data = describe(tuned.data)  # type: ignore[attr-defined]
             nodes = int(tuned.data.num_nodes)  # type: ignore[attr-defined]
+            weighed = _weighed(tuned)
         finally:
             for trainer in opened.values():
                 trainer.close()
@@ -97,7 +98,12 @@ class Tuning(Experiment):
         return Measurement(
             values=values,
             units=dict.fromkeys((f"step_{name}_s" for name in found), "s"),
-            counters={"frame_bytes": kept, "vertices": nodes, "turns": len(found[TUNED])},
+            counters={
+                "frame_bytes": kept,
+                "vertices": nodes,
+                "turns": len(found[TUNED]),
+                **weighed,
+            },
             samples=found[TUNED],
             deviation={"loss": max(abs(loss - base) / abs(base) for loss in losses.values())},
             data=data,
@@ -150,6 +156,19 @@ def _turns(
                 found[name].append(time.perf_counter() - start)
         turn += 1
     return found, losses
+
+
+def _weighed(trainer: Any) -> dict[str, int]:
+    """How many frames the tuner decided, and by S_per in how many it looked at it and took it."""
+    decisions = trainer.controller.decisions
+    found = {"decided_frames": len(decisions)}
+    for decision in decisions:
+        for option in decision.options:
+            key = f"option_{option.s_per}"
+            found[key] = found.get(key, 0) + 1
+        key = f"chosen_{decision.s_per}"
+        found[key] = found.get(key, 0) + 1
+    return found
 
 
 def against_best(found: Mapping[str, Sequence[float]]) -> tuple[int, Any]:
