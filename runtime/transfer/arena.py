@@ -29,17 +29,16 @@ class _Engine:
         self.moved = 0
         self.busy = 0.0
 
-    def copy(self, layout: Layout, slot: Slot) -> float:
-        """Copy a group into its slot; returns the seconds it took."""
+    def copy(self, layout: Layout, buffer: Tensor) -> None:
+        """Copy a group into the buffer of its slot."""
         start = time.perf_counter()
-        base = slot.buffer.data_ptr()
+        base = buffer.data_ptr()
         for source, offset, nbytes in layout.runs:
             copy_bytes(base + offset, source.data_ptr(), nbytes)
         seconds = time.perf_counter() - start
         self.moved += layout.nbytes
         self.busy += seconds
         self._meter.spend("copy_busy", seconds)
-        return seconds
 
 
 def copy_bytes(target: int, source: int, nbytes: int) -> None:
@@ -55,8 +54,10 @@ class ArenaTicket(Ticket):
 
     def __init__(self, layout: Layout, slot: Slot, pool: SlotPool, meter: Meter) -> None:
         super().__init__(layout.nbytes)
-        self._layout: Layout | None = layout
+        self._layout = layout
         self._slot, self._pool, self._meter = slot, pool, meter
+        # Of its own: after a release before the copy the slot may have got other memory by then.
+        self._buffer: Tensor | None = slot.buffer
         self._done = threading.Event()
         self._error: BaseException | None = None
         self._views: list[Tensor] | None = None
@@ -64,9 +65,10 @@ class ArenaTicket(Ticket):
     def fill(self, engine: _Engine) -> None:
         """Copy; what goes wrong is kept for whoever waits."""
         try:
-            engine.copy(self._layout, self._slot)
+            engine.copy(self._layout, self._buffer)
         except BaseException as error:
             self._error = error
+        self._buffer = None
         self._done.set()
 
     def wait(self) -> list[Tensor]:

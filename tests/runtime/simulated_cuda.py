@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -128,7 +129,9 @@ class SimulatedCuda:
         ready[choice % len(ready)].work.popleft()()
         return True
 
-    def drain(self) -> None:
-        while self.advance():
+    def drain(self, choices: Iterable[int] = (0,)) -> None:
+        """Run everything; which stream goes on is chosen by each number in turn, over and over."""
+        turns = itertools.cycle(choices)
+        while self.advance(next(turns)):
             pass
         assert not any(stream.work for stream in self.streams), "streams wait for each other"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import weakref
 from unittest import mock
 
 import pytest
@@ -235,6 +236,39 @@ def test_an_asynchronous_send_returns_before_the_copy(monkeypatch):
         assert torch.equal(ticket.wait()[0], torch.arange(6))
     assert set(where) == {"dgbench-copy"}
     assert meter.spent["copy_wait"] > 0
+
+
+def test_memory_outlives_a_copy_whose_ticket_was_released_early(monkeypatch):
+    """A stands at the gate, B behind it; both are released and their slots grown meanwhile."""
+    gate, began = threading.Event(), threading.Event()
+    targets, buffers = [], []
+    plain_copy, plain_allocate = arena.copy_bytes, arena._allocate
+
+    def gated(target, source, nbytes):
+        began.set()
+        assert gate.wait(20)
+        targets.append(target)
+        plain_copy(target, source, nbytes)
+
+    def noted(nbytes):
+        buffer = plain_allocate(nbytes)
+        buffers.append(weakref.ref(buffer))
+        return buffer
+
+    monkeypatch.setattr(arena, "copy_bytes", gated)
+    monkeypatch.setattr(arena, "_allocate", noted)
+    with open_link("cpu", Meter(), arena=True, slots=2) as link:
+        early = [link.send([torch.zeros(100)]), link.send([torch.zeros(100)])]
+        assert began.wait(20)
+        for ticket in early:
+            ticket.release()
+        sent = [[torch.full((5000,), float(i))] for i in range(2)]
+        late = [link.send(group) for group in sent]
+        assert [buffer() is not None for buffer in buffers] == [True] * 4
+        gate.set()
+        for ticket, group in zip(late, sent, strict=True):
+            assert same(ticket.wait(), group)
+        assert len(set(targets)) == 4
 
 
 def test_a_synchronous_send_copies_in_the_caller(monkeypatch):

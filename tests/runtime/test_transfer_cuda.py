@@ -44,9 +44,10 @@ steps = st.lists(
     asynchronous=st.booleans(),
     timing=st.booleans(),
     lazy=st.booleans(),
+    order=st.lists(st.integers(0, 1), min_size=1, max_size=5),
 )
 def test_kernels_read_what_was_sent_in_any_order_of_execution(
-    program, slots, asynchronous, timing, lazy
+    program, slots, asynchronous, timing, lazy, order
 ):
     """Copies and kernels run late and interleaved; each kernel must find its group's bytes."""
     meter = Meter()
@@ -87,7 +88,7 @@ def test_kernels_read_what_was_sent_in_any_order_of_execution(
         assert device.host_waits == 0
     for ticket, tensors in held:
         use(ticket, tensors)
-    device.drain()
+    device.drain(order)
     assert not wrong
     link.close()
     assert meter.counters["transfers"] == sends
