@@ -111,7 +111,8 @@ def overlap_all(
     """The partitions of `size` snapshots at every start 0 .. T - size, one after another.
 
     A frame slides by one, so a snapshot meets other neighbours in every frame and each start is
-    needed (T - size + 1 of them). The snapshots are checked once; a start then costs two merges.
+    needed (T - size + 1 of them). The snapshots are checked once; on the CPU every edge is followed
+    once (`trace.py`) and a start costs a filter, on CUDA it costs two merges.
 
     Args:
         csrs: all T snapshots, as for `PartTopology.build`.
@@ -135,7 +136,14 @@ def overlap_all(
             check_csr(csr, f"csrs[{i}]", ascending=True)
             checked.add(id(csr))
     starts = range(len(csrs) - size + 1)
-    return (split_unchecked(csrs[start : start + size], granularity) for start in starts)
+    if csrs[0].indptr.device.type != "cpu":
+        return (split_unchecked(csrs[start : start + size], granularity) for start in starts)
+    from dgbench.kernels_cuda.trace import trace_unchecked  # which makes PartTopology itself
+
+    threads = torch.get_num_threads()
+    trace = trace_unchecked(csrs, size, granularity, DEFAULT_CAP, threads=threads)
+    assert trace is not None  # nothing may stop it
+    return (trace.split(start, size) for start in starts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,9 +158,14 @@ def scales_of(parts: PartTopology | Csr, norm: str) -> tuple[Tensor, Tensor]:
     """
     if norm not in ("sym", "mean"):
         raise InvalidInputError(f"norm is {norm!r}; allowed: sym, mean")
-    degree = _degrees(parts) + 1
-    power = -0.5 if norm == "sym" else -1.0
-    scale = torch.where(degree > 0, degree.clamp(min=1e-300) ** power, 0.0).to(torch.float32)
+    pieces = _pieces(parts)
+    if pieces[0].values is None:
+        degree = _lengths(pieces).add_(1).double()  # at least 1: the loop
+        scale = (degree.rsqrt_() if norm == "sym" else degree.reciprocal_()).float()
+    else:
+        degree = _sums(pieces) + 1
+        power = -0.5 if norm == "sym" else -1.0
+        scale = torch.where(degree > 0, degree.clamp(min=1e-300) ** power, 0.0).float()
     return scale, (scale if norm == "sym" else torch.ones_like(scale))
 
 
@@ -181,18 +186,16 @@ def _offsets(layout: Layout, head: Tensor) -> Tensor:
     return out
 
 
-def _degrees(parts: PartTopology | Csr) -> Tensor:
+def _lengths(pieces: Sequence[Csr]) -> Tensor:
+    """int64[N, S] entries of every snapshot's rows."""
+    lengths = torch.stack([piece.indptr for piece in pieces], dim=1).diff(dim=0)  # [N, pieces]
+    return lengths[:, :1] + lengths[:, 1:] if len(pieces) > 1 else lengths
+
+
+def _sums(pieces: Sequence[Csr]) -> Tensor:
     """float64[N, S] sums of every snapshot's rows."""
-    pieces = _pieces(parts)
-    if pieces[0].values is None:
-        lengths = torch.stack([piece.indptr for piece in pieces], dim=1).diff(dim=0)
-        over, *rest = lengths.unbind(1)
-        total = torch.stack([over + r for r in rest], dim=1) if rest else over[:, None]
-        return total.double()
-    sums = [_row_sums(piece) for piece in pieces]
-    if len(sums) == 1:
-        return sums[0]
-    return sums[0] + torch.cat(sums[1:], dim=1)
+    over, *rest = (_row_sums(piece) for piece in pieces)
+    return over + torch.cat(rest, dim=1) if rest else over
 
 
 def _row_sums(csr: Csr) -> Tensor:
