@@ -17,6 +17,7 @@ void bind_transpose(nb::module_& m);
 void bind_row_order(nb::module_& m);
 void bind_snapshots(nb::module_& m);
 void bind_slice_coalescing(nb::module_& m);
+void bind_difference(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_work_items(nb::module_& m);
 }  // namespace dgbench
@@ -36,6 +37,7 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_row_order(m);
   dgbench::bind_snapshots(m);
   dgbench::bind_slice_coalescing(m);
+  dgbench::bind_difference(m);
   dgbench::bind_trace(m);
   dgbench::bind_work_items(m);
 }

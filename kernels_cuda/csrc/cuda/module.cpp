@@ -9,6 +9,7 @@ namespace dgbench {
 void bind_partition(nb::module_& m);
 void bind_aggregate(nb::module_& m);
 void bind_scan(nb::module_& m);
+void bind_difference(nb::module_& m);
 void bind_wire(nb::module_& m);
 }  // namespace dgbench
 
@@ -28,5 +29,6 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_partition(m);
   dgbench::bind_aggregate(m);
   dgbench::bind_scan(m);
+  dgbench::bind_difference(m);
   dgbench::bind_wire(m);
 }
