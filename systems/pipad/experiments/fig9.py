@@ -20,7 +20,7 @@ from dgbench.systems.pipad.groups import SNAPSHOTS, aggregation, made_group, rac
 from dgbench.systems.pipad.partitions import Partitions
 
 SIZES = (2, 4, 8)
-DATASETS = {"smoke": ("covid19-england",), "quick": ("hepth", "covid19-england")}
+DATASETS = {"smoke": ("hepth",), "quick": ("hepth", "covid19-england")}
 ALL = ("flickr", "hepth", "covid19-england")
 RATES = {"smoke": (0.1, 0.9), "quick": (0.1, 0.5, 0.9)}
 ALL_RATES = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
