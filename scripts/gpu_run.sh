@@ -1,76 +1,201 @@
 #!/usr/bin/env bash
 # Build for the GPU that is here, run every CUDA test, measure, and print one table last.
 #
-#   scripts/gpu_run.sh [OUT]        OUT: folder for the log files and the table (default: ./gpu_run)
+#   scripts/gpu_run.sh [OUT]                   the operators; OUT: folder for logs and the table
+#   scripts/gpu_run.sh pipad [OUT]             PiPAD: correctness, operators, races, figures
+#   scripts/gpu_run.sh --dry-run [pipad] [OUT] say what would run, and run nothing
 #
-# Meant for a machine without a network that has torch, nvcc, cmake, ninja, scikit-build-core,
-# nanobind, pytest and hypothesis. Takes at most ten minutes. Settings:
-#   DGBENCH_WHEELS   folder of wheels for what the machine lacks (msgspec, pooch, ...)
+# Default for OUT: ./gpu_run. Meant for a machine without a network that has torch, nvcc, cmake,
+# ninja, scikit-build-core, nanobind, pytest and hypothesis. Without a name it takes at most ten
+# minutes, `pipad` at most nine. Settings:
+#   DGBENCH_WHEELS   folder of wheels for what the machine lacks (scripts/gpu_wheels.sh fills one)
+#   DGBENCH_DATA     folder of real data; without it the real-only datasets show as missing
 #   DGBENCH_SITE     where to install (default: a temporary folder)
+#   DGBENCH_PRESET   preset of the reproduction at the end of `pipad` (default: quick)
 #   PYTHON           interpreter (default: python3)
 set -u -o pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 started=$SECONDS
-out=$(mkdir -p "${1:-gpu_run}" && cd "${1:-gpu_run}" && pwd)
+dry=
+what=operators
+if [ "${1:-}" = --dry-run ]; then
+  dry=yes
+  shift
+fi
+if [ "${1:-}" = pipad ]; then
+  what=pipad
+  shift
+fi
+if [ $# -gt 1 ] || [[ "${1:-}" == -* ]]; then
+  sed -n '2,15p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
+  exit 2
+fi
+budget=585
+[ "$what" = pipad ] && budget=530
 python=${PYTHON:-python3}
-site=${DGBENCH_SITE:-$(mktemp -d)}
-left() { echo $((585 - (SECONDS - started))); }
+preset=${DGBENCH_PRESET:-quick}
+# The work goes on in another folder.
+for name in DGBENCH_WHEELS DGBENCH_DATA; do
+  if [ -n "${!name:-}" ]; then
+    if [ ! -d "${!name}" ]; then
+      echo "$name is '${!name}', which is no folder" >&2
+      exit 2
+    fi
+    export "$name=$(cd "${!name}" && pwd)"
+  fi
+done
+left() { echo $((budget - (SECONDS - started))); }
 step() { echo "== $1 ($((SECONDS - started)) s)"; }
 
-step "the machine"
-nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv,noheader || {
-  echo "no NVIDIA device answers here; nothing to run" >&2
-  exit 1
+# run SECONDS LOG COMMAND...: run with a limit, also that of what is left; output goes to $out/LOG.
+run() {
+  local limit=$1 log=$2
+  shift 2
+  [ "$limit" -gt "$(left)" ] && limit=$(left)
+  if [ -n "$dry" ]; then
+    echo "   at most $limit s, to $log: $*"
+    return 0
+  fi
+  if [ "$limit" -lt 5 ]; then
+    echo "   no time left for: $*" | tee -a "$out/$log"
+    return 124
+  fi
+  timeout -k 10 "$limit" "$@" >"$out/$log" 2>&1
 }
-nvcc --version | tail -2
-"$python" --version
+
+if [ -n "$dry" ]; then
+  out=${1:-gpu_run}
+  site=${DGBENCH_SITE:-SITE}
+else
+  out=$(mkdir -p "${1:-gpu_run}" && cd "${1:-gpu_run}" && pwd)
+  site=${DGBENCH_SITE:-$(mktemp -d)}
+fi
+
+step "the machine"
+if [ -z "$dry" ]; then
+  nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv,noheader || {
+    echo "no NVIDIA device answers here; nothing to run" >&2
+    exit 1
+  }
+  nvcc --version | tail -2
+  "$python" --version
+fi
 
 step "building"
 if [ -n "${DGBENCH_WHEELS:-}" ]; then
-  "$python" -m pip install -q --no-index --no-deps --no-compile --target "$site" \
-    "$DGBENCH_WHEELS"/*.whl || exit 1
+  run 120 wheels.log "$python" -m pip install -q --no-index --no-deps --no-compile --target "$site" \
+    "$DGBENCH_WHEELS"/*.whl || {
+    tail -20 "$out/wheels.log"
+    exit 1
+  }
 fi
 # A build folder of its own: one from another machine may lie in the tree.
-timeout "$(left)" "$python" -m pip install -q --no-build-isolation --no-deps --upgrade \
-  --target "$site" -C build-dir="$site/.build" . >"$out/build.log" 2>&1 || {
+run 400 build.log "$python" -m pip install -q --no-build-isolation --no-deps --upgrade \
+  --target "$site" -C build-dir="$site/.build" . || {
   tail -40 "$out/build.log"
   exit 1
 }
 export PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
 
 # Out of the tree, so that the installed package is what runs.
-work=$(mktemp -d)
-cp -r tests scripts pyproject.toml "$work"
-mkdir -p "$work/kernels_cuda" && cp -r kernels_cuda/csrc "$work/kernels_cuda"
-cd "$work" || exit 1
-"$python" -c 'import json; from dgbench.kernels_cuda.build_info import build_info; \
+if [ -z "$dry" ]; then
+  work=$(mktemp -d)
+  cp -r tests scripts pyproject.toml "$work"
+  mkdir -p "$work/kernels_cuda" && cp -r kernels_cuda/csrc "$work/kernels_cuda"
+  export DGBENCH_CACHE=${DGBENCH_CACHE:-$work/cache}
+  cd "$work" || exit 1
+  "$python" -c 'import json; from dgbench.kernels_cuda.build_info import build_info; \
 info = build_info(); print(json.dumps(info, indent=1)); \
 raise SystemExit(0 if info["cuda"]["usable"] else "CUDA operators: " + info["cuda"]["reason"])' ||
-  exit 1
-
-step "tests"
-timeout "$(left)" "$python" -m pytest -q -p no:cacheprovider -m cuda tests/cuda \
-  2>&1 | tee "$out/tests.log" | tail -25
-tests=${PIPESTATUS[0]}
-
-step "sanitizer, small sizes"
-if command -v compute-sanitizer >/dev/null && [ "$(left)" -gt 240 ]; then
-  timeout 120 compute-sanitizer --tool memcheck --error-exitcode 9 "$python" -m pytest -q \
-    -p no:cacheprovider -m cuda tests/cuda/test_cuda_operators.py -k "parts or slices or hub" \
-    >"$out/sanitizer.log" 2>&1
-  sanitizer=$?
-  grep -E "ERROR SUMMARY|passed|failed" "$out/sanitizer.log" | tail -3
-else
-  sanitizer="not run"
-  echo "compute-sanitizer is not here, or too little time is left"
+    exit 1
 fi
+tests_of="$python -m pytest -q -p no:cacheprovider -m cuda"
 
-step "measurements"
-timeout "$(left)" "$python" scripts/gpu_measure.py --out "$out/measurements.jsonl" \
-  --seconds "$(($(left) - 20))" >"$out/table.txt" 2>"$out/measure.log"
-measured=$?
-[ "$measured" -eq 0 ] || tail -20 "$out/measure.log"
+# sanitize SECONDS LOG TESTS EXPRESSION
+sanitize() {
+  if [ -z "$dry" ] && ! command -v compute-sanitizer >/dev/null; then
+    echo "   compute-sanitizer is not here"
+    return 0
+  fi
+  # shellcheck disable=SC2086
+  run "$1" "$2" compute-sanitizer --tool memcheck --error-exitcode 9 $tests_of "$3" -k "$4"
+  local status=$?
+  [ -n "$dry" ] || grep -E "ERROR SUMMARY|passed|failed" "$out/$2" | tail -3
+  return $status
+}
 
-step "summary: tests exit $tests, sanitizer exit $sanitizer, measurements exit $measured"
-cat "$out/table.txt"
-[ "$tests" -eq 0 ] && [ "$measured" -eq 0 ]
+operators() {
+  step "tests"
+  # shellcheck disable=SC2086
+  run "$(left)" tests.log $tests_of tests/cuda
+  local tests=$?
+  [ -n "$dry" ] || tail -25 "$out/tests.log"
+
+  step "sanitizer, small sizes"
+  local sanitizer="not run, too little time is left"
+  if [ "$(left)" -gt 240 ]; then
+    sanitize 120 sanitizer.log tests/cuda/test_cuda_operators.py "parts or slices or hub"
+    sanitizer=$?
+  fi
+
+  step "measurements"
+  run "$(left)" table.txt "$python" scripts/gpu_measure.py --out "$out/measurements.jsonl" \
+    --seconds "$(($(left) - 20))"
+  local measured=$?
+
+  step "summary: tests exit $tests, sanitizer exit $sanitizer, measurements exit $measured"
+  [ -n "$dry" ] || cat "$out/table.txt"
+  [ "$tests" -eq 0 ] && [ "$measured" -eq 0 ]
+}
+
+pipad() {
+  step "tests of the operators"
+  # shellcheck disable=SC2086
+  run 100 tests.log $tests_of tests/cuda --ignore tests/cuda/test_cuda_pipad.py
+  local tests=$?
+  [ -n "$dry" ] || tail -15 "$out/tests.log"
+
+  step "PiPAD against the reference on the device"
+  # shellcheck disable=SC2086
+  run 100 equality.log $tests_of tests/cuda/test_cuda_pipad.py
+  local equal=$?
+  [ -n "$dry" ] || tail -15 "$out/equality.log"
+
+  step "sanitizer: double buffering and arrived topology"
+  sanitize 60 sanitizer.log tests/cuda/test_cuda_pipad.py "double_buffering or arrived"
+  local sanitizer=$?
+
+  step "operators"
+  run 80 operators.txt "$python" scripts/gpu_tables.py --out "$out/operators.jsonl" --seconds 60
+  local measured=$?
+  [ -n "$dry" ] || cat "$out/operators.txt"
+
+  step "the tuner's table of gains"
+  run 50 calibrate.log "$python" -m dgbench calibrate pipad --device cuda --quick
+  local calibrated=$?
+  [ -n "$dry" ] || tail -5 "$out/calibrate.log"
+
+  step "races, CUDA graphs on and off"
+  # Full-size small graphs first: what the paper's best ratios are from.
+  run 130 race.txt "$python" scripts/gpu_race.py --out "$out/race.jsonl" --preset full \
+    --preset quick --seconds 105
+  local raced=$?
+  [ -n "$dry" ] || cat "$out/race.txt"
+
+  step "reproduction, as far as time allows"
+  # A run that is ended by SIGTERM keeps its rows and still writes verdicts and figures.
+  local limit=$(($(left) - 35))
+  local reproduced="not run, no time is left"
+  if [ -n "$dry" ] || [ "$limit" -gt 20 ]; then
+    run "$limit" reproduce.log timeout -k 30 "$((limit > 40 ? limit - 25 : limit))" \
+      "$python" -m dgbench reproduce pipad --device cuda --preset "$preset" --out "$out/runs"
+    reproduced=$?
+    [ -n "$dry" ] || tail -40 "$out/reproduce.log"
+  fi
+
+  step "summary: tests $tests, equality $equal, sanitizer $sanitizer, operators $measured,\
+ calibration $calibrated, races $raced, reproduction $reproduced (124, 130: stopped by the clock)"
+  [ "$tests" -eq 0 ] && [ "$equal" -eq 0 ] && [ "$sanitizer" -eq 0 ] && [ "$measured" -eq 0 ]
+}
+
+"$what"
