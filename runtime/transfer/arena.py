@@ -36,8 +36,8 @@ class _Engine:
         for source, offset, nbytes in layout.runs:
             copy_bytes(base + offset, source.data_ptr(), nbytes)
         seconds = time.perf_counter() - start
-        self.moved += layout.nbytes
         self.busy += seconds
+        self.moved += layout.nbytes
         self._meter.spend("copy_busy", seconds)
 
 
@@ -59,17 +59,18 @@ class ArenaTicket(Ticket):
         # Of its own: after a release before the copy the slot may have got other memory by then.
         self._buffer: Tensor | None = slot.buffer
         self._done = threading.Event()
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._views: list[Tensor] | None = None
 
     def fill(self, engine: _Engine) -> None:
         """Copy; what goes wrong is kept for whoever waits."""
         try:
             engine.copy(self._layout, self._buffer)
-        except BaseException as error:
+        except Exception as error:
             self._error = error
-        self._buffer = None
-        self._done.set()
+        finally:
+            self._buffer = None
+            self._done.set()
 
     def wait(self) -> list[Tensor]:
         self._check_held()

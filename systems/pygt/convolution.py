@@ -91,11 +91,15 @@ class _Spmm(torch.autograd.Function):
 
 
 def _product(indptr: Tensor, indices: Tensor, values: Tensor, x: Tensor) -> Tensor:
-    if x.is_cuda:
+    if _on_cuda(x):
         # Offsets travel as 32 bits, as in GE-SpMM; the kernel of this package takes 64.
         return spmm_gespmm(Csr(indptr.long(), indices, x.shape[0], values), x.contiguous())
     size = (indptr.numel() - 1, x.shape[0])
     return torch.sparse_csr_tensor(indptr, indices, values, size, check_invariants=False) @ x
+
+
+def _on_cuda(x: Tensor) -> bool:
+    return x.is_cuda
 
 
 def spmm(adjacency: TwoWayCsr, h: Tensor) -> Tensor:

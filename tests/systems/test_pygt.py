@@ -18,7 +18,8 @@ from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import open_link
 from dgbench.runtime.transfer.arena import ArenaLink
 from dgbench.systems.base import get_system
-from dgbench.systems.pygt import released
+from dgbench.systems.pygt import convolution, released
+from dgbench.systems.pygt import system as pygt_system
 from dgbench.systems.pygt.convolution import normalised_two_way, spmm
 from dgbench.systems.pygt.phases import LayerPhases
 from dgbench.systems.pygt.transfer import Mover, Packet
@@ -181,6 +182,8 @@ def test_two_way_product_and_gradient_are_the_dense_ones(nodes, pairs, width):
 def test_same_on_the_gpu(monkeypatch, name, model):
     serve(monkeypatch, tiny_sequence())
     work = tiny_workload(model=model)
+    if reasons := get_system(name).unsupported(work, "cuda"):
+        pytest.skip("; ".join(reasons))
     trainer = get_system(name).open(work, device="cuda")
     want = get_system("reference").open(work).gradients(1)
     for key, value in trainer.gradients(1).items():
@@ -244,6 +247,40 @@ def test_the_arena_is_no_cuda_device(monkeypatch):
     monkeypatch.setattr(type(system), "unsupported", lambda self, workload, device: [])
     with pytest.raises(UnsupportedError, match="arena"):
         system.open(tiny_workload(), device="cuda", switches={"arena": True})
+
+
+def test_the_csr_variant_says_where_its_kernel_is_missing(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for usable, count in ((False, 1), (True, 0)):
+        info = {"cuda": {"usable": usable, "reason": "nvcc was not found"}}
+        monkeypatch.setattr(pygt_system, "build_info", lambda info=info: info)
+        reasons = get_system("pygt-g").unsupported(tiny_workload(), "cuda")
+        assert ["nvcc was not found" in reason for reason in reasons] == [True] * count
+        assert get_system("pygt-r").unsupported(tiny_workload(), "cuda") == []
+
+
+def test_the_csr_product_on_cuda_takes_the_kernel_both_ways(monkeypatch):
+    """The branch for CUDA, with the kernel stood in for by a dense product on the CPU."""
+    seen = []
+
+    def kernel(csr, x):
+        seen.append(csr.indptr.dtype)
+        rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
+        dense = torch.zeros(csr.num_rows, csr.num_cols)
+        dense[rows, csr.indices.long()] = csr.values
+        return dense @ x
+
+    adjacency = normalised_two_way(csr_of([(0, 1), (2, 1), (1, 0), (3, 2)], 5))
+    h, grad = torch.randn(5, 3, requires_grad=True), torch.randn(5, 3)
+    want = spmm(adjacency, h)
+    (want_grad,) = torch.autograd.grad(want, h, grad)
+    monkeypatch.setattr(convolution, "spmm_gespmm", kernel)
+    monkeypatch.setattr(convolution, "_on_cuda", lambda x: True)
+    got = spmm(adjacency, h)
+    (got_grad,) = torch.autograd.grad(got, h, grad)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(got_grad, want_grad)
+    assert seen == [torch.int64] * 2
 
 
 @pytest.mark.parametrize("ahead", [False, True])
