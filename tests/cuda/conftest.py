@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
 import emulator
@@ -12,6 +14,9 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda import build_info
+
+# Whole systems are tested on the tiny snapshots of their own tests.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "systems"))
 
 
 @dataclass(frozen=True)

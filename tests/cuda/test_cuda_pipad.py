@@ -1,0 +1,234 @@
+"""PiPAD end to end where inputs really travel: on a CUDA device, and over a CPU's arena.
+
+The arena shows on any machine that these tests can pass; what is CUDA's own is marked.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_data import TinySequence, serve, tiny_sequence, tiny_workload
+
+from dgbench.kernels_cuda import build_info
+from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.systems.pipad import PipadSystem
+from dgbench.systems.pipad.partitions import split
+from dgbench.systems.reference import ReferenceSystem
+
+MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
+DEFAULTS = {t.name: t.default for t in PipadSystem.techniques if t.name != "arena"}
+EXACT = [t.name for t in PipadSystem.techniques if t.exact and t.name in DEFAULTS]
+STEPS = 20
+FRAME = 4
+
+
+@pytest.fixture(params=["arena", pytest.param("cuda", marks=pytest.mark.cuda)])
+def place(request) -> str:
+    if request.param == "cuda":
+        cuda = build_info.build_info()["cuda"]
+        if not cuda["usable"]:
+            pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
+        # Products in full single precision, as the reference's.
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+    return request.param
+
+
+def opened(place: str, task, switches: dict[str, bool] | None = None, *, s_per: int | None = 3):
+    """A trainer whose inputs travel, after its preparation."""
+    switches = dict(switches or {})
+    if place == "arena":
+        switches["arena"] = True
+    device = "cuda" if place == "cuda" else "cpu"
+    trainer = PipadSystem(s_per=s_per).open(task, device=device, switches=switches)
+    trainer.prepare()
+    return trainer
+
+
+def train(trainer, steps: int) -> list[float]:
+    return [trainer.step(i % trainer.num_frames) for i in range(steps)]
+
+
+def deviation(trainer, reference) -> float:
+    """Of all parameters after training, but those whose gradient is rounding.
+
+    Adam turns a gradient of any size into a step of one size. A bias before a batch norm has no
+    influence; its gradient is rounding and so is where it goes.
+    """
+    gradients = reference.gradients(0)
+    whole = float(torch.cat([g.double().flatten() for g in gradients.values()]).norm())
+    got, want = trainer.state(), reference.state()
+    judged = [k for k in want if float(gradients[k].norm()) > 1e-4 * whole]
+    assert judged
+    gap = sum(float((got[k].double() - want[k].double()).square().sum()) for k in judged)
+    size = sum(float(want[k].double().square().sum()) for k in judged)
+    return (gap / size) ** 0.5
+
+
+SETTINGS = [
+    {},
+    {**dict.fromkeys(DEFAULTS, False)},
+    *({name: not DEFAULTS[name]} for name in EXACT),
+    {"slice_coalescing": True, "reuse": False, "dimension_aware": False},
+    {"reuse": False, "dimension_aware": False},
+]
+
+
+def shown(switches: dict[str, bool]) -> str:
+    return ",".join(f"{k}={int(v)}" for k, v in switches.items()) or "defaults"
+
+
+@pytest.mark.parametrize("switches", SETTINGS, ids=shown)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_exact_switch_is_the_reference_after_20_steps(monkeypatch, place, model, switches):
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=9))
+    task = tiny_workload(model=model, frame=FRAME, loss_on="every")
+    device = "cuda" if place == "cuda" else "cpu"
+    reference = ReferenceSystem(torch.float64).open(task, device=device)
+    wanted = train(reference, STEPS)
+    trainer = opened(place, task, switches)
+    assert train(trainer, STEPS) == pytest.approx(wanted, rel=1e-5)
+    assert deviation(trainer, reference) < 1e-5
+    trainer.close()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_weighted_snapshots_travel_too(monkeypatch, place, model):
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=9, weighted=True))
+    task = tiny_workload(model=model, frame=FRAME, norm="mean")
+    device = "cuda" if place == "cuda" else "cpu"
+    reference = ReferenceSystem(torch.float64).open(task, device=device)
+    for switches in ({}, {"overlap": False}, {"reuse": False}, {"sliced_csr": False}):
+        trainer = opened(place, task, switches)
+        losses = train(trainer, 6)
+        trainer.close()
+        fresh = ReferenceSystem(torch.float64).open(task, device=device)
+        assert losses == pytest.approx(train(fresh, 6), rel=1e-5)
+    reference.close()
+
+
+def new_snapshots(frames: list[range]) -> list[int]:
+    """How many snapshots of each frame the one before it did not have, around the epoch."""
+    return [len(set(now) - set(frames[i - 1])) for i, now in enumerate(frames)]
+
+
+@pytest.mark.parametrize("pipeline", [False, True])
+@pytest.mark.parametrize("model", MODELS)
+def test_bytes_are_the_formulas(monkeypatch, place, model, pipeline):
+    """Topology as counted words; results of the first layer once for each new snapshot."""
+    data = tiny_sequence(nodes=30, edges=120, snapshots=9)
+    serve(monkeypatch, data)
+    task = tiny_workload(model=model, frame=FRAME)
+    trainer = opened(place, task, {"pipeline": pipeline}, s_per=2)
+    train(trainer, trainer.num_frames)  # what follows is any later epoch
+    trainer.meter.reset()
+    train(trainer, trainer.num_frames)
+    counters = dict(trainer.meter.counters)
+    trainer.close()
+    frames = [trainer.task.times(i) for i in range(trainer.num_frames)]
+    nodes, width = data.features.shape[1:]
+    topology = 0
+    if model != "tgcn_model":
+        topology = sum(4 * words(data, group) for f in frames for group in split(f, 2))
+    results = 4 * nodes * width * sum(new_snapshots(frames))
+    # MPNN-LSTM's skip part reads a raw snapshot and one column of the others of every frame.
+    raw = 4 * nodes * (width + FRAME - 1) * len(frames) if model == "mpnn_lstm" else 0
+    assert counters.get("adjacency_bytes_counted", 0) == topology
+    assert counters["bytes_h2d_counted"] == topology + results + raw
+    assert counters["bytes_h2d_moved"] == counters["bytes_h2d_counted"]
+
+
+def words(data: TinySequence, group: range) -> int:
+    """Dossier's formula: nnz + 2 slices + 1 for the overlap and for each exclusive part."""
+    parts = PartTopology.build([data.topology[t] for t in group])
+    total = 0
+    for part in (parts.over, *parts.exclusive):
+        total += part.nnz + 2 * int((-(-part.indptr.diff() // 32)).sum()) + 1
+    return total
+
+
+def test_the_tgcn_model_aggregates_nothing_after_preparation(monkeypatch, place):
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=9))
+    trainer = opened(place, tiny_workload(frame=FRAME))
+    trainer.meter.reset()
+    train(trainer, 2 * trainer.num_frames)
+    counters = trainer.meter.counters
+    assert counters["aggregations"] == 0
+    assert counters["adjacency_bytes_counted"] == 0
+    assert counters["reused_aggregations"] == 2 * trainer.num_frames * FRAME
+    trainer.close()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_double_buffering_gives_the_same_numbers(monkeypatch, place, model):
+    """Copies that run beside the compute never reach memory that is still read."""
+    serve(monkeypatch, tiny_sequence(nodes=600, edges=3000, snapshots=10, features=8))
+    task = tiny_workload(model=model, frame=FRAME, feature_dim=8, hidden_dim=16, lr=1e-2)
+    plain = opened(place, task, {"pipeline": False}, s_per=1)
+    wanted = train(plain, 2 * plain.num_frames)
+    plain.close()
+    for s_per in (1, 2, 4):
+        trainer = opened(place, task, {"pipeline": True}, s_per=s_per)
+        assert train(trainer, 2 * trainer.num_frames) == pytest.approx(wanted, rel=1e-5)
+        trainer.close()
+
+
+def test_looking_at_a_frame_between_steps_changes_nothing(monkeypatch, place):
+    serve(monkeypatch, tiny_sequence(nodes=30, edges=120, snapshots=9))
+    task = tiny_workload(model="evolvegcn", frame=FRAME)
+    one, other = opened(place, task), opened(place, task)
+    wanted = train(one, 8)
+    found = []
+    for i in range(8):
+        found.append(other.step(i % other.num_frames))
+        other.evaluate(0)
+        other.gradients(2)
+    assert found == pytest.approx(wanted, rel=1e-6)
+    one.close()
+    other.close()
+
+
+# --- CUDA's own -----------------------------------------------------------------------------------
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("fused", [False, True])
+def test_cuda_graphs_change_nothing_but_launches(monkeypatch, model, fused):
+    if not build_info.build_info()["cuda"]["usable"]:
+        pytest.skip("no CUDA device for the operators")
+    serve(monkeypatch, tiny_sequence(nodes=50, edges=200, snapshots=10))
+    task = tiny_workload(model=model, frame=FRAME, loss_on="every", lr=1e-2)
+    losses, states = [], []
+    for graphs in (False, True):
+        switches = {"cuda_graphs": graphs, "fused_gates": fused}
+        trainer = opened("cuda", task, switches)
+        losses.append(train(trainer, STEPS))
+        states.append(trainer.state())
+        if graphs:
+            assert not trainer.stages.reasons()
+        trainer.close()
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    for name, value in states[0].items():
+        torch.testing.assert_close(states[1][name], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("model", MODELS)
+def test_a_steady_step_does_not_wait_for_the_device(monkeypatch, model):
+    """But for the loss that is read at its end: no hidden copy from or to pageable memory."""
+    if not build_info.build_info()["cuda"]["usable"]:
+        pytest.skip("no CUDA device for the operators")
+    serve(monkeypatch, tiny_sequence(nodes=50, edges=200, snapshots=10))
+    trainer = opened("cuda", tiny_workload(model=model, frame=FRAME, loss_on="every"))
+    train(trainer, 2 * trainer.num_frames)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        trainer.engine.in_order = True
+        trainer._loss(0).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+        trainer.engine.in_order = False
+        trainer.engine.finish()
+    trainer.close()
