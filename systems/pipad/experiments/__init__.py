@@ -9,8 +9,10 @@ from dgbench.systems.pipad.experiments.fig11 import Fig11
 from dgbench.systems.pipad.experiments.fig12 import Fig12
 from dgbench.systems.pipad.experiments.memory import MemoryTraffic
 from dgbench.systems.pipad.experiments.preparation import Preparation
+from dgbench.systems.pipad.experiments.readings import Readings
 from dgbench.systems.pipad.experiments.space import Space
 from dgbench.systems.pipad.experiments.table1 import Table1
+from dgbench.systems.pipad.experiments.table2 import Table2
 from dgbench.systems.pipad.experiments.tuning import Tuning
 
 EXPERIMENTS = (
@@ -25,5 +27,7 @@ EXPERIMENTS = (
     Fig11(),
     Fig12(),
     Tuning(),
+    Table2(),
     Ablation(),
+    Readings(),
 )

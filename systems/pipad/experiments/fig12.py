@@ -233,7 +233,15 @@ def _title(row: Any) -> str:
 def balance_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Actual over balanced time, by graph and format."""
     return [
-        {"series": title, "x": _title(row), "y": gap(row, name), "row_ids": [row.id]}
+        {
+            "panel": "warps of the device"
+            if row.device == "cuda"
+            else f"items handed out to {WORKERS} workers (CPU analogue)",
+            "series": title,
+            "x": _title(row),
+            "y": gap(row, name),
+            "row_ids": [row.id],
+        }
         for name, title in (("csr", "CSR"), ("sliced", "sliced CSR"))
         for row in balances(rows)
     ]

@@ -140,13 +140,23 @@ def splits(rows: Sequence[Any]) -> dict[tuple[str, str], Split]:
     return found
 
 
+def _small(dataset: str) -> bool:
+    return BY_NAME[dataset].small
+
+
 def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Stacked bars, one per model and graph; a workload without phases says why."""
     found = splits(rows)
     mine = [r for r in rows if r.experiment == "fig4"]
     points = []
-    for dataset, model in dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine):
-        point = {"row": BY_NAME[dataset].title, "system": "pygt", "panel": MODEL_TITLES[model]}
+    keys = dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine)
+    for dataset, model in sorted(keys, key=lambda key: (MODELS.index(key[1]), _small(key[0]))):
+        size = "small" if _small(dataset) else "large"
+        point = {
+            "row": BY_NAME[dataset].title,
+            "system": "pygt",
+            "panel": f"{MODEL_TITLES[model]}, {size} graphs",
+        }
         split = found.get((dataset, model))
         if split is None:
             bad = [
@@ -170,5 +180,4 @@ def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                     "row_ids": split.rows,
                 }
             )
-    order = {title: i for i, title in enumerate(MODEL_TITLES.values())}
-    return sorted(points, key=lambda p: order[p["panel"]])
+    return points
