@@ -16,10 +16,10 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.aggregate import aggregate_parts
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.runtime.meter import Meter
 from dgbench.systems.pipad.buffers import DeviceBuffer, HostStore
+from dgbench.systems.pipad.merged import PartitionAggregation
 from dgbench.systems.pipad.paper_kernel import SlicedAggregation, transposed
 from dgbench.systems.pipad.partitions import Partition, Partitions, split
 from dgbench.systems.pipad.snapshots import Snapshot, SnapshotAggregation
@@ -204,25 +204,28 @@ class Engine:
         return self._aggregate(groups, x)
 
     def _aggregate(self, groups: Sequence[range], h: Tensor) -> Tensor:
-        if self.merges(len(groups[0]), h.shape[1], h.shape[2]):
-            parts = h.split([len(group) for group in groups])
-            done = [self._merged(g, x) for g, x in zip(groups, parts, strict=True)]
-            return done[0] if len(done) == 1 else torch.cat(done)
-        return SnapshotAggregation.apply(h, self._snapshots(groups))
+        if not self.merges(len(groups[0]), h.shape[1], h.shape[2]):
+            return SnapshotAggregation.apply(h, self._snapshots(groups))
+        partitions = [self.partitions.partition(group) for group in groups]
+        for part in partitions:
+            entries = part.parts.over.nnz + sum(csr.nnz for csr in part.parts.exclusive)
+            self._count_aggregation(1, entries)
+        if not self.on["slice_coalescing"]:
+            return PartitionAggregation.apply(h, partitions)
+        rows = h.split([len(group) for group in groups])
+        done = [self._by_slices(p, x) for p, x in zip(partitions, rows, strict=True)]
+        return done[0] if len(done) == 1 else torch.cat(done)
 
-    def _merged(self, times: range, x: Tensor) -> Tensor:
-        """All snapshots of a partition in one call over coalescent rows (3.3 and 4.2)."""
-        part: Partition = self.partitions.partition(times)
-        parts = part.parts
-        self._count_aggregation(1, parts.over.nnz + sum(csr.nnz for csr in parts.exclusive))
-        coalesced = x.transpose(0, 1).contiguous()  # [N, S, F]
-        scales = part.row_scale, part.col_scale
-        if self.on["slice_coalescing"]:
-            y = SlicedAggregation.apply(
-                coalesced, parts, self._transposed(part), *scales, self._kernel_options()
-            )
-        else:
-            y = aggregate_parts(parts, coalesced, *scales, self_loop=True)
+    def _by_slices(self, part: Partition, x: Tensor) -> Tensor:
+        """All snapshots of a partition in one call of the paper's kernel (Algorithm 1)."""
+        y = SlicedAggregation.apply(
+            x.transpose(0, 1).contiguous(),  # coalescent: [N, S, F]
+            part.parts,
+            self._transposed(part),
+            part.row_scale,
+            part.col_scale,
+            self._kernel_options(),
+        )
         return y.transpose(0, 1)  # [S, N, F]
 
     def _transposed(self, part: Partition) -> PartTopology:

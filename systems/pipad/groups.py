@@ -17,9 +17,9 @@ from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.origin import Origin
-from dgbench.kernels_cuda.aggregate import aggregate_parts
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.pipad.merged import PartitionAggregation
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.snapshots import SnapshotAggregation
 
@@ -152,22 +152,7 @@ def aggregation(partitions: Partitions, times: range, s_per: int) -> Aggregate:
         single = [partitions.snapshot(t) for t in times]
         return lambda h: SnapshotAggregation.apply(h, single)
     parts = [partitions.partition(group) for group in split(times, s_per)]
-    sizes = [len(part.times) for part in parts]
-
-    def merged(h: Tensor) -> Tensor:
-        done = [
-            aggregate_parts(
-                part.parts,
-                x.transpose(0, 1).contiguous(),  # coalescent: [N, S, F]
-                part.row_scale,
-                part.col_scale,
-                self_loop=True,
-            ).transpose(0, 1)
-            for part, x in zip(parts, h.split(sizes), strict=True)
-        ]
-        return done[0] if len(done) == 1 else torch.cat(done)
-
-    return merged
+    return lambda h: PartitionAggregation.apply(h, parts)
 
 
 def race(

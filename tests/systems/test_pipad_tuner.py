@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_data import tiny_sequence
 
 from dgbench.harness.cli import main
 from dgbench.kernels_cuda.overlap import PartTopology
@@ -484,6 +485,22 @@ def test_what_is_raced_is_what_the_engine_does(s_per):
     assert torch.equal(found, wanted)
     one, other = (torch.autograd.grad(y, x, grad)[0] for y in (found, wanted))
     assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("s_per", [2, 3, 4, 7])
+def test_frames_that_do_not_divide_are_aggregated_like_single_snapshots(s_per, weighted):
+    sequence = tiny_sequence(14, 7, 40, weighted=weighted)
+    partitions = Partitions(sequence, norm="mean")
+    draw = torch.Generator().manual_seed(2)
+    x = torch.randn(7, 14, 3, generator=draw, requires_grad=True)
+    grad = torch.randn(7, 14, 3, generator=draw)
+    found, wanted = (aggregation(partitions, range(7), s)(x) for s in (s_per, 1))
+    torch.testing.assert_close(found, wanted)
+    one, other = (torch.autograd.grad(y, x, grad)[0] for y in (found, wanted))
+    torch.testing.assert_close(one, other)
+    with torch.no_grad():
+        assert torch.equal(aggregation(partitions, range(7), s_per)(x), found)
 
 
 def test_a_race_takes_turns():
