@@ -35,9 +35,8 @@ def test_offsets_of_rows_from_slices(native, count, rows, columns, share, cap):
     csrs = [random_csr(random, rows, columns, share) for _ in range(count + 1)]
     cut = [slice_unchecked(csr, cap) for csr in csrs]
     out = native.put(torch.full((count + 1, rows + 1), -1), torch.int64)
-    head = [s.row_indices for s in cut] + [s.slice_offsets.int() for s in cut]
-    sizes = [s.num_slices for s in cut]
-    native.call("unpack_offsets", native.put(torch.cat(head)), sizes, out)
+    rows_of = [native.put(s.row_indices) for s in cut]
+    native.call("unpack_offsets", rows_of, [native.put(s.slice_offsets.int()) for s in cut], out)
     for found, csr in zip(out.cpu(), csrs, strict=True):
         assert torch.equal(found, csr.indptr)
 
@@ -79,7 +78,7 @@ def test_sizes_that_contradict_each_other_are_refused(native):
     indptr, indices = native.put([0, 1], torch.int64), native.put([0], torch.int32)
     with pytest.raises(ValueError, match="out_entries has length"):
         native.call("merge_exclusive", [indptr], [indices], [], indptr, indices[:0], None)
-    with pytest.raises(ValueError, match="head has length 1, expected 3"):
-        native.call("unpack_offsets", indices, [1], indptr.view(1, 2))
+    with pytest.raises(ValueError, match="slice_offsets"):
+        native.call("unpack_offsets", [indices], [indices], indptr.view(1, 2))
     with pytest.raises(ValueError, match="pieces"):
-        native.call("unpack_offsets", indices, [], indptr.view(1, 2))
+        native.call("unpack_offsets", [], [], indptr.view(1, 2))

@@ -10,35 +10,27 @@ namespace {
 template <class T>
 using Vectors = std::vector<VectorOn<T, Device>>;
 
-// Row offsets out int64[pieces, rows + 1] from `head`: int32 rows of the slices of all pieces, then
-// the slices' offsets of all pieces, one more each than slices.
-void unpack_offsets(VectorOn<const int32_t, Device> head, const std::vector<int64_t>& slices,
+// row_indices, slice_offsets: int32[slices], int32[slices + 1] of each piece; out: int64[pieces, N + 1].
+void unpack_offsets(Vectors<const int32_t> row_indices, Vectors<const int32_t> slice_offsets,
                     MatrixOn<int64_t, Device> out, std::uintptr_t stream) {
-  const std::size_t pieces = slices.size();
+  const std::size_t pieces = row_indices.size();
   require(pieces >= 1 && pieces <= static_cast<std::size_t>(kMaxPieces),
-          "slices has " + std::to_string(pieces) + " pieces, allowed are 1 to " +
+          "row_indices holds " + std::to_string(pieces) + " pieces, allowed are 1 to " +
               std::to_string(kMaxPieces));
-  int64_t all = 0;
-  for (const int64_t count : slices) {
-    require(count >= 0, "slices must not be negative");
-    all += count;
-  }
-  require_length("head", static_cast<int64_t>(head.size()),
-                 2 * all + static_cast<int64_t>(pieces));
+  require_length("slice_offsets", static_cast<int64_t>(slice_offsets.size()),
+                 static_cast<int64_t>(pieces));
   require_length("out", static_cast<int64_t>(out.shape(0)), static_cast<int64_t>(pieces));
-  require(out.shape(1) >= 1, "out has no column, expected rows + 1");
+  require(out.shape(1) >= 1, "out has no columns, expected rows + 1");
   UnpackOffsets functor{};
   functor.pieces = static_cast<int>(pieces);
   functor.rows = static_cast<int64_t>(out.shape(1)) - 1;
   functor.out = out.data();
-  const int32_t* row = head.data();
-  const int32_t* offset = row + all;
   for (std::size_t i = 0; i < pieces; ++i) {
-    functor.slices[i] = slices[i];
-    functor.row_indices[i] = row;
-    functor.slice_offsets[i] = offset;
-    row += slices[i];
-    offset += slices[i] + 1;
+    functor.slices[i] = static_cast<int64_t>(row_indices[i].size());
+    require_length("slice_offsets[i]", static_cast<int64_t>(slice_offsets[i].size()),
+                   functor.slices[i] + 1);
+    functor.row_indices[i] = row_indices[i].data();
+    functor.slice_offsets[i] = slice_offsets[i].data();
   }
   check_launch(dgb_unpack_offsets(&functor, stream_of(stream)), "unpack_offsets");
 }
@@ -75,8 +67,8 @@ void merge_exclusive(Vectors<const int64_t> indptr, Vectors<const int32_t> indic
 }  // namespace
 
 void bind_wire(nb::module_& m) {
-  m.def("unpack_offsets", &unpack_offsets, "head"_a.noconvert(), "slices"_a, "out"_a.noconvert(),
-        "stream"_a);
+  m.def("unpack_offsets", &unpack_offsets, "row_indices"_a.noconvert(),
+        "slice_offsets"_a.noconvert(), "out"_a.noconvert(), "stream"_a);
   m.def("merge_exclusive", &merge_exclusive, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "values"_a.noconvert(), "out_indptr"_a.noconvert(), "out_entries"_a.noconvert(),
         "out_values"_a.noconvert().none(), "stream"_a);
