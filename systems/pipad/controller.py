@@ -154,6 +154,7 @@ class Controller:
                 frame=len(self.frames[0]),
                 stride=self._stride,
                 options=options,
+                form="wire" if self.engine.copies else "parts",
             )
             self._analyzer.start()
 
@@ -173,6 +174,8 @@ class Controller:
             self.notes.append(
                 "Nothing is aggregated in a step, so there are no partitions to choose."
             )
+        if self._sends_topology and engine.grouped:  # sizes that were not chosen are never read
+            engine.partitions.retain(g for times in self.frames for g in engine.groups(times))
         self._allow_buffers()
         engine.forget()
 

@@ -138,9 +138,13 @@ class Partitions:
         key = self._identity(times)
         found = self._wires.get(key)
         if found is None:
-            whole = not self.overlap and len(times) == 1
-            topology = self.topology(times.start) if whole else self._split(times)
-            found = self._wires[key] = pack(topology, sliced=self.sliced, cap=self.cap)
+            topology: PartTopology | Csr | None
+            if not self.overlap and len(times) == 1:
+                topology = self.topology(times.start)
+            else:
+                topology = self._parts.get(key) if self.device.type == "cpu" else None
+            found = pack(topology or self._split(times), sliced=self.sliced, cap=self.cap)
+            self._wires[key] = found
         return found
 
     def wires(self, times: range) -> tuple[Wire, ...]:
