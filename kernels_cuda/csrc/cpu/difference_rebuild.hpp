@@ -208,6 +208,10 @@ void rebuild_rows(const Rebuild& r, const Pairs& removed_pairs, std::int64_t num
   std::int64_t come = begin.come;
   std::int64_t place = begin.place;
   if (place < 0 || end.place > r.out_nnz) return report(found + kDisorder, 0);
+  if (first == 0 && gone + come > 0) return report(found + kDisorder, 0);  // below the first row
+  if (stop == r.rows && end.gone + end.come != removed.count + added.count) {
+    return report(found + kDisorder, std::max(removed.count, added.count) - 1);
+  }
   std::int64_t row = first;
   while (row < stop) {
     const std::int64_t next_gone = gone < end.gone ? removed.rows[gone] : stop;
