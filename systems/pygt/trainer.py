@@ -42,9 +42,10 @@ class PyGTTrainer(FrameTrainer):
     """A released cell on a sequence of snapshots.
 
     Counters: those of the link (`bytes_h2d_counted`, `transfers`, where it copies
-    `bytes_h2d_moved`), `aggregations` and `edges_aggregated` (forward launches and the edges they
-    read, loops included). Instrumented runs divide the time of a step, forward and backward, into
-    the phases `gnn`, `rnn`, `transfer`, `update` and, for what is left, `compute`.
+    `bytes_h2d_moved`), `adjacency_bytes_counted` (the topology among these bytes), `aggregations`
+    and `edges_aggregated` (forward launches and the edges they read, loops included). Instrumented
+    runs divide the time of a step, forward and backward, into the phases `gnn`, `rnn`, `transfer`,
+    `update` and, for what is left, `compute`.
 
     Args:
         workload, data: what is trained.

@@ -42,6 +42,13 @@ class Packet:
         found = [tensor for tensor in plain if tensor is not None]
         return found + list(self.adjacency.tensors() if self.adjacency else ())
 
+    @cached_property
+    def adjacency_bytes(self) -> int:
+        """Bytes of the topology among them: edges and weights, or both formats of the matrix."""
+        found = [tensor for tensor in (self.edge_index, self.edge_weight) if tensor is not None]
+        found += self.adjacency.tensors() if self.adjacency else ()
+        return sum(tensor.numel() * tensor.element_size() for tensor in found)
+
     def holding(self, tensors: Sequence[Tensor]) -> Packet:
         """The packet with other tensors, in the order of `tensors()`."""
         coming = iter(tensors)
@@ -75,6 +82,7 @@ class Mover:
         self._release()
         if not self._link.copies:
             for packet in packets:
+                self._count(packet)
                 self._link.send(packet.group)  # counts
                 yield packet
             return
@@ -95,7 +103,11 @@ class Mover:
         self._release()
         self._link.close()
 
+    def _count(self, packet: Packet) -> None:
+        self._meter.count("adjacency_bytes_counted", packet.adjacency_bytes)
+
     def _send(self, packet: Packet) -> Ticket:
+        self._count(packet)
         with self._meter.phase("transfer"):
             ticket = self._link.send(packet.group)
         self._held.append(ticket)

@@ -395,7 +395,7 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             if step:
                 gain = _ratio(found, name)
                 point |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
-                point["same"] = gain.side == 0
+                point["same"] = gain.low is not None and gain.side == 0
                 if key in alone and name not in DEPENDENT:
                     by_itself = _ratio(alone[key], name)
                     point |= {"alone": by_itself.value, "alone_low": by_itself.low,

@@ -92,7 +92,7 @@ class Readings(Experiment):
                 points=points,
                 options={
                     "xlabel": "graph",
-                    "ylabel": "share of whole snapshots' words; (b) over (a)",
+                    "ylabel": "share of words; time of (b) over (a)",
                     "ylog": False,
                     "hline": 1.0,
                     "hline_label": "whole snapshots; equally long",
@@ -188,7 +188,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             seconds = [row.values[f"{what}_{kind}_s"] for kind in READINGS]
             found.append(
                 {
-                    "panel": "time by whole slices over time by edges, partitions of 4",
+                    "panel": "time of (b) over (a), partitions of 4",
                     "series": title,
                     "x": _title(row),
                     "y": seconds[1] / seconds[0],
