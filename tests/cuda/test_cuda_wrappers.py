@@ -9,11 +9,22 @@ from torch import Tensor
 
 from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
+from dgbench.kernels_cuda.balance import balance
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
 from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
 from dgbench.kernels_cuda.slices import slice_csr
-from dgbench.kernels_cuda.variants import aggregate_parts_sliced, spmm_gespmm, spmm_sliced
+from dgbench.kernels_cuda.transpose import transpose
+from dgbench.kernels_cuda.variants import (
+    aggregate_parts_sliced,
+    scatter_parts_sliced,
+    slice_parts,
+    spmm_gespmm,
+    spmm_sliced,
+    warp_clocks,
+)
+from dgbench.runtime.graphs import Stage
+from dgbench.systems.pipad.wire import pack, scales_of, unpack
 
 pytestmark = pytest.mark.cuda
 
@@ -203,3 +214,134 @@ def test_operators_can_be_captured_into_a_graph():
     graph_.replay()
     torch.cuda.synchronize()
     assert all(torch.equal(a, c) for a, c in zip(results, expected, strict=True))
+
+
+@pytest.mark.parametrize("vector", [1, 2, 4])
+@pytest.mark.parametrize("features", [32, 64, 128])
+def test_vector_loads_of_the_papers_kernel(features, vector):
+    csr = graph(2, 2000, 8, weighted=True)
+    x = torch.randn(2000, features, generator=torch.Generator().manual_seed(3))
+    for cap in (8, 16, 32, 64):
+        y = spmm_sliced(slice_csr(to_device(csr), cap), x.cuda(), vector=vector)
+        close(y, spmm(csr, x))
+
+
+@pytest.mark.parametrize("features", [2, 16, 64])
+def test_the_papers_kernel_scatters_back(features):
+    group = snapshots(4)
+    parts = PartTopology.build([to_device(csr) for csr in group])
+    x = torch.randn(1500, 4, features, generator=torch.Generator().manual_seed(4))
+    host = x.clone().requires_grad_()
+    aggregate_parts(PartTopology.build(group), host).backward(x)
+    close(scatter_parts_sliced(slice_parts(parts), x.cuda()), host.grad)
+
+
+@pytest.mark.parametrize("features", [2, 33, 64])
+def test_gespmm_gathers_forward_and_backward(features):
+    csr = graph(5, 2000, 8, weighted=True)
+    x = torch.randn(2000, features, generator=torch.Generator().manual_seed(5))
+    host, device = x.clone().requires_grad_(), x.cuda().requires_grad_()
+    weight = torch.randn(2000, features, generator=torch.Generator().manual_seed(6))
+    (spmm(csr, host) * weight).sum().backward()
+    y = spmm_gespmm(to_device(csr), device, to_device(transpose(csr)))
+    (y * weight.cuda()).sum().backward()
+    close(device.grad, host.grad)
+
+
+def test_clocks_of_warps_say_where_they_ran():
+    csr = to_device(graph(6, 20_000, 8))
+    x = torch.randn(20_000, 16, device="cuda")
+    limit = torch.cuda.get_device_properties(0).multi_processor_count
+    for matrix, warps in ((csr, csr.num_rows), (slice_csr(csr), None)):
+        clocks = warp_clocks(matrix, x)
+        assert warps is None or len(clocks) == warps
+        found = balance(clocks)
+        assert 1 < found.multiprocessors <= limit
+        assert 0 < found.balanced <= found.actual
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("sliced", [False, True])
+def test_arrived_topology_is_used_without_a_look_by_the_host(weighted, sliced):
+    group = snapshots(4, weighted=weighted)
+    parts = PartTopology.build(group)
+    wire = pack(parts, sliced=sliced)
+    x = torch.randn(1500, 4, 16, generator=torch.Generator().manual_seed(7))
+    rows, cols = scales_of(parts, "sym")
+    host = x.clone().requires_grad_()
+    y = aggregate_parts_scatter(parts, host, rows, cols, self_loop=True)
+    y.square().sum().backward()
+    pinned = [t.pin_memory() for t in wire.tensors]
+    device, unit = x.cuda().requires_grad_(), torch.ones((), device="cuda")
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        arrived = unpack(wire.layout, [t.to("cuda", non_blocking=True) for t in pinned])
+        scales = scales_of(arrived, "sym")
+        z = aggregate_parts_scatter(arrived, device, *scales, self_loop=True)
+        z.square().sum().backward(unit)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    close(z.detach(), y.detach())
+    close(device.grad, host.grad, 5e-6)
+
+
+def test_every_launch_of_a_partition_can_be_captured():
+    """Unpacking included: no hidden wait, no memory but the allocator's, the caller's stream."""
+    parts = PartTopology.build([to_device(csr) for csr in snapshots(4)])
+    host = PartTopology.build(snapshots(4))
+    wire = pack(host)
+    arrived = [t.cuda() for t in wire.tensors]
+    sliced = slice_parts(parts)
+    csr = to_device(graph(1, 1500, 8))
+    csc = transpose(csr)
+    cube, flat = torch.randn(1500, 4, 16, device="cuda"), torch.randn(1500, 16, device="cuda")
+
+    def work() -> list[Tensor]:
+        found = unpack(wire.layout, arrived)
+        one, two = cube.clone().requires_grad_(), flat.clone().requires_grad_()
+        y = aggregate_parts_scatter(found, one, *scales_of(found, "mean"), self_loop=True)
+        z = spmm_gespmm(csr, two, csc)
+        grads = torch.autograd.grad([y, z], [one, two], [cube, flat])
+        sums = [aggregate_parts_sliced(sliced, cube), scatter_parts_sliced(sliced, cube)]
+        return [y.detach(), z.detach(), *grads, *sums]
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        expected = work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph_ = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph_):
+        results = work()
+    for result in results:
+        result.fill_(float("nan"))
+    graph_.replay()
+    torch.cuda.synchronize()
+    for found, wanted in zip(results, expected, strict=True):
+        close(found, wanted.cpu())  # sums of atomics differ in their last bits
+
+
+def test_a_stage_replays_forward_and_backward():
+    def work(x: Tensor, w: Tensor, u: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        return gru_scan(x, w, u, b, all_steps=True)
+
+    stage = Stage(work, name="scan")
+    generator = torch.Generator().manual_seed(8)
+    shapes = [(16, 48), (16, 48), (48,)]
+    weights = [torch.randn(*s, generator=generator) * 0.3 for s in shapes]
+    parameters = [torch.nn.Parameter(w.cuda()) for w in weights]
+    plain = [torch.nn.Parameter(w.cuda()) for w in weights]
+    for seed in range(4):
+        x = torch.randn(6, 300, 16, generator=torch.Generator().manual_seed(seed)).cuda()
+        for leaves, function in ((parameters, stage), (plain, work)):
+            states, last = function(x, *leaves)
+            (states.square().sum() + last.sum()).backward()
+        assert stage.reason == ""
+        for mine, theirs in zip(parameters, plain, strict=True):
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-5, atol=1e-5)
+            with torch.no_grad():
+                for leaf in (mine, theirs):
+                    leaf -= 0.01 * leaf.grad
+                    leaf.grad = None
+    assert (stage.captures, stage.replays) == (1, 4)
