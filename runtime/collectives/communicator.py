@@ -6,9 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Final, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,7 +25,8 @@ from dgbench.runtime.errors import DgbenchError, InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
 
 Reduction = Literal["sum", "max", "min", "mean"]
-REDUCTIONS: tuple[Reduction, ...] = ("sum", "max", "min", "mean")
+_WORD: Final = 2**64 - 1
+REDUCTIONS: Final[tuple[Reduction, ...]] = ("sum", "max", "min", "mean")
 
 
 class CommunicationError(DgbenchError):
@@ -275,5 +275,7 @@ class Communicator(ABC):
 
 def rank_seed(seed: int, rank: int) -> int:
     """A 63-bit seed for `rank`, far from those of other ranks and of neighbouring seeds."""
-    words = np.random.SeedSequence(entropy=seed, spawn_key=(rank,)).generate_state(1, np.uint64)
-    return int(words[0] >> np.uint64(1))
+    mixed = (seed * 0x9E3779B97F4A7C15 + rank + 1) & _WORD
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64
+        mixed = ((mixed ^ (mixed >> shift)) * factor) & _WORD
+    return (mixed ^ (mixed >> 31)) >> 1

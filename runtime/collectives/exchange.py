@@ -110,7 +110,7 @@ class _Begin(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        # `gradient` is the buffer that `_Finish` handed out; it is filled by now or soon.
+        # `gradient` went out in the exchange that `_Finish` began; the other end's comes back.
         ticket, ctx.flow.backward = ctx.flow.backward, None
         ticket.wait()
         return ticket.received, None, None
@@ -129,4 +129,6 @@ class _Finish(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         flow = ctx.flow
         flow.backward = flow.begin(gradient, flow.receive, flow.send, "backward")
-        return flow.backward.received, None
+        # What arrives has the shape of what was sent forward, so it cannot be handed to `_Begin`
+        # as the gradient of what was received; it finds it in the flow.
+        return gradient, None

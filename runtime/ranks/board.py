@@ -1,0 +1,119 @@
+"""A board on which every rank notes where it stands, so that a hang has a name.
+
+It is a small file that launcher and ranks map into memory: a note costs a few stores, works however
+the ranks were started, and can still be read when a rank has stopped answering.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from dgbench.runtime.collectives import OPERATIONS, Progress
+
+STARTING, WORKING, WAITING, DONE = range(4)
+
+_NAMES: Final = (*OPERATIONS, "barrier", "all_traffic")
+_STATE, _OPERATION, _NUMBER, _SINCE, _BASE, _JOINED = range(6)
+_FIELDS: Final = 8  # one cache line a rank
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one rank stands.
+
+    Attributes:
+        rank: which one. state: STARTING, WORKING, WAITING or DONE.
+        operation: the collective it waits in, or waited in last; "" before the first.
+        number: how many it had begun by then. seconds: since it came into this state.
+    """
+
+    rank: int
+    state: int
+    operation: str
+    number: int
+    seconds: float
+
+    def __str__(self) -> str:
+        last = f"{self.operation} (operation {self.number})" if self.operation else ""
+        if self.state == STARTING:
+            return f"had not joined the group after {self.seconds:.1f} s"
+        if self.state == WAITING:
+            return f"had waited {self.seconds:.1f} s in {last}"
+        if self.state == DONE:
+            return "was done"
+        return f"had worked for {self.seconds:.1f} s since {last or 'it joined the group'}"
+
+
+class Board:
+    """The notes of all ranks; int64[P, 8] in a file."""
+
+    def __init__(self, path: Path, size: int, *, create: bool = False) -> None:
+        self._path, self._size = path, size
+        if create:
+            path.write_bytes(bytes(8 * _FIELDS * size))
+        self._notes = np.memmap(path, dtype=np.int64, mode="r+", shape=(size, _FIELDS))
+        if create:
+            self._notes[:, _SINCE] = time.monotonic_ns()
+
+    def place(self, rank: int) -> Place:
+        """Where `rank` stands now."""
+        note = self._notes[rank].tolist()
+        return Place(
+            rank=rank,
+            state=note[_STATE],
+            operation=_NAMES[note[_OPERATION]] if note[_NUMBER] else "",
+            number=note[_NUMBER],
+            seconds=(time.monotonic_ns() - note[_SINCE]) / 1e9,
+        )
+
+    def places(self) -> list[Place]:
+        """Where all ranks stand now."""
+        return [self.place(rank) for rank in range(self._size)]
+
+    def note(self, rank: int, state: int, operation: str = "", number: int = 0) -> None:
+        """Write down that `rank` came into `state`."""
+        row = self._notes[rank]
+        if number:
+            row[_OPERATION], row[_NUMBER] = _NAMES.index(operation), number
+        row[_SINCE] = time.monotonic_ns()
+        row[_STATE] = state
+
+    def base(self, rank: int, set_to: int | None = None) -> int:
+        """Bytes of private memory that `rank` began with; 0 until it has said so."""
+        if set_to is not None:
+            self._notes[rank, _BASE] = set_to
+        return int(self._notes[rank, _BASE])
+
+    def joined_ns(self, rank: int, set_to: int | None = None) -> int:
+        """Monotonic clock when `rank` had joined the group; 0 before."""
+        if set_to is not None:
+            self._notes[rank, _JOINED] = set_to
+        return int(self._notes[rank, _JOINED])
+
+
+class BoardProgress(Progress):
+    """A communicator's notes, written on a board."""
+
+    def __init__(self, board: Board, rank: int) -> None:
+        self._board, self._rank = board, rank
+
+    def waits(self, operation: str, number: int) -> None:
+        self._board.note(self._rank, WAITING, operation, number)
+
+    def goes_on(self) -> None:
+        self._board.note(self._rank, WORKING)
+
+
+def culprit(places: list[Place]) -> Place:
+    """The rank that the others wait for.
+
+    One that is not waiting, the furthest behind first; if all wait, the one in the earliest
+    operation: then the ranks disagree about what comes next.
+    """
+    order = {STARTING: 0, WORKING: 1, WAITING: 2, DONE: 3}
+    return min(places, key=lambda p: (order[p.state], p.number, -p.seconds, p.rank))
