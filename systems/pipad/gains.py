@@ -55,7 +55,7 @@ class Point(msgspec.Struct, frozen=True):
     Attributes:
         s_per, overlap_rate, width: of the group; width in floats per vertex.
         nodes, degree: vertices, and entries of a snapshot over vertices.
-        gain: median over turns. single_s: one snapshot at a time, the whole group.
+        gain: ratio of lower quartiles over turns. single_s: one at a time, the whole group.
     """
 
     s_per: int
@@ -279,7 +279,7 @@ def measure_gains(
     """
     from datetime import datetime, timezone
 
-    from dgbench.systems.pipad.groups import gains_of, race, random_group
+    from dgbench.systems.pipad.groups import gains_of, race, random_group, typical
 
     grid = dict(axes) if axes is not None else dict(QUICK if quick else FULL)
     budget = budget_s if budget_s is not None else (0.1 if quick else 0.3)
@@ -293,7 +293,7 @@ def measure_gains(
         group = random_group(int(nodes), round(degree * nodes), rate, snapshots=max(sizes))
         found = race(group, int(width), sizes, device=device, budget_s=budget)
         for size, gain in gains_of(found).items():
-            single = sorted(found[1])[len(found[1]) // 2]
+            single = typical(found[1])
             points.append(
                 Point(
                     size,

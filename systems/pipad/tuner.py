@@ -220,8 +220,10 @@ class Tuner:
             why = f"every option stalls, this least ({_time(best.stall_s)} a step)"
         elif not facts.widths:
             why = "nothing is aggregated in a step, so partitions set transfers only"
+        elif best.s_per == 1:
+            why = f"one snapshot at a time is fastest by the {self._gains.source}"
         else:
-            rate = facts.overlap.get(best.s_per, 1.0)
+            rate = facts.overlap.get(best.s_per, 0.0)
             why = (
                 f"kernels {best.gain:.2f}x at overlap rate {rate:.2f} by the "
                 f"{self._gains.source}, step {best.speedup:.2f}x"
