@@ -106,6 +106,8 @@ def slice_count(csr: Csr, cap: int = DEFAULT_CAP) -> int:
     """
     _check_cap(cap)
     check_layout(csr, "csr")
+    if csr.indptr.device.type == "cpu":
+        return extension(csr.indptr.device).count_pieces([csr.indptr], cap)[0]
     lengths = csr.indptr[1:] - csr.indptr[:-1]
     return int(((lengths + (cap - 1)) // cap).sum())
 
