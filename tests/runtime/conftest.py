@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import threading
+import gc
 from collections.abc import Iterator
 
 import pytest
+from os_threads import copy_threads
 
 
 @pytest.fixture(autouse=True)
 def no_copy_thread_is_left() -> Iterator[None]:
     """Whatever a test does to a link, its thread has ended when the test has."""
     yield
-    left = [t for t in threading.enumerate() if t.name == "dgbench-copy"]
-    for thread in left:  # of a link that was dropped, not closed: its end is under way
-        thread.join(timeout=10)
-    assert not [t.name for t in left if t.is_alive()]
+    gc.collect()
+    assert copy_threads() == 0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
-from unittest import mock
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from os_threads import TASKS, copy_threads
 
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.meter import Meter
@@ -58,27 +57,24 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
-@given(kind=kinds, count=st.integers(1, 4), program=steps, delays=st.lists(st.integers(0, 3)))
-def test_any_sequence_gives_back_what_was_sent(kind, count, program, delays):
-    """Waited-for tensors stay what they were until the release, however slow the copies are."""
-    late = iter(delays)
+@settings(deadline=None, max_examples=200)
+@given(kind=kinds, count=st.integers(1, 4), program=steps, late=st.lists(st.booleans()))
+def test_any_sequence_gives_back_what_was_sent(kind, count, program, late):
+    """Waited-for tensors stay what they were until the release, however late the copies are.
 
-    def slow(target, source, nbytes):
-        time.sleep(next(late, 0) * 1e-4)
-        plain_copy(target, source, nbytes)
-
-    plain_copy = arena.copy_bytes
+    The copy thread may be held at any send; it goes on when something is waited for.
+    """
+    held_up = iter(late)
     meter = Meter()
     held: list[tuple] = []  # ticket, what was sent
-    seen: list[tuple] = []  # tensors received and what they must still be
+    seen: list[tuple] = []  # ticket, tensors received and what they must still be
     nbytes = sends = 0
-    with (
-        mock.patch.object(arena, "copy_bytes", slow),
-        open_link("cpu", meter, slots=count, **KINDS[kind]) as link,
-    ):
+    with open_link("cpu", meter, slots=count, **KINDS[kind]) as link:
+        thread = getattr(getattr(link, "engine", None), "thread", None)
         for what, *rest in program:
             if what == "send":
+                if thread is not None and next(held_up, False):
+                    thread.hold()
                 if len(held) == count:
                     held.pop(0)[0].release()
                     seen = [entry for entry in seen if entry[0] in {t for t, _ in held}]
@@ -90,6 +86,8 @@ def test_any_sequence_gives_back_what_was_sent(kind, count, program, delays):
             elif held:
                 ticket, tensors = held[rest[0] % len(held)]
                 if what == "wait":
+                    if thread is not None:
+                        thread.go()
                     got = ticket.wait()
                     assert same(got, tensors)
                     seen.append((ticket, got, tensors))
@@ -100,12 +98,10 @@ def test_any_sequence_gives_back_what_was_sent(kind, count, program, delays):
                     seen = [entry for entry in seen if entry[0] is not ticket]
             for _, got, tensors in seen:
                 assert same(got, tensors)
-        for ticket, tensors in held:
-            assert same(ticket.wait(), tensors)
     assert meter.counters["transfers"] == sends
     assert meter.counters["bytes_h2d_counted"] == nbytes
     assert meter.counters["bytes_h2d_moved"] == (0 if kind == "plain" else nbytes)
-    for ticket, tensors in held:  # after the link has closed, too
+    for ticket, tensors in held:  # closing the link brings what is under way
         assert same(ticket.wait(), tensors)
 
 
@@ -215,60 +211,50 @@ def test_waiting_for_a_slot_that_nobody_releases_ends(kind, monkeypatch):
         assert torch.equal(link.send([torch.arange(4)]).wait()[0], torch.arange(4))
 
 
-def test_an_asynchronous_send_returns_before_the_copy(monkeypatch):
-    """The copy stands at a gate that only opens after the send has returned."""
-    gate, where = threading.Event(), []
-    plain = arena.copy_bytes
-
-    def gated(*job):
-        where.append(threading.current_thread().name)
-        assert gate.wait(20)
-        plain(*job)
-
-    monkeypatch.setattr(arena, "copy_bytes", gated)
+def test_an_asynchronous_send_returns_before_the_copy():
     meter = Meter()
     with open_link("cpu", meter, arena=True) as link:
-        ticket = link.send([torch.arange(6)])
-        other = link.send([torch.arange(7)])
+        link.engine.thread.hold()
+        sources = [torch.arange(6), torch.arange(7)]
+        tickets = [link.send([source]) for source in sources]
         assert meter.spent["copy_busy"] == 0
-        threading.Timer(0.01, gate.set).start()
-        assert torch.equal(other.wait()[0], torch.arange(7))
-        assert torch.equal(ticket.wait()[0], torch.arange(6))
-    assert set(where) == {"dgbench-copy"}
+        assert link.bandwidth() is None
+        sources[0].fill_(5)  # what the copy will find
+        threading.Timer(0.01, link.engine.thread.go).start()
+        assert torch.equal(tickets[1].wait()[0], torch.arange(7))
+        assert torch.equal(tickets[0].wait()[0], torch.full((6,), 5))
+    assert meter.spent["copy_busy"] > 0
     assert meter.spent["copy_wait"] > 0
 
 
 def test_memory_outlives_a_copy_whose_ticket_was_released_early(monkeypatch):
-    """A stands at the gate, B behind it; both are released and their slots grown meanwhile."""
-    gate, began = threading.Event(), threading.Event()
-    targets, buffers = [], []
-    plain_copy, plain_allocate = arena.copy_bytes, arena._allocate
-
-    def gated(target, source, nbytes):
-        began.set()
-        assert gate.wait(20)
-        targets.append(target)
-        plain_copy(target, source, nbytes)
+    """Two copies are held up, their tickets released and their slots grown meanwhile."""
+    buffers = []
+    plain = arena._allocate
 
     def noted(nbytes):
-        buffer = plain_allocate(nbytes)
+        buffer = plain(nbytes)
         buffers.append(weakref.ref(buffer))
         return buffer
 
-    monkeypatch.setattr(arena, "copy_bytes", gated)
     monkeypatch.setattr(arena, "_allocate", noted)
     with open_link("cpu", Meter(), arena=True, slots=2) as link:
-        early = [link.send([torch.zeros(100)]), link.send([torch.zeros(100)])]
-        assert began.wait(20)
-        for ticket in early:
+        link.engine.thread.hold()
+        for ticket in [link.send([torch.zeros(100)]) for _ in range(2)]:
             ticket.release()
         sent = [[torch.full((5000,), float(i))] for i in range(2)]
         late = [link.send(group) for group in sent]
-        assert [buffer() is not None for buffer in buffers] == [True] * 4
-        gate.set()
+        del ticket
+        gc.collect()
+        assert len(buffers) == 4
+        assert all(buffer() is not None for buffer in buffers)
+        assert len({buffer().data_ptr() for buffer in buffers}) == 4
+        link.engine.thread.go()
         for ticket, group in zip(late, sent, strict=True):
             assert same(ticket.wait(), group)
-        assert len(set(targets)) == 4
+        late[0].release()
+        link.send([])  # notices what is done
+        assert [buffer() is None for buffer in buffers[:2]] == [True, True]
 
 
 def test_a_synchronous_send_copies_in_the_caller(monkeypatch):
@@ -287,8 +273,7 @@ def test_a_synchronous_send_copies_in_the_caller(monkeypatch):
     assert 0 < meter.spent["copy_busy"] <= meter.spent["copy_wait"]
 
 
-@copying
-def test_what_goes_wrong_while_copying_surfaces_at_wait(kind, monkeypatch):
+def test_what_goes_wrong_in_the_caller_surfaces_at_wait(monkeypatch):
     plain = arena.copy_bytes
 
     def failing(target, source, nbytes):
@@ -297,16 +282,36 @@ def test_what_goes_wrong_while_copying_surfaces_at_wait(kind, monkeypatch):
         plain(target, source, nbytes)
 
     monkeypatch.setattr(arena, "copy_bytes", failing)
-    with open_link("cpu", Meter(), slots=2, **KINDS[kind]) as link:
-        for _ in range(5):  # the slot of a failed copy is given back like any other
-            bad = link.send([torch.zeros(13, dtype=torch.uint8)])
-            good = link.send([torch.arange(5)])
-            assert torch.equal(good.wait()[0], torch.arange(5))
-            for _ in range(2):
-                with pytest.raises(MemoryError, match="the thirteenth"):
-                    bad.wait()
-            bad.release()
-            good.release()
+    with open_link("cpu", Meter(), asynchronous=False, arena=True, slots=2) as link:
+        check_failing(link, torch.zeros(13, dtype=torch.uint8), MemoryError, "the thirteenth")
+
+
+def test_what_goes_wrong_in_the_copy_thread_surfaces_at_wait():
+    class Nowhere(torch.Tensor):
+        """Says that its bytes lie at address 0."""
+
+        def data_ptr(self):
+            return 0
+
+    with open_link("cpu", Meter(), arena=True, slots=2) as link:
+        nowhere = Staged.of([torch.zeros(13, dtype=torch.uint8)])
+        run = nowhere.layout.runs[0]
+        bad = run._replace(source=run.source.as_subclass(Nowhere))
+        nowhere.layout = nowhere.layout._replace(runs=(bad,))
+        check_failing(link, nowhere, RuntimeError, "address 0")
+
+
+def check_failing(link, bad, error, words):
+    """A group that cannot be copied fails at its wait only; others and the slots are unharmed."""
+    for _ in range(5):
+        failed = link.send(bad if isinstance(bad, Staged) else [bad])
+        good = link.send([torch.arange(5)])
+        assert torch.equal(good.wait()[0], torch.arange(5))
+        for _ in range(2):
+            with pytest.raises(error, match=words):
+                failed.wait()
+        failed.release()
+        good.release()
 
 
 @copying
@@ -371,30 +376,28 @@ def test_what_no_link_can_be_opened_for():
             open_link("cuda:1", Meter())
 
 
-def test_a_forgotten_link_ends_its_thread():
+def test_a_forgotten_link_ends_its_thread_after_its_copies():
     link = open_link("cpu", Meter(), arena=True)
+    link.engine.thread.hold()
     ticket = link.send([torch.arange(1000)])
-    threads = [t for t in threading.enumerate() if t.name == "dgbench-copy"]
-    assert len(threads) == 1
+    thread = link.engine.thread
+    assert thread.running
     del link
     gc.collect()
-    threads[0].join(timeout=20)
-    assert not threads[0].is_alive()
+    assert not thread.running
     assert torch.equal(ticket.wait()[0], torch.arange(1000))
 
 
+@pytest.mark.skipif(not TASKS.exists(), reason="the system does not tell")
 def test_no_thread_before_the_first_send_nor_without_asynchrony():
-    def threads():
-        return [t for t in threading.enumerate() if t.name == "dgbench-copy"]
-
     with open_link("cpu", Meter(), arena=True) as link:
-        assert not threads()
-        link.send([])
-        assert len(threads()) == 1
-    assert not threads()
+        assert copy_threads() == 0
+        link.send([]).wait()
+        assert copy_threads() == 1
+    assert copy_threads() == 0
     with open_link("cpu", Meter(), arena=True, asynchronous=False) as link:
         link.send([torch.arange(3)])
-        assert not threads()
+        assert copy_threads() == 0
 
 
 @copying

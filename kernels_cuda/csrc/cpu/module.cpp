@@ -20,6 +20,7 @@ void bind_slice_coalescing(nb::module_& m);
 void bind_difference(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_work_items(nb::module_& m);
+void bind_copy_thread(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -40,4 +41,5 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_difference(m);
   dgbench::bind_trace(m);
   dgbench::bind_work_items(m);
+  dgbench::bind_copy_thread(m);
 }
