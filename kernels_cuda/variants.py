@@ -175,7 +175,7 @@ def spmm_gespmm(csr: Csr, x: Tensor, csc: Csr | None = None) -> Tensor:
     """
     _check_gespmm(csr, "csr", x)
     if not (x.requires_grad and torch.is_grad_enabled()):
-        return _gespmm(csr, x.detach(), None)
+        return _gespmm(csr, x, None)
     if csc is None:
         raise InvalidInputError(
             "csc is None, but x requires a gradient",
@@ -347,9 +347,10 @@ class _GeSpmm(torch.autograd.Function):
 
 
 def _gespmm(csr: Csr, x: Tensor, clocks: Tensor | None) -> Tensor:
+    x = x.detach().contiguous()  # inside autograd's forward it still wants a gradient
     y = torch.empty(csr.num_rows, x.shape[1], device=x.device)
     extension(x.device).spmm_gespmm(
-        csr.indptr, csr.indices, csr.values, x.contiguous(), y, clocks, *stream_of(x.device)
+        csr.indptr, csr.indices, csr.values, x, y, clocks, *stream_of(x.device)
     )
     return y
 
