@@ -1,21 +1,36 @@
 """The networks, written once and used by every system and every baseline."""
 
 from dgbench.models.aggregation import Aggregator
-from dgbench.models.build import MODEL_NAMES, build_model
+from dgbench.models.build import FRAME_MODELS, MODEL_NAMES, TIMELINE_MODELS, build_model
+from dgbench.models.dtdg.cd_gcn import CdGcn
 from dgbench.models.dtdg.evolvegcn import EvolveGcnO
+from dgbench.models.dtdg.evolvegcn_o import EvolveGcnTimeline
 from dgbench.models.dtdg.gcn_gru import GcnGru
 from dgbench.models.dtdg.mpnn_lstm import MpnnLstm
+from dgbench.models.dtdg.tm_gcn import TmGcn
 from dgbench.models.frame import FrameModel
-from dgbench.models.heads import LinkHead, NodeHead
+from dgbench.models.heads import ClassHead, LinkHead, NodeHead, PairHead
+from dgbench.models.pairs import sample_pairs
+from dgbench.models.timeline import TimelineModel, TimelineState
 
 __all__ = [
+    "FRAME_MODELS",
     "MODEL_NAMES",
+    "TIMELINE_MODELS",
     "Aggregator",
+    "CdGcn",
+    "ClassHead",
     "EvolveGcnO",
+    "EvolveGcnTimeline",
     "FrameModel",
     "GcnGru",
     "LinkHead",
     "MpnnLstm",
     "NodeHead",
+    "PairHead",
+    "TimelineModel",
+    "TimelineState",
+    "TmGcn",
     "build_model",
+    "sample_pairs",
 ]

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import torch
 
+from dgbench.models.dtdg.cd_gcn import CdGcn
 from dgbench.models.dtdg.evolvegcn import EvolveGcnO
+from dgbench.models.dtdg.evolvegcn_o import EvolveGcnTimeline
 from dgbench.models.dtdg.gcn_gru import GcnGru
 from dgbench.models.dtdg.mpnn_lstm import MpnnLstm
+from dgbench.models.dtdg.tm_gcn import TmGcn
 from dgbench.models.frame import FrameModel
-from dgbench.models.heads import LinkHead, NodeHead
+from dgbench.models.heads import ClassHead, LinkHead, NodeHead, PairHead
+from dgbench.models.timeline import TimelineModel
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 
-MODEL_NAMES = ("tgcn_model", "evolvegcn", "mpnn_lstm")
-TASKS = ("node", "link")
+FRAME_MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
+TIMELINE_MODELS = ("cd_gcn", "tm_gcn", "evolvegcn_o")
+"""Models that read a whole timeline in blocks (`TimelineModel`)."""
+MODEL_NAMES = FRAME_MODELS + TIMELINE_MODELS
+TASKS = ("node", "link", "class")
 
 
 def build_model(
@@ -26,19 +33,25 @@ def build_model(
     seed: int = 1,
     batch_norm: bool = True,
     dropout: float = 0.0,
+    window: int = 1,
+    classes: int = 2,
 ) -> FrameModel:
     """A model with its head, float32 on the CPU, parameters drawn from `seed`.
 
     The global random state is as it was afterwards, and equal arguments give equal parameters.
 
     Args:
-        model: `tgcn_model`, `evolvegcn` or `mpnn_lstm`.
+        model: `tgcn_model`, `evolvegcn` or `mpnn_lstm`, or one that reads a whole timeline:
+            `cd_gcn`, `tm_gcn` or `evolvegcn_o`.
         feature_dim, hidden_dim: floats per vertex in and inside, at least 1.
-        task: `node` or `link`; decides `model.head`.
+        task: `node` (a number per vertex), `link` (pairs of vertices) or `class` (a class per
+            vertex); decides `model.head`. Timeline models score pairs by ESDG's single layer.
         cell: recurrent form of EvolveGCN, `gru` or `lstm`.
         frame: snapshots in a frame (width of MPNN-LSTM's skip columns).
         seed: seeds the parameters.
         batch_norm, dropout: of MPNN-LSTM.
+        window: of TM-GCN's M-transform.
+        classes: classes of the task `class`.
 
     Raises:
         UnknownKeyError: for an unknown model, task or cell.
@@ -48,7 +61,14 @@ def build_model(
         raise unknown_key("model", model, MODEL_NAMES)
     if task not in TASKS:
         raise unknown_key("task", task, TASKS)
-    for name, size in (("feature_dim", feature_dim), ("hidden_dim", hidden_dim), ("frame", frame)):
+    sizes = {
+        "feature_dim": feature_dim,
+        "hidden_dim": hidden_dim,
+        "frame": frame,
+        "window": window,
+        "classes": classes,
+    }
+    for name, size in sizes.items():
         if size < 1:
             raise InvalidInputError(f"{name} must be at least 1, got {size}")
     with torch.random.fork_rng(devices=[]):
@@ -57,8 +77,21 @@ def build_model(
             net: FrameModel = GcnGru(feature_dim, hidden_dim)
         elif model == "evolvegcn":
             net = EvolveGcnO(feature_dim, hidden_dim, cell)
-        else:
+        elif model == "mpnn_lstm":
             net = MpnnLstm(feature_dim, hidden_dim, frame, batch_norm=batch_norm, dropout=dropout)
+        elif model == "cd_gcn":
+            net = CdGcn(feature_dim, hidden_dim)
+        elif model == "tm_gcn":
+            net = TmGcn(feature_dim, hidden_dim, window)
+        else:
+            net = EvolveGcnTimeline(feature_dim, hidden_dim)
         width = net.output_dim
-        net.head = NodeHead(width) if task == "node" else LinkHead(width, hidden_dim)
+        if task == "node":
+            net.head = NodeHead(width)
+        elif task == "class":
+            net.head = ClassHead(width, classes)
+        elif isinstance(net, TimelineModel):
+            net.head = PairHead(width)
+        else:
+            net.head = LinkHead(width, hidden_dim)
     return net

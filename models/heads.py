@@ -70,3 +70,52 @@ class LinkHead(nn.Module):
         logits = self(hidden, pairs)
         total = functional.binary_cross_entropy_with_logits(logits, label, reduction="sum")
         return total / max(1, label.numel())
+
+
+class ClassHead(nn.Module):
+    """Softmax over C classes of every vertex, logits Z U (ESDG, section 2); no bias."""
+
+    def __init__(self, inputs: int, classes: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, classes, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[..., D] -> logits [..., C]."""
+        return self.linear(hidden)
+
+    def loss_sum(self, hidden: Tensor, label: Tensor) -> Tensor:
+        """Summed cross entropy against label int64 [N] (or [W, N]); vertices of label -1 are out.
+
+        Ranks that hold parts of the vertices or snapshots add their sums and counts.
+        """
+        logits = self(hidden).flatten(0, -2)
+        return functional.cross_entropy(logits, label.flatten(), ignore_index=-1, reduction="sum")
+
+    def loss(self, hidden: Tensor, label: Tensor) -> Tensor:
+        """Mean cross entropy over the labelled vertices; 0 where there are none."""
+        return self.loss_sum(hidden, label) / max(1, int((label != -1).sum()))
+
+
+class PairHead(nn.Module):
+    """ESDG's link prediction: one fully connected layer on [Z_u | Z_v], two classes (section 2).
+
+    The layer is held as its two halves, so that it is applied once per vertex, not once per pair.
+    """
+
+    def __init__(self, inputs: int, classes: int = 2) -> None:
+        super().__init__()
+        self.source = nn.Linear(inputs, classes)
+        self.target = nn.Linear(inputs, classes, bias=False)
+
+    def forward(self, hidden: Tensor, pairs: Tensor) -> Tensor:
+        """Hidden [N, D] and pairs int64[2, P] (source, destination) -> logits [P, classes]."""
+        return self.source(hidden)[pairs[0]] + self.target(hidden)[pairs[1]]
+
+    def loss_sum(self, hidden: Tensor, pairs: Tensor, label: Tensor) -> Tensor:
+        """Summed cross entropy against label [P], class numbers of any dtype."""
+        logits = self(hidden, pairs)
+        return functional.cross_entropy(logits, label.long(), reduction="sum")
+
+    def loss(self, hidden: Tensor, pairs: Tensor, label: Tensor) -> Tensor:
+        """Mean cross entropy over the pairs; 0 where there are none."""
+        return self.loss_sum(hidden, pairs, label) / max(1, label.numel())

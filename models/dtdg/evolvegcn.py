@@ -32,17 +32,28 @@ class EvolvingWeight(nn.Module):
 
     def evolve(self, steps: int) -> list[Tensor]:
         """Weights of `steps` snapshots, each [in, out]; the first is one step past `initial`."""
+        return self.advance(steps)[0]
+
+    def advance(
+        self, steps: int, carry: tuple[Tensor, ...] = ()
+    ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+        """As `evolve`, going on from `carry`: what the call before returned, () at the start.
+
+        Returns:
+            The weights, and (weight,) for a GRU or (weight, memory) for an LSTM, [in, out] each.
+        """
         weights: list[Tensor] = []
-        weight, memory = self.initial, None
-        for _ in range(steps):
-            if isinstance(self.cell, nn.LSTMCell):
-                if memory is None:
-                    memory = torch.zeros_like(weight)
+        weight = carry[0] if carry else self.initial
+        if isinstance(self.cell, nn.LSTMCell):
+            memory = carry[1] if carry else torch.zeros_like(weight)
+            for _ in range(steps):
                 weight, memory = self.cell(weight, (weight, memory))
-            else:
-                weight = self.cell(weight, weight)
+                weights.append(weight)
+            return weights, (weight, memory)
+        for _ in range(steps):
+            weight = self.cell(weight, weight)
             weights.append(weight)
-        return weights
+        return weights, (weight,)
 
 
 class EvolveGcnO(FrameModel):
