@@ -73,8 +73,7 @@ TURNS = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
 BUDGETS = {"smoke": 1.0, "quick": 4.0, "full": 2.0, "paper": 2.0}
 """Budgets of a process that one process may take: all its settings share it."""
 ROUNDS = {"smoke": 1, "quick": 1, "full": 5, "paper": 5}
-SMOKE = (("covid19-england", "tgcn_model", "plain", "ladder"),
-         ("covid19-england", "evolvegcn", "arena", "removed"))  # fmt: skip
+SMOKE = (("hepth", "tgcn_model", "plain", "ladder"), ("hepth", "tgcn_model", "arena", "removed"))
 QUICK = (
     *(("hepth", "tgcn_model", "plain", kind) for kind in KINDS),
     *(("flickr", "evolvegcn", "arena", kind) for kind in ("ladder", "removed")),
@@ -251,13 +250,35 @@ def settings(link: str, kind: str) -> dict[str, dict[str, bool]]:
     off = dict.fromkeys(PAPER_ORDER, False)
     if link == "arena":
         off["arena"] = True
-    on = off | dict.fromkeys(order, True)
     if kind == "ladder":
         steps = [off | dict.fromkeys(order[: i + 1], True) for i in range(len(order))]
         return {OFF: off, **dict(zip(order, steps, strict=True))}
     if kind == "alone":
         return {OFF: off, **{t: off | {t: True} for t in order if t not in DEPENDENT}}
-    return {ON: on, AGAIN: dict(on), **{t: on | {t: False} for t in order}}
+    on = everything(link)
+    return {ON: on, AGAIN: dict(on), **{t: on | {t: False} for t in left_out(link)}}
+
+
+def everything(link: str) -> dict[str, bool]:
+    """All techniques on as the system has them, with what the link asks for."""
+    on = get_system("pipad").switches(None)
+    if link == "arena":
+        on["arena"] = True
+    if link == "paper":
+        on |= {"slice_coalescing": True, "fused_gates": False}
+    return on
+
+
+def left_out(link: str) -> list[str]:
+    """Techniques that `removed` leaves out one at a time: those that are on and do something.
+
+    On a plain CPU those of the link change counters only; they must cost nothing.
+    """
+    on = everything(link)
+    nothing = {"cuda_graphs", "vector_loads"} if link in ("plain", "arena") else set()
+    if link == "device":
+        nothing = {"vector_loads"}  # works on the paper's kernel only
+    return [t for t in PAPER_ORDER if on[t] and t not in nothing]
 
 
 def ratios_of(kind: str, names: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -337,7 +358,7 @@ def removed(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
     return {
         (*key, name): _ratio(mine, name)
         for key, mine in _rows(rows, "removed").items()
-        for name in LADDERS[key[2]]
+        for name in left_out(key[2])
     }
 
 
@@ -401,10 +422,10 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                     point |= {"alone": by_itself.value, "alone_low": by_itself.low,
                               "alone_high": by_itself.high}  # fmt: skip
                     point["row_ids"] = [*point["row_ids"], *by_itself.rows]
-                if key in without:
-                    left_out = _ratio(without[key], name)
-                    point["removed"] = left_out.value
-                    point["row_ids"] = [*point["row_ids"], *left_out.rows]
+                if key in without and name in left_out(key[2]):
+                    gone = _ratio(without[key], name)
+                    point["removed"] = gone.value
+                    point["row_ids"] = [*point["row_ids"], *gone.rows]
             points.append(point)
     return points
 
@@ -424,7 +445,7 @@ def removed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                            "series": MODEL_TITLES[key[1]], "x": BY_NAME[key[0]].title,
                            "failed": f"{bad.status}: {bad.reason}"})  # fmt: skip
             continue
-        for name in (AGAIN, *LADDERS[key[2]]):
+        for name in (AGAIN, *left_out(key[2])):
             ratio = _ratio(found, name)
             points.append(
                 {

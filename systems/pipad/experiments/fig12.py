@@ -37,7 +37,7 @@ WORKERS = 80
 REPEATS = 7
 ROUNDS = {"smoke": 2, "quick": 5, "full": 7, "paper": 7}
 TRAINED = {
-    "smoke": (("covid19-england", "evolvegcn"),),
+    "smoke": (("hepth", "evolvegcn"),),
     "quick": (
         ("youtube", "evolvegcn"),
         ("youtube", "mpnn_lstm"),

@@ -116,7 +116,7 @@ class Readings(Experiment):
 
 def _graphs(preset: Preset) -> list[str]:
     if preset in ("smoke", "quick"):
-        return list(SMOKE[-2:] if preset == "smoke" else QUICK)
+        return list(SMOKE[:2] if preset == "smoke" else QUICK)
     return [graph.name for graph in ALL]
 
 

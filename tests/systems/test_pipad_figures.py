@@ -1,0 +1,351 @@
+"""Figures 3, 4, 12, Table 2 and the ablations: what cells ask for, and what rows come to mean."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from tiny_data import TinySequence
+
+from dgbench.harness.claims.evaluate import evaluate
+from dgbench.harness.store.row import Row
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import RunContext, get_system
+from dgbench.systems.base import data as workload_data
+from dgbench.systems.pipad import PAPER
+from dgbench.systems.pipad.experiments import ablation, fig3, fig4, fig12, table2
+from dgbench.systems.pipad.experiments.settings import BY_NAME, workload
+
+EXPERIMENTS = {e.name: e for e in PAPER.experiments}
+
+
+def row(experiment: str, number: int, device: str = "cpu", **fields: Any) -> Row:
+    params = fields.pop("params")
+    plain = {
+        "id": f"{experiment}-{number}",
+        "run": "test",
+        "cell_hash": str(number),
+        "paper": "pipad",
+        "experiment": experiment,
+        "params": params,
+        "group": f"{params.get('dataset')}/{params.get('model')}",
+        "round": 1,
+        "device": device,
+        "preset": "quick",
+        "status": "ok",
+    }
+    return Row(**(plain | fields))
+
+
+def verdict(rows: list[Row], claim: str) -> Any:
+    return evaluate(PAPER, rows).find(claim)[1]
+
+
+# Figure 3
+
+
+def fig3_row(number: int, share: float, device: str, **fields: Any) -> Row:
+    params = {"dataset": "covid19-england", "model": "evolvegcn", "system": "pygt"}
+    values = {fig3.SHARE: share}
+    return row("fig3", number, device, params=params, values=values, **fields)
+
+
+def test_the_bytes_of_a_frame_are_those_of_its_edges_and_features(monkeypatch) -> None:
+    def csr(edges: int, values: bool) -> Csr:
+        indptr = torch.tensor([0, edges, edges, edges])
+        weights = torch.ones(edges) if values else None
+        return Csr(indptr, torch.arange(edges, dtype=torch.int32), 3, weights)
+
+    for weighted, each in ((False, 16), (True, 20)):
+        topology = [csr(t % 3, weighted) for t in range(6)]
+        data = TinySequence(topology, torch.zeros(6, 3, 2), torch.zeros(6, 3), 3)
+        monkeypatch.setattr(workload_data, "load", lambda task, data=data: data)
+        task = SimpleNamespace(frame=2, stride=1)
+        wanted = [each * (t % 3 + (t + 1) % 3) + 2 * 4 * 3 * 2 for t in range(4)]
+        assert fig3.frame_bytes(task) == wanted
+
+
+def test_another_number_of_bytes_is_no_result(monkeypatch) -> None:
+    cell = fig3.Fig3().cells("smoke", "cpu")[0]
+    monkeypatch.setattr(fig3, "frame_bytes", lambda task: [1, 2, 3, 4])
+    with pytest.raises(CheckFailed, match="the formula gives"):
+        fig3.Fig3().run(cell, RunContext("cpu", "smoke", 1, budget_s=0.01))
+
+
+def test_copies_in_memory_never_decide_a_share_of_pcie() -> None:
+    for claim in ("pipad-fig3-transfer-share", "pipad-s1-transfer-share-approx"):
+        found = verdict([fig3_row(1, 2.0, "cpu")], claim)
+        assert (found.verdict, found.evidence) == ("not run here", "analogue")
+        assert "stand for PCIe" in found.reason
+        found = verdict([fig3_row(1, 39.0, "cuda", instrumented=True)], claim)
+        assert (found.verdict, found.evidence) == ("reproduced", "measured")
+
+
+def test_active_multiprocessors_come_from_a_device_only() -> None:
+    claim = "pipad-fig3-sm-util"
+    assert "CUDA device" in verdict([fig3_row(1, 2.0, "cpu")], claim).reason
+    assert "no meter" in verdict([fig3_row(1, 2.0, "cuda")], claim).reason
+    low = fig3_row(1, 2.0, "cuda", probes={fig3.SM: 30.0})
+    high = fig3_row(2, 2.0, "cuda", probes={fig3.SM: 90.0})
+    assert verdict([low], claim).verdict == "reproduced"
+    assert verdict([high], claim).verdict != "reproduced"
+    points = fig3.share_points([low])
+    assert [p["y"] for p in points] == [2.0, 30.0]
+
+
+# Figure 4
+
+
+def fig4_rows(model: str, dataset: str, device: str = "cpu", wall: float = 1.0, **phases: float):
+    params = {"dataset": dataset, "model": model, "system": "pygt"}
+    counters = {"counted_steps": 2}
+    plain = row("fig4", len(model), device, params=params, samples=[wall], counters=counters)
+    told = row(
+        "fig4", len(model) + 1, device, params=params, samples=[wall], counters=counters,
+        phases={k: 2 * v for k, v in phases.items()}, instrumented=True,
+    )  # fmt: skip
+    return [plain, told]
+
+
+def test_shares_leave_copies_out_and_count_what_no_phase_holds_as_rest() -> None:
+    phases = {"gnn": 0.4, "rnn": 0.2, "transfer": 0.1, "update": 0.05}
+    on_cpu = fig4.splits(fig4_rows("evolvegcn", "flickr", **phases))["flickr", "evolvegcn"]
+    assert on_cpu.seconds == pytest.approx({"gnn": 0.4, "rnn": 0.2, "rest": 0.3})
+    assert on_cpu.share("gnn") == pytest.approx(0.4 / 0.9)
+    on_gpu = fig4.splits(fig4_rows("evolvegcn", "flickr", "cuda", **phases))["flickr", "evolvegcn"]
+    assert on_gpu.seconds == pytest.approx({"gnn": 0.4, "rnn": 0.2, "rest": 0.05})
+    assert on_gpu.slowdown == pytest.approx(0.0)
+
+
+def split_rows(gnn: float, device: str = "cpu") -> list[Row]:
+    return [
+        found
+        for model in ("evolvegcn", "mpnn_lstm", "tgcn_model")
+        for found in fig4_rows(model, "flickr", device, gnn=gnn, rnn=0.9 - gnn, update=0.1)
+    ]
+
+
+def test_graph_layers_lead_in_all_models_or_the_claim_fails() -> None:
+    claim = "pipad-fig4-gnn-dominates-compute"
+    assert verdict(split_rows(0.6), claim).verdict == "direction only"
+    assert verdict(split_rows(0.6, "cuda"), claim).verdict != "not run here"
+    behind = split_rows(0.6)[:4] + fig4_rows("tgcn_model", "flickr", gnn=0.2, rnn=0.7)
+    assert verdict(behind, claim).other_way
+    close = split_rows(0.6)[:4] + fig4_rows("tgcn_model", "flickr", gnn=0.5, rnn=0.5)
+    assert "undecided" in verdict(close, claim).reason
+    assert "all models are needed" in verdict(split_rows(0.6)[:4], claim).reason
+
+
+def test_a_far_larger_share_is_half_as_much_again() -> None:
+    claim = "pipad-s52-mpnn-rnn-heavy"
+
+    def found(large: float, small: float) -> Any:
+        rows = fig4_rows("mpnn_lstm", "flickr", rnn=large, gnn=1 - large)
+        rows += fig4_rows("mpnn_lstm", "hepth", rnn=small, gnn=1 - small)
+        return verdict(rows, claim)
+
+    assert found(0.8, 0.3).verdict == "direction only"
+    assert found(0.3, 0.8).other_way
+    assert "needed" in verdict(fig4_rows("mpnn_lstm", "flickr", rnn=0.5, gnn=0.5), claim).reason
+
+
+def test_what_is_not_graph_layers_in_evolvegcn_is_below_half() -> None:
+    claim = "pipad-s52-evolvegcn-other-small"
+    for gnn, other_way in ((0.7, False), (0.2, True)):
+        rows = fig4_rows("evolvegcn", "flickr", gnn=gnn, rnn=1 - gnn)
+        assert verdict(rows, claim).other_way is other_way
+
+
+def test_a_workload_without_phases_is_drawn_as_a_gap() -> None:
+    params = {"dataset": "flickr", "model": "mpnn_lstm", "system": "pygt"}
+    bad = row("fig4", 1, params=params, status="oom", reason="too much")
+    points = fig4.split_points([bad, *fig4_rows("evolvegcn", "flickr", gnn=0.7, rnn=0.3)])
+    assert [p.get("failed", "") for p in points] == ["", "", "", "oom: too much"]
+
+
+# Figure 12
+
+
+def balance_row(number: int, dataset: str, csr: float, sliced: float) -> Row:
+    values = {"actual_csr": csr, "balanced_csr": 1.0}
+    for cap in fig12.CAPS:
+        values |= {f"actual_cap{cap}": sliced, f"balanced_cap{cap}": 1.0}
+    params = {"part": "balance", "dataset": dataset}
+    return row("fig12", number, params=params, values=values)
+
+
+def test_slices_must_balance_every_graph_and_small_ones_least() -> None:
+    claim = "pipad-fig12-load-balance"
+    good = [balance_row(1, "flickr", 9.0, 1.1), balance_row(2, "hepth", 2.0, 1.5)]
+    assert verdict(good, claim).verdict == "direction only"
+    worse = [good[0], balance_row(2, "hepth", 1.2, 1.5)]
+    assert verdict(worse, claim).other_way
+    turned = [balance_row(1, "flickr", 2.0, 1.5), balance_row(2, "hepth", 9.0, 1.1)]
+    assert verdict(turned, claim).other_way
+
+
+def train_rows(dataset: str, model: str, gain: float, noise: float) -> list[Row]:
+    rows = []
+    for number in range(5):
+        wobble = 1 + noise * (number - 2)
+        for sliced, seconds in ((True, 1.0), (False, gain * wobble)):
+            params = {"part": "train", "dataset": dataset, "model": model, "sliced_csr": sliced}
+            rows.append(
+                row("fig12", len(rows), id=f"{dataset}{model}{len(rows)}", params=params,
+                    round=number + 1, samples=[seconds])
+            )  # fmt: skip
+    return rows
+
+
+def test_the_largest_gain_must_stand_clear_of_the_others() -> None:
+    claim = "pipad-fig12-speedup-trend"
+    top = train_rows("youtube", "evolvegcn", 2.0, 0.01)
+    other = train_rows("youtube", "mpnn_lstm", 1.2, 0.01)
+    assert verdict(top + other, claim).verdict == "direction only"
+    near = train_rows("youtube", "mpnn_lstm", 1.99, 0.05)
+    assert "undecided" in verdict(top + near, claim).reason
+    above = train_rows("hepth", "evolvegcn", 3.0, 0.01)
+    assert verdict(top + above, claim).other_way
+    assert "needed" in verdict(top, claim).reason
+
+
+def test_hubs_unbalance_rows_and_not_slices() -> None:
+    degrees = torch.ones(64, dtype=torch.int64)
+    degrees[0] = 6000
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
+    csr = Csr(indptr, torch.zeros(int(indptr[-1]), dtype=torch.int32), 64)
+    x = torch.ones(64, 8)
+    from dgbench.kernels_cuda.slices import slice_csr
+
+    rows, slices = (
+        fig12._on_workers([(matrix, x)]) for matrix in (csr, slice_csr(csr, 32))
+    )  # (busiest, balanced)
+    assert rows[0] / rows[1] > 3 * slices[0] / slices[1]
+
+
+# Table 2
+
+
+def test_without_a_device_no_process_reads_utilisation() -> None:
+    for preset in ("smoke", "quick", "full", "paper"):
+        cells = table2.Table2().cells(preset, "cpu")
+        assert all("CUDA device" in cell.unavailable for cell in cells)
+        assert not any(cell.unavailable for cell in table2.Table2().cells(preset, "cuda"))
+    assert len(table2.Table2().cells("paper", "cuda")) == 5 * 3 * 7
+
+
+def test_utilisation_is_read_while_the_block_runs_and_not_after() -> None:
+    values = iter(range(1000))
+    with table2.readings(lambda: next(values), period_s=0.001) as found:
+        while len(found) < 3:
+            time.sleep(0.001)
+    count = len(found)
+    time.sleep(0.01)
+    assert found == list(range(count))
+
+
+def test_a_meter_that_fails_gives_no_reading() -> None:
+    def broken() -> float:
+        raise RuntimeError("no NVML")
+
+    with table2.readings(broken, period_s=0.001) as found:
+        time.sleep(0.02)
+    assert found == []
+
+
+def test_utilisation_of_table_2_goes_before_probes_of_other_processes() -> None:
+    params = {"dataset": "covid19-england", "model": "evolvegcn", "system": "pygt"}
+    own = row("table2", 1, "cuda", params=params, values={table2.BUSY: 12.0})
+    other = row("fig10", 2, "cuda", params=params, probes={table2.BUSY: 90.0})
+    claim = "pipad-tab2-util-evolvegcn-pygt"
+    assert verdict([own, other], claim).measured == 12.0
+    assert verdict([other], claim).measured == 90.0
+    points = table2.busy_points([own])
+    assert [p["y"] for p in points] == [12.0]
+
+
+# Ablation
+
+
+@pytest.mark.parametrize("link", ablation.LADDERS)
+def test_settings_turn_one_switch_at_a_time(link) -> None:
+    known = {t.name for t in get_system("pipad").techniques}
+    order = ablation.LADDERS[link]
+    ladder = list(ablation.settings(link, "ladder").values())
+    for before, after, name in zip(ladder, ladder[1:], order, strict=False):
+        assert set(after) <= known
+        assert {k for k in after if after[k] != before[k]} == {name}
+        assert after[name]
+    removed = ablation.settings(link, "removed")
+    everything = removed[ablation.ON]
+    assert removed[ablation.AGAIN] == everything
+    for name, switches in list(removed.items())[2:]:
+        assert {k for k in switches if switches[k] != everything[k]} == {name}
+    for name in order:  # the top of the ladder has what `all on` has
+        assert everything[name] == ladder[-1][name]
+    for name, switches in list(ablation.settings(link, "alone").items())[1:]:
+        assert {k for k in switches if switches[k] != ladder[0][k]} == {name}
+
+
+def test_everything_on_is_what_the_system_does_by_itself() -> None:
+    assert ablation.everything("plain") == get_system("pipad").switches(None)
+
+
+def removed_row(number: int, technique: str, ratio: float, again: float = 1.0) -> Row:
+    values = {}
+    for name in (ablation.AGAIN, *ablation.left_out("plain")):
+        value = {technique: ratio, ablation.AGAIN: again}.get(name, 1.0)
+        values |= {f"gain {name}": value, f"low {name}": 0.99 * value, f"high {name}": 1.01 * value}
+    params = {"dataset": "hepth", "model": "tgcn_model", "link": "plain", "kind": "removed"}
+    return row("ablation", number, params=params, values=values, deviation={"output": 0.0})
+
+
+def test_a_technique_that_costs_time_is_named_unless_it_is_noise() -> None:
+    costs = ablation.costs([removed_row(1, "tuner", 0.8)])
+    assert [key[-1] for key in costs] == ["tuner"]
+    assert not ablation.costs([removed_row(1, "tuner", 0.995)])
+    assert not ablation.costs([removed_row(1, "tuner", 0.95, again=1.1)])
+    assert not ablation.costs([removed_row(1, "tuner", 2.0)])
+    assert "25 %" in ablation.Ablation().answer([removed_row(1, "tuner", 0.8)])
+
+
+def test_a_wrong_setting_is_no_result(monkeypatch) -> None:
+    monkeypatch.setattr(ablation, "_gap", lambda trainer, *truth: 0.5)
+    cell = ablation.Ablation().cells("smoke", "cpu")[0]
+    with pytest.raises(CheckFailed, match="deviates from the reference"):
+        ablation.Ablation().run(cell, RunContext("cpu", "smoke", 1, budget_s=0.01))
+
+
+def test_steps_that_mean_nothing_here_say_why() -> None:
+    experiment = ablation.Ablation()
+    cell = experiment.cells("smoke", "cpu")[0]
+    found = experiment.run(cell, RunContext("cpu", "smoke", 1, budget_s=0.01))
+    mine = row("ablation", 1, params=dict(cell.params), values=found.values, data=found.data,
+               deviation=found.deviation, counters=found.counters)  # fmt: skip
+    points = ablation.step_points([mine])
+    said = {p["technique"]: p["failed"] for p in points if p.get("failed")}
+    assert set(said) == set(ablation.REASONS)
+    assert [p["technique"] for p in points if p.get("gain")] == list(ablation.LADDERS["plain"])
+    assert found.deviation["output"] <= 1e-5
+
+
+def test_overlap_leaves_fewer_bytes_and_slices_fewer_still() -> None:
+    task = workload(BY_NAME["flickr"], "evolvegcn", "smoke")
+    chosen = ablation.settings("arena", "ladder")
+    opened = {
+        name: get_system("pipad").open(task, switches=chosen[name])
+        for name in ("device_buffer", "overlap", "sliced_csr")
+    }
+    try:
+        for trainer in opened.values():
+            trainer.prepare()
+        _, sent = ablation._turns(opened, 3, 0.0)
+    finally:
+        for trainer in opened.values():
+            trainer.close()
+    assert sent["overlap"] < sent["device_buffer"]
+    assert sent["sliced_csr"] < sent["overlap"]
