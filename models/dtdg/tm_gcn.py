@@ -34,8 +34,7 @@ def m_average(x: Tensor, before: Tensor, window: int) -> Tensor:
     back = t - torch.arange(short + steps, device=x.device)  # [T, short + T]
     band = ((back >= 0) & (back < window)).to(x.dtype)
     rows = band / band.sum(1, keepdim=True)
-    series = torch.cat([before, x]).reshape(short + steps, -1)
-    return (rows @ series).view(x.shape)
+    return torch.tensordot(rows, torch.cat([before, x]), dims=1)
 
 
 class TmGcn(TimelineModel):

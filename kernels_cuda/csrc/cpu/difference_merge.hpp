@@ -48,19 +48,17 @@ inline void intersect(__m512i a, __m512i b, __mmask16& in_b, __mmask16& in_a) {
 #if defined(__AVX512VP2INTERSECT__)
   _mm512_2intersect_epi32(a, b, &in_b, &in_a);
 #else
-  unsigned of_a = 0;
-  unsigned of_b = 0;
-  const __m512i next = _mm512_set_epi32(0, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1);
-  __m512i turned = b;
-#pragma GCC unroll 16
-  for (int k = 0; k < 16; ++k) {  // lane i of `turned` is lane i + k of b
-    const unsigned equal = _mm512_cmpeq_epi32_mask(a, turned);
-    of_a |= equal;
-    of_b |= (equal << k | equal >> (16 - k)) & 0xffffu;
-    turned = _mm512_permutexvar_epi32(next, turned);
+  __mmask16 of_a = 0;
+  __mmask16 of_b = 0;
+  // Lane i of the turned register is lane i + k (mod 16) of the other side.
+  const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  for (int k = 0; k < 16; ++k) {
+    const __m512i turn = _mm512_add_epi32(lane, _mm512_set1_epi32(k));  // counts modulo 16
+    of_a |= _mm512_cmpeq_epi32_mask(a, _mm512_maskz_permutexvar_epi32(0xffff, turn, b));
+    of_b |= _mm512_cmpeq_epi32_mask(b, _mm512_maskz_permutexvar_epi32(0xffff, turn, a));
   }
-  in_b = static_cast<__mmask16>(of_a);
-  in_a = static_cast<__mmask16>(of_b);
+  in_b = of_a;
+  in_a = of_b;
 #endif
 }
 

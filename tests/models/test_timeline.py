@@ -1,0 +1,306 @@
+"""The timeline models against plain loops over vertices and steps, in blocks and by parts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.datasets.transforms import m_transform_features
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.scan import lstm_scan
+from dgbench.models import (
+    TIMELINE_MODELS,
+    CdGcn,
+    ClassHead,
+    EvolveGcnTimeline,
+    PairHead,
+    TimelineState,
+    TmGcn,
+    build_model,
+    sample_pairs,
+)
+from dgbench.models.dtdg.evolvegcn import EvolvingWeight
+from dgbench.models.dtdg.tm_gcn import m_average
+from dgbench.runtime.errors import InvalidInputError
+
+STEPS, NODES, WIDTH, HIDDEN = 7, 5, 2, 6
+
+
+class Dense:
+    """A-hat as one dense matrix per snapshot."""
+
+    def __init__(self, steps: int = STEPS, nodes: int = NODES, width: int = WIDTH) -> None:
+        draw = torch.Generator().manual_seed(steps)
+        self.matrices = torch.randn(steps, nodes, nodes, generator=draw).double()
+        self.features = torch.randn(steps, nodes, width, generator=draw).double()
+
+    def raw(self, t):
+        return self.features[t]
+
+    def first(self, t):
+        return self.matrices[t] @ self.features[t]
+
+    def apply(self, t, h):
+        return self.matrices[t] @ h
+
+
+def build(name: str, **fields):
+    fields = {"feature_dim": WIDTH, "hidden_dim": HIDDEN, "window": 3, "task": "class"} | fields
+    return build_model(name, **fields).double()
+
+
+def relu(x):
+    return x.clamp(min=0)
+
+
+def lstm_step(w_in, w_hid, bias, x, h, c):
+    i, f, g, o = (x @ w_in + h @ w_hid + bias).chunk(4, -1)
+    sigmoid = lambda v: 1 / (1 + torch.exp(-v))  # noqa: E731
+    c = sigmoid(f) * c + sigmoid(i) * torch.tanh(g)
+    return sigmoid(o) * torch.tanh(c), c
+
+
+def test_cd_gcn_follows_the_equations():
+    model, data = build("cd_gcn"), Dense()
+    assert isinstance(model, CdGcn)
+    assert model.spatial_dims == (8, 12)
+    assert model.redistributed_dims == ((8, 6), (12, 6))
+    hidden = data.features
+    for layer, conv in enumerate((model.conv_1, model.conv_2)):
+        h = c = torch.zeros(NODES, HIDDEN, dtype=torch.float64)
+        after = []
+        for t in range(STEPS):
+            a = data.matrices[t] @ hidden[t]
+            y = relu(torch.cat([a, a @ conv.weight], dim=1))
+            h, c = lstm_step(*model.scan_weights(layer), y, h, c)
+            after.append(h)
+        hidden = after
+    outputs = model.forward_frame(data, range(STEPS))
+    torch.testing.assert_close(torch.stack(outputs), torch.stack(hidden))
+
+
+def test_tm_gcn_follows_the_equations():
+    model, data = build("tm_gcn"), Dense()
+    assert isinstance(model, TmGcn)
+    assert model.redistributed_dims == ((6, 6),)
+    first = [relu(data.first(t) @ model.conv_1.weight) for t in range(STEPS)]
+    want = []
+    for t in range(STEPS):
+        near = first[max(0, t - 2) : t + 1]
+        want.append(relu(data.matrices[t] @ (sum(near) / len(near)) @ model.conv_2.weight))
+    outputs = model.forward_frame(data, range(STEPS))
+    torch.testing.assert_close(torch.stack(outputs), torch.stack(want))
+
+
+def test_evolvegcn_evolves_the_columns_of_its_weights():
+    model, data = build("evolvegcn_o"), Dense()
+    assert isinstance(model, EvolveGcnTimeline)
+    assert model.redistributed_dims == ()
+    hidden = list(data.features)
+    for layer in (model.layer_1, model.layer_2):
+        cell, inputs = layer.cell, layer.initial.shape[1]
+        assert cell.hidden_size == inputs  # a column of W [inputs, H] has one float per input
+        bias = cell.bias_ih + cell.bias_hh
+        columns = [layer.initial[k] for k in range(HIDDEN)]
+        memory = [torch.zeros(inputs, dtype=torch.float64)] * HIDDEN
+        for t in range(STEPS):
+            for k in range(HIDDEN):
+                columns[k], memory[k] = lstm_step(
+                    cell.weight_ih.t(), cell.weight_hh.t(), bias, columns[k], columns[k], memory[k]
+                )
+            weight = torch.stack(columns, dim=1)  # [inputs, H]
+            hidden[t] = relu(data.matrices[t] @ hidden[t] @ weight)
+    outputs = model.forward_frame(data, range(STEPS))
+    torch.testing.assert_close(torch.stack(outputs), torch.stack(hidden))
+
+
+@settings(deadline=None, max_examples=30)
+@given(steps=st.integers(1, 12), window=st.integers(1, 15), cut=st.integers(0, 12))
+def test_m_average_is_the_transform_and_goes_on_after_a_cut(steps, window, cut):
+    x = torch.randn(steps, 3, 2, generator=torch.Generator().manual_seed(steps)).double()
+    whole = m_average(x, x[:0], window)
+    torch.testing.assert_close(whole, m_transform_features(x, window))
+    for t in range(steps):
+        near = x[max(0, t - window + 1) : t + 1]
+        torch.testing.assert_close(whole[t], near.mean(0))
+    cut = min(cut, steps)
+    rest = m_average(x[cut:], x[max(0, cut - window + 1) : cut], window)
+    torch.testing.assert_close(rest, whole[cut:])
+
+
+@pytest.mark.parametrize("name", TIMELINE_MODELS)
+@pytest.mark.parametrize("window", [1, 3, 5])
+def test_blocks_equal_the_whole_and_the_state_has_its_size(name, window):
+    model, data = build(name, window=window), Dense()
+    whole = torch.stack(model.forward_frame(data, range(STEPS)))
+    for borders in ([1, 2, 3, 4, 5, 6], [2, 3], [6], [5]):
+        state, outputs = None, []
+        for first, stop in zip([0, *borders], [*borders, STEPS], strict=True):
+            block, state = model.forward_block(data, range(first, stop), state)
+            outputs += block
+        torch.testing.assert_close(torch.stack(outputs), whole)
+        floats = sum(t.numel() for layer in state.layers for t in layer)
+        assert floats == NODES * model.state_dim()
+    other = state.with_tensors([t + 1 for t in state.tensors])
+    assert all(torch.equal(a, b + 1) for a, b in zip(other.tensors, state.tensors, strict=True))
+
+
+@pytest.mark.parametrize("name", TIMELINE_MODELS)
+def test_a_checkpointed_backward_pass_equals_the_whole(name):
+    """ESDG, section 3.1: blocks from the last to the first, re-run from their kept states."""
+    model, data = build(name), Dense()
+    own = [p for n, p in model.named_parameters() if not n.startswith("head.")]
+    weight = torch.randn(STEPS, NODES, HIDDEN, generator=torch.Generator().manual_seed(1)).double()
+    whole = torch.stack(model.forward_frame(data, range(STEPS)))
+    want = torch.autograd.grad((whole * weight).sum(), own)
+    borders, states = [range(0, 3), range(3, 4), range(4, 7)], [TimelineState()]
+    with torch.no_grad():
+        for times in borders[:-1]:
+            states.append(model.forward_block(data, times, states[-1])[1])
+    found = [torch.zeros_like(p) for p in own]
+    coming: list[torch.Tensor] = []
+    for times, kept in zip(borders[::-1], states[::-1], strict=True):
+        kept = kept.detach()
+        outputs, after = model.forward_block(data, times, kept)
+        heads = [(torch.stack(outputs) * weight[times.start : times.stop]).sum()]
+        grads = [torch.ones((), dtype=torch.float64)]
+        if coming:
+            heads, grads = [*heads, *after.tensors], [*grads, *coming]
+        leaves = [*own, *kept.tensors]
+        result = torch.autograd.grad(heads, leaves, grads, allow_unused=True)
+        result = [
+            torch.zeros_like(p) if g is None else g for g, p in zip(result, leaves, strict=True)
+        ]
+        found = [a + b for a, b in zip(found, result, strict=False)]
+        coming = result[len(own) :]
+    for a, b in zip(found, want, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", TIMELINE_MODELS)
+def test_snapshots_and_vertices_can_be_computed_apart(name):
+    """Spatial halves of single snapshots in any order, temporal halves of uneven vertex chunks."""
+    model, data = build(name), Dense()
+    links, _ = model.chain(STEPS, ())
+    hidden = None
+    for layer in range(model.num_layers):
+        pieces = {}
+        for t in reversed(range(STEPS)):
+            a = data.first(t) if layer == 0 else data.apply(t, hidden[t])
+            assert a.shape[1] == model.input_dims[layer]
+            rows = [model.spatial(layer, part, links[t]) for part in a.split([1, 4])]
+            pieces[t] = torch.cat(rows)
+            assert pieces[t].shape[1] == model.spatial_dims[layer]
+        x = torch.stack([pieces[t] for t in range(STEPS)])
+        if model.has_temporal(layer):
+            x = torch.cat([model.temporal(layer, c, ())[0] for c in x.split([2, 1, 2], 1)], 1)
+        assert x.shape[2] == model.layer_dims[layer]
+        hidden = x
+    torch.testing.assert_close(hidden, torch.stack(model.forward_frame(data, range(STEPS))))
+
+
+@pytest.mark.parametrize("name", TIMELINE_MODELS)
+def test_gradients(name):
+    model, data = build(name, hidden_dim=2), Dense(3, 3)
+    own = [p for n, p in model.named_parameters() if not n.startswith("head.")]
+
+    def run(*_):
+        return torch.stack(model.forward_frame(data, range(3)))
+
+    assert torch.autograd.gradcheck(run, own)
+    x = torch.randn(3, 2, model.spatial_dims[0]).double().requires_grad_()
+    if model.has_temporal(0):
+        _, carry = model.temporal(0, x.detach(), ())
+        carry = tuple(t.detach().requires_grad_() for t in carry)
+
+        def step(x, *carry):
+            out, after = model.temporal(0, x, carry)
+            return out, *after
+
+        assert torch.autograd.gradcheck(step, (x, *carry))
+
+
+def test_scan_weights_drive_the_fused_scan():
+    model, data = build("cd_gcn"), Dense()
+    x = torch.stack([model.spatial(0, data.first(t)) for t in range(STEPS)])
+    _, carry = model.temporal(0, x[:3], ())
+    out, after = model.temporal(0, x[3:], carry)
+    h_all, h, c = lstm_scan(x[3:], *model.scan_weights(0), *carry)
+    torch.testing.assert_close(h_all, out)
+    torch.testing.assert_close(h, after[0])
+    torch.testing.assert_close(c, after[1])
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_weights_go_on_from_a_carry(cell):
+    layer = EvolvingWeight(3, 4, cell)
+    whole = layer.evolve(6)
+    first, carry = layer.advance(2)
+    second, _ = layer.advance(4, carry)
+    assert all(torch.equal(a, b) for a, b in zip(whole, [*first, *second], strict=True))
+    nothing, kept = layer.advance(0, carry)
+    assert nothing == []
+    assert all(a is b for a, b in zip(kept, carry, strict=True))
+
+
+def test_class_head_is_a_softmax_over_labelled_vertices():
+    head = build("cd_gcn", classes=3).head
+    assert isinstance(head, ClassHead)
+    hidden = torch.randn(4, HIDDEN).double()
+    label = torch.tensor([2, -1, 0, 1])
+    logits = hidden @ head.linear.weight.t()
+    p = torch.exp(logits) / torch.exp(logits).sum(1, keepdim=True)
+    want = -sum(torch.log(p[v, label[v]]) for v in (0, 2, 3))
+    torch.testing.assert_close(head.loss_sum(hidden, label), want)
+    torch.testing.assert_close(head.loss(hidden, label), want / 3)
+    frame = head.loss_sum(torch.stack([hidden, hidden]), torch.stack([label, label]))
+    torch.testing.assert_close(frame, 2 * want)
+    assert float(head.loss(hidden, torch.full((4,), -1)).detach()) == 0
+
+
+def test_pair_head_is_one_layer_on_both_vertices():
+    head = build("tm_gcn", task="link").head
+    assert isinstance(head, PairHead)
+    hidden = torch.randn(4, HIDDEN).double()
+    pairs, label = torch.tensor([[0, 1, 1, 3], [1, 0, 1, 2]]), torch.tensor([1, 0, 0, 1])
+    weight = torch.cat([head.source.weight, head.target.weight], dim=1)  # [2, 2 D]
+    logits = torch.cat([hidden[pairs[0]], hidden[pairs[1]]], dim=1) @ weight.t() + head.source.bias
+    torch.testing.assert_close(head(hidden, pairs), logits)
+    p = torch.softmax(logits, 1)
+    want = -torch.log(p[torch.arange(4), label]).mean()
+    torch.testing.assert_close(head.loss(hidden, pairs, label.double()), want)
+    nothing = head.loss(hidden, pairs[:, :0], label[:0])
+    assert float(nothing.detach()) == 0
+    nothing.backward()
+
+
+def test_sampled_pairs_are_edges_and_random_ones():
+    csr = Csr(torch.tensor([0, 2, 2, 30]), torch.arange(30, dtype=torch.int32) % 28, 28)
+    edges = {(int(c), r) for r in range(3) for c in csr.indices[csr.indptr[r] : csr.indptr[r + 1]]}
+    pairs, label = sample_pairs(csr, 0.25, seed=3, step=7)
+    assert pairs.shape == (2, 16)
+    assert label.tolist() == [1] * 8 + [0] * 8
+    found = list(zip(*pairs.tolist(), strict=True))
+    assert len(set(found[:8])) == 8
+    assert set(found[:8]) <= edges
+    assert all(0 <= s < 28 and 0 <= d < 3 for s, d in found)
+    again, _ = sample_pairs(csr, 0.25, seed=3, step=7)
+    assert torch.equal(pairs, again)
+    other, _ = sample_pairs(csr, 0.25, seed=3, step=8)
+    assert not torch.equal(pairs, other)
+    everything, _ = sample_pairs(csr, 1.0, seed=1, step=0)
+    assert set(zip(*everything[:, :30].tolist(), strict=True)) == edges
+    empty = Csr(torch.zeros(4, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), 28)
+    assert sample_pairs(empty, seed=0, step=0)[0].shape == (2, 0)
+    for theta in (0, -1, 1.5):
+        with pytest.raises(InvalidInputError, match="theta is"):
+            sample_pairs(csr, theta, seed=0, step=0)
+
+
+def test_a_window_below_one_is_refused():
+    with pytest.raises(InvalidInputError, match="window must be at least 1, got 0"):
+        build("tm_gcn", window=0)
+    with pytest.raises(InvalidInputError, match=r"window is 1\.5"):
+        TmGcn(2, 3, 1.5)
