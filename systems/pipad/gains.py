@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise, product
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 import msgspec
@@ -28,6 +29,8 @@ from dgbench.systems.base.calibration import (
 SCHEMA: Final = 1
 PACKAGED: Final = Path(__file__).with_name("gain_tables")
 HINT: Final = "make a new one: dgbench calibrate pipad"
+BUSY: Final = 0.25
+"""Noise above which a table is no good; a quiet machine stays below 0.1."""
 AXES: Final = ("s_per", "overlap_rate", "width", "nodes", "degree")
 
 FULL: Final[dict[str, tuple[float, ...]]] = {
@@ -75,6 +78,7 @@ class _File(msgspec.Struct):
     made: str
     quick: bool
     points: list[Point]
+    noise: float = 0.0
 
 
 class GainTable:
@@ -88,6 +92,7 @@ class GainTable:
         machine: what it was measured on (`machine_of`).
         points: one for every combination of the values that occur on the five axes.
         made: when, ISO 8601. quick: whether with the coarse grid.
+        noise: relative excess of the median turn over the lower quartile, ninth decile of races.
         source: in words, for reasons: "table of this machine".
 
     Raises:
@@ -102,6 +107,7 @@ class GainTable:
         points: Iterable[Point],
         made: str = "",
         quick: bool = False,
+        noise: float = 0.0,
         source: str = "table of this machine",
     ) -> None:
         self.device = device
@@ -109,6 +115,7 @@ class GainTable:
         self.points = tuple(points)
         self.made = made
         self.quick = quick
+        self.noise = noise
         self.source = source
         self._grid = {_key(p): math.log(p.gain) for p in map(_checked, self.points)}
         if len(self._grid) != len(self.points) or not self.points:
@@ -215,6 +222,7 @@ class GainTable:
                 points=found.points,
                 made=found.made,
                 quick=found.quick,
+                noise=found.noise,
             )
         except (msgspec.MsgspecError, InvalidInputError) as error:
             raise StoreError(
@@ -253,6 +261,7 @@ class GainTable:
             made=self.made,
             quick=self.quick,
             points=points,
+            noise=self.noise,
         )
 
 
@@ -285,13 +294,15 @@ def measure_gains(
     budget = budget_s if budget_s is not None else (0.1 if quick else 0.3)
     sizes = [int(size) for size in grid["s_per"]]
     places = list(product(grid["nodes"], grid["degree"], grid["overlap_rate"], grid["width"]))
-    points = []
+    points: list[Point] = []
+    excess: list[float] = []
     for done, (nodes, degree, rate, width) in enumerate(places):
         if progress is not None:
             words = f"{int(nodes)} vertices, {degree:g} entries each, width {int(width)}"
             progress(done, len(places), f"{words}, overlap rate {rate:g}")
         group = random_group(int(nodes), round(degree * nodes), rate, snapshots=max(sizes))
         found = race(group, int(width), sizes, device=device, budget_s=budget)
+        excess += [median(times) / typical(times) - 1 for times in found.values()]
         for size, gain in gains_of(found).items():
             single = typical(found[1])
             points.append(
@@ -309,7 +320,14 @@ def measure_gains(
         progress(len(places), len(places), "")
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
     kind = device.partition(":")[0]
-    return GainTable(device=kind, machine=machine_of(device), points=points, made=made, quick=quick)
+    return GainTable(
+        device=kind,
+        machine=machine_of(device),
+        points=points,
+        made=made,
+        quick=quick,
+        noise=round(sorted(excess)[9 * len(excess) // 10], 3),
+    )
 
 
 def calibrate(
@@ -333,9 +351,13 @@ def calibrate(
     check_writable(path)
     table = measure_gains(device, quick=quick, progress=progress, axes=axes)
     table.save(path)
+    state = f"{100 * table.noise:.0f} % above the quartile in nine of ten races"
+    if table.noise > BUSY:
+        state += "; the machine was busy, measure again when it is quiet"
     return {
         "machine": _machine_words(table.machine),
         "points": len(table.points),
+        "median turn": state,
         "mean gain over one snapshot at a time": [
             {
                 "overlap rate": rate,

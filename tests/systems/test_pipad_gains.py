@@ -324,6 +324,7 @@ def test_measuring_covers_the_grid_and_tells_how_far_it_is():
     assert said == [(i, 16) for i in range(17)]
     assert found.machine == machine_of("cpu")
     assert all(p.single_s > 0 for p in found.points)
+    assert found.noise >= 0
 
 
 def _small(monkeypatch):
@@ -358,6 +359,16 @@ def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, capsys):
         told = capsys.readouterr().err
         assert said in told
         assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.6])
+def test_a_busy_machine_is_named(noise, tmp_path, monkeypatch):
+    found = table()
+    found.noise = noise
+    monkeypatch.setattr(gains_module, "measure_gains", lambda *_, **__: found)
+    state = calibrate(tmp_path / "table.json")["median turn"]
+    assert ("measure again when it is quiet" in state) is (noise > 0.25)
+    assert GainTable.load(tmp_path / "table.json").noise == noise
 
 
 def test_an_interrupted_command_leaves_the_old_table(tmp_path, monkeypatch):
