@@ -17,6 +17,7 @@ from torch import Tensor
 from dgbench.kernels_cuda._dispatch import call
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.kernels_cuda.workspace import scratch
 from dgbench.systems.pipad.wire import scales_of
 
 Lists = tuple[Tensor | None, ...]
@@ -108,7 +109,7 @@ class ReceivedAggregation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, snapshots: Callable[[], Iterator[Single]]) -> Tensor:
         x = x.detach().contiguous()
-        y = torch.empty_like(x)
+        y = scratch.empty(x.shape, x)
         ctx.snapshots = []
         for source, result, single in zip(x.unbind(0), y.unbind(0), snapshots(), strict=True):
             single.forward(source, result)
@@ -118,7 +119,7 @@ class ReceivedAggregation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         grad = grad.contiguous()
-        dx = torch.empty_like(grad)
+        dx = scratch.empty(grad.shape, grad)
         for source, result, single in zip(grad.unbind(0), dx.unbind(0), ctx.snapshots, strict=True):
             single.backward(source, result)
         return dx, None

@@ -15,6 +15,7 @@ from dgbench.kernels_cuda._dispatch import call
 from dgbench.kernels_cuda._prepared import prepare
 from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.workspace import scratch
 
 Snapshot = tuple[Csr, Tensor, Tensor]
 """Topology N x N, row_scale [N] and col_scale [N] of R (A + I) C."""
@@ -35,7 +36,7 @@ class SnapshotAggregation(torch.autograd.Function):
 
 def _aggregate(x: Tensor, snapshots: list[Snapshot], *, transposed: bool) -> Tensor:
     x = x.detach().contiguous()
-    y = torch.empty_like(x)
+    y = scratch.empty(x.shape, x)
     ordered = x.shape[2] <= ORDERED_WIDTH
     for source, result, (csr, row, col) in zip(x.unbind(0), y.unbind(0), snapshots, strict=True):
         prepared = prepare(csr)

@@ -1,0 +1,104 @@
+"""Memory is used again when nothing refers to it any more, and never before."""
+
+from __future__ import annotations
+
+import threading
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgbench.kernels_cuda.layers import frame_dense
+from dgbench.kernels_cuda.workspace import SMALLEST, Workspace
+
+LIKE = torch.empty(0)
+LARGE = (3, SMALLEST // 8)  # float32
+
+
+def test_a_block_is_used_again_once_it_is_free() -> None:
+    space = Workspace()
+    first = space.empty(LARGE, LIKE)
+    assert first.shape == LARGE
+    assert first.dtype == torch.float32
+    assert first.is_contiguous()
+    place = first.data_ptr()
+    view = first[1]
+    del first
+    other = space.empty(LARGE, LIKE)
+    assert other.data_ptr() != place  # the view still needs it
+    del view
+    assert space.empty(LARGE, LIKE).data_ptr() == place
+    assert space.empty((LARGE[1], 3), LIKE).data_ptr() == place  # as many bytes
+    assert space.nbytes == 2 * first_bytes()
+
+
+def first_bytes() -> int:
+    return 4 * LARGE[0] * LARGE[1]
+
+
+def test_what_an_autograd_graph_saved_stays() -> None:
+    space = Workspace()
+    a = space.empty(LARGE, LIKE).fill_(2.0)
+    w = torch.ones((), requires_grad=True)
+    y = (a * w).sum()
+    del a
+    space.empty(LARGE, LIKE).fill_(9.0)
+    y.backward()
+    assert float(w.grad) == 2.0 * LARGE[0] * LARGE[1]
+
+
+def test_small_results_are_ordinary() -> None:
+    space = Workspace()
+    space.empty((3, 4), LIKE)
+    space.empty((0, 4), LIKE)
+    assert space.nbytes == 0
+
+
+def test_free_blocks_of_other_sizes_are_given_back() -> None:
+    space = Workspace()
+    space.empty(LARGE, LIKE)
+    kept = space.empty((LARGE[0] + 1, LARGE[1]), LIKE)
+    assert space.nbytes == 4 * kept.numel()
+    space.clear()
+    assert space.nbytes == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3)), max_size=40))
+def test_no_two_live_results_share_memory(actions) -> None:
+    space, alive = Workspace(), {}
+    for name, rows in actions:
+        alive.pop(name, None)
+        alive[name] = space.empty((rows, SMALLEST // 4), LIKE).fill_(name * 10 + rows)
+        for other, tensor in alive.items():
+            assert torch.equal(tensor, torch.full_like(tensor, other * 10 + tensor.shape[0]))
+
+
+def test_threads_never_get_the_same_block() -> None:
+    space, errors = Workspace(), []
+
+    def work(number: float) -> None:
+        for _ in range(100):
+            mine = space.empty((1, SMALLEST // 4), LIKE)
+            mine.fill_(number)
+            if float(mine.min()) != number or float(mine.max()) != number:
+                errors.append(number)
+
+    threads = [threading.Thread(target=work, args=(float(i),)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_large_layers_keep_their_gradients() -> None:
+    draw = torch.Generator().manual_seed(0)
+    a = torch.randn(2, 3000, 64, generator=draw, requires_grad=True)
+    w = torch.randn(2, 64, 64, generator=draw, requires_grad=True)
+    for _ in range(3):  # later rounds run in the memory of earlier ones
+        y = frame_dense(torch.relu(frame_dense(a, w)), w)
+        got = torch.autograd.grad(y.square().sum(), (a, w))
+        want_y = torch.bmm(torch.relu(torch.bmm(a.double(), w.double())), w.double())
+        want = torch.autograd.grad(want_y.square().sum(), (a, w))
+        for found, right in zip(got, want, strict=True):
+            assert float((found.double() - right).norm()) < 1e-5 * float(right.norm())
