@@ -239,8 +239,9 @@ class Controller:
         return self.engine.buffer.row_bytes * len(self.frames[0]) if self.frames else 0
 
     def _allow_buffers(self) -> None:
-        """How much of the device's memory a frame may leave to the next (4.9, step 5)."""
+        """How much of the device's memory frames may leave to later ones (4.4)."""
         engine = self.engine
+        engine.resident_limit = free_bytes(engine.device) // 2
         if not engine.on["device_buffer"]:
             return
         if self._buffer_bytes is not None:

@@ -214,7 +214,7 @@ class DeviceEngine(Engine):
         x = tensors[count] if len(tensors) > count else None
         if not layouts:
             return self._received[group], x
-        stays = self.on["resident"] and not self.single
+        stays = self.stays(group, sum(t.nbytes for t in tensors[:count]))
         arrays = [t.clone() for t in tensors[:count]] if stays else tensors[:count]
         found, start = [], 0
         for layout, size in zip(layouts, sizes, strict=True):

@@ -10,6 +10,7 @@ be sent is counted by the formulas. `device_engine.DeviceEngine` sends it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -53,6 +54,7 @@ class Engine:
         device: where the model computes; where the partitions are by default.
 
     Attributes:
+        resident_limit, resident_bytes: how much topology may stay on the device, and does.
         in_order: frames come one after the other as in training, so the next one is known.
         single: one snapshot at a time, as in the preparing epochs (4.3).
         store: first-layer aggregation of all snapshots, or None without reuse.
@@ -83,6 +85,8 @@ class Engine:
         self.uses_raw = uses_raw
         self.device = partitions.device if device is None else device
         self.in_order = False
+        self.resident_limit = sys.maxsize
+        self.resident_bytes = 0
         self.single = False
         self.decided: dict[int, int] = {}
         self.allowed: dict[int, int] = {}
@@ -174,6 +178,18 @@ class Engine:
             return 1
         return min(len(times), self.decided.get(times.start, self.s_per))
 
+    def stays(self, times: range, nbytes: int) -> bool:
+        """Whether a group's topology of `nbytes` stays on the device; counts it if so."""
+        if self.single or not self.on["resident"]:
+            return False
+        nodes = self.sequence.features.shape[1]
+        # Beside what was sent: offsets of 8 bytes for every piece, two scales for every snapshot.
+        held = nbytes + 8 * (nodes + 1) * (len(times) + 1) + 8 * nodes * len(times)
+        if self.resident_bytes + held > self.resident_limit:
+            return False
+        self.resident_bytes += held
+        return True
+
     @property
     def grouped(self) -> bool:
         """Whether snapshots are taken together at all, on the link or in an aggregation."""
@@ -263,7 +279,7 @@ class Engine:
         if times not in self._resident:
             sent = 4 * self.topology_words(times)
             self.meter.count("adjacency_bytes_counted", sent)
-            if self.on["resident"] and not self.single:
+            if self.stays(times, sent):
                 self._resident.add(times)
         self._count_sent(sent + extra)
 

@@ -225,7 +225,7 @@ class PipadSystem(System):
                   "copy what a device would be sent into memory of its own; CPU only",
                   True, "ours, stands for a device", default=False),
         Technique("resident",
-                  "keep all topology on the device once it was sent, as far as it fits",
+                  "keep topology on the device once it was sent, in up to half of the free memory",
                   True, "ours, against PiPAD 4.3", default=False),
     )  # fmt: skip
 

@@ -281,6 +281,24 @@ def test_the_buffer_keeps_what_its_bytes_allow(monkeypatch, arena, held) -> None
     trainer.close()
 
 
+@pytest.mark.parametrize("arena", [False, True], ids=["counted", "arena"])
+def test_topology_stays_as_far_as_it_may(monkeypatch, arena) -> None:
+    serve(monkeypatch, graph())
+    switches = {"arena": arena, "pipeline": False, "resident": True}
+    sent = []
+    for limit in (0, 6000, 10**9):
+        trainer = PipadSystem(s_per=2).open(tiny_workload(model="evolvegcn"), switches=switches)
+        trainer.prepare()
+        trainer.engine.resident_limit = limit
+        trainer.train_epoch()
+        trainer.meter.reset()
+        trainer.train_epoch()
+        sent.append(trainer.meter.counters["adjacency_bytes_counted"])
+        assert trainer.engine.resident_bytes <= limit
+        trainer.close()
+    assert sent[0] > sent[1] > sent[2] == 0
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("reuse", [False, True])
 def test_frames_in_any_order_and_looks_in_between(monkeypatch, model, reuse) -> None:
