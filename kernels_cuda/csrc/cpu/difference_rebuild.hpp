@@ -221,16 +221,21 @@ void rebuild_rows(const Rebuild& r, const Pairs& removed_pairs, std::int64_t num
       return report(found + kDisorder, next == next_gone ? gone : come);
     }
     const std::int64_t shift = come - gone;
-    for (std::int64_t k = row; k < next; ++k) {
-      r.out_indptr[k] = (r.indptr == nullptr ? 0 : r.indptr[k]) + shift;
+    std::int64_t at = r.indptr == nullptr ? 0 : r.indptr[row];
+    if (next > row) {
+      const std::int64_t from = at;
+      at = r.indptr == nullptr ? 0 : r.indptr[next];
+      if (place + (at - from) > end.place) return report(found + kDisorder, come);
+      if (r.indptr == nullptr) {
+        std::fill(r.out_indptr + row, r.out_indptr + next, shift);
+      } else {
+        for (std::int64_t k = row; k < next; ++k) r.out_indptr[k] = r.indptr[k] + shift;
+      }
+      copy_run(r.indices + from, at - from, r.out_indices + place);
+      place += at - from;
+      row = next;
+      if (row == stop) break;
     }
-    const std::int64_t from = r.indptr == nullptr ? 0 : r.indptr[row];
-    const std::int64_t at = r.indptr == nullptr ? 0 : r.indptr[next];
-    if (place + (at - from) > end.place) return report(found + kDisorder, come);
-    copy_run(r.indices + from, at - from, r.out_indices + place);
-    place += at - from;
-    row = next;
-    if (row == stop) break;
     const std::int64_t size = r.indptr == nullptr ? 0 : r.indptr[row + 1] - at;
     const std::int64_t g = leading<false>(removed.rows + gone, end.gone - gone, row);
     const std::int64_t c = leading<false>(added.rows + come, end.come - come, row);
