@@ -63,6 +63,7 @@ class Prepared:
 
     Attributes:
         ascending: columns are known to ascend strictly inside every row.
+        slices: row and first entry of every slice of each part, by cap; under 0 as they arrived.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Prepared:
     ) -> None:
         self.stamp = stamp
         self.ascending = ascending
+        self.slices: dict[int, list[tuple[Tensor, Tensor]]] = {}
         self._held = (over.indptr, over.values)  # a stamp is of identities: they must stay taken
         self._exclusive = exclusive
         self._forward: Extras | None = None

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda._prepared import prepare_parts
 from dgbench.kernels_cuda.build_info import extension, stream_of
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.csr_check import check_layout
@@ -54,8 +55,25 @@ def slice_parts(parts: PartTopology, cap: int = DEFAULT_CAP) -> SlicedParts:
             "parts are weighted, expected unweighted snapshots",
             hint="factor the normalisation into row and column scales",
         )
-    exclusive = [slice_unchecked(part, cap) for part in parts.exclusive]
-    return SlicedParts(slice_unchecked(parts.over, cap), exclusive)
+    cut = [slice_unchecked(part, cap) for part in (parts.over, *parts.exclusive)]
+    return SlicedParts(cut[0], cut[1:])
+
+
+def _known_slices(parts: PartTopology, cap: int) -> SlicedParts:
+    """The parts in slices: as they arrived, or cut at the first call and remembered."""
+    known = prepare_parts(parts).slices
+    pieces = [parts.over, *parts.exclusive]
+    if 0 in known:
+        known[cap] = [(rows, offsets.long()) for rows, offsets in known.pop(0)]
+    if cap not in known or parts.over.values is not None:
+        cut = slice_parts(parts, cap)
+        known[cap] = [(s.row_indices, s.slice_offsets) for s in (cut.over, *cut.exclusive)]
+    # The columns are not remembered: they must not keep themselves alive.
+    made = [
+        SlicedCsr(rows, offsets, p.indices, None, cap, p.num_rows, p.num_cols)
+        for (rows, offsets), p in zip(known[cap], pieces, strict=True)
+    ]
+    return SlicedParts(made[0], made[1:])
 
 
 def spmm_sliced(
@@ -122,7 +140,7 @@ def aggregate_parts_sliced(
 
     Args:
         parts: unweighted parts (the factored normalisation scales features before and after),
-            sliced by `slice_parts` or, each time, here.
+            sliced by `slice_parts` or here, once. Parts that came sliced are taken as they came.
         x: float32[num_cols, S, F], contiguous.
         cap: entries of a slice at most, where the parts are not sliced yet.
         coalesce: as for `spmm_sliced`.
@@ -321,7 +339,7 @@ def _parts(
             f"[{columns}, {parts.num_snapshots}, F]"
         )
     if isinstance(parts, PartTopology):
-        parts = slice_parts(parts, cap)
+        parts = _known_slices(parts, cap)
     width = x.shape[2]
     wide = x.reshape(x.shape[0], parts.num_snapshots * width)  # [N, S F]
     y = torch.zeros(rows, wide.shape[1], device=x.device)

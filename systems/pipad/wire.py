@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._prepared import trust, trust_parts
+from dgbench.kernels_cuda._prepared import prepare_parts, trust, trust_parts
 from dgbench.kernels_cuda.build_info import extension, stream_of
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
@@ -139,7 +139,10 @@ def unpack(layout: Layout, tensors: Sequence[Tensor]) -> PartTopology | Csr:
     csrs = [Csr(indptr[i], columns[i], layout.num_cols, values[i]) for i in range(pieces)]
     if not layout.snapshots:
         return trust(csrs[0])
-    return trust_parts(PartTopology(csrs[0], csrs[1:]))
+    parts = trust_parts(PartTopology(csrs[0], csrs[1:]))
+    if layout.slices is not None:  # the paper's kernel takes the slices as they are
+        prepare_parts(parts).slices[0] = _slices(layout, numbers[:head])
+    return parts
 
 
 def scales_of(parts: PartTopology | Csr, norm: str) -> tuple[Tensor, Tensor]:
@@ -178,12 +181,19 @@ def _offsets(layout: Layout, head: Tensor) -> Tensor:
     pieces, rows = len(layout.nnz), layout.num_rows
     if layout.slices is None:
         return head.view(pieces, rows + 1).long()
-    row_indices = head[: sum(layout.slices)].split(layout.slices)
-    offsets = head[sum(layout.slices) :].split([count + 1 for count in layout.slices])
+    row_indices, offsets = zip(*_slices(layout, head), strict=True)
     out = torch.empty(pieces, rows + 1, dtype=torch.int64, device=head.device)
     native, stream = extension(head.device), stream_of(head.device)
     native.unpack_offsets(list(row_indices), list(offsets), out, *stream)
     return out
+
+
+def _slices(layout: Layout, head: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Row and first entry of every slice, int32[slices] and int32[slices + 1], of each piece."""
+    counts = layout.slices
+    rows = head[: sum(counts)].split(counts)
+    offsets = head[sum(counts) :].split([count + 1 for count in counts])
+    return list(zip(rows, offsets, strict=True))
 
 
 def _lengths(pieces: Sequence[Csr]) -> Tensor:

@@ -38,10 +38,12 @@ class Native:
 
 
 @pytest.fixture(scope="session")
-def emulated_module(request) -> ModuleType:
+def emulated_module(request, tmp_path_factory) -> ModuleType:
     if reason := emulator.missing():
         pytest.skip(reason)
-    return emulator.build(request.config.cache.mkdir("cuda_emulator"))
+    cache = getattr(request.config, "cache", None)  # absent with -p no:cacheprovider
+    folder = cache.mkdir("cuda_emulator") if cache else tmp_path_factory.mktemp("cuda_emulator")
+    return emulator.build(folder)
 
 
 @pytest.fixture(params=["emulated", pytest.param("device", marks=pytest.mark.cuda)])

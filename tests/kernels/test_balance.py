@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +12,7 @@ from csr_cases import csr_of, random_csr, snapshot_groups
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dgbench.kernels_cuda import variants
 from dgbench.kernels_cuda.balance import Balance, balance
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
@@ -23,6 +27,7 @@ from dgbench.kernels_cuda.variants import (
     warp_clocks,
 )
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+from dgbench.systems.pipad.wire import pack, unpack
 
 
 def clocks(*warps: tuple[int, int, int]) -> torch.Tensor:
@@ -142,3 +147,30 @@ def test_refusals_of_the_parts_and_of_the_transpose():
         scatter_sliced(slice_csr(csr), torch.zeros(3, 4))
     with pytest.raises(UnsupportedError, match="CUDA kernel"):
         spmm_gespmm(csr, torch.zeros(3, 4), csr)
+
+
+def test_slices_that_came_over_the_link_are_taken_as_they_are(monkeypatch):
+    draw = np.random.default_rng(2)
+    plain = []
+    for _ in range(3):
+        rows = [sorted(set(draw.integers(0, 50, draw.integers(0, 40)).tolist())) for _ in range(50)]
+        plain.append(csr_of(rows, 50))
+    parts = PartTopology.build(plain)
+    x = torch.randn(50, 3, 2, generator=torch.Generator().manual_seed(1))
+    expected = aggregate_parts_sliced(parts, x, cap=8)
+    wire = pack(parts, cap=8)
+    arrived = unpack(wire.layout, wire.tensors)
+
+    def refuse(*_):
+        raise AssertionError("cut again")
+
+    monkeypatch.setattr(variants, "slice_unchecked", refuse)
+    for _ in range(2):
+        assert torch.equal(aggregate_parts_sliced(arrived, x, cap=8), expected)
+        assert torch.equal(aggregate_parts_sliced(parts, x, cap=8), expected)  # remembered, too
+    with pytest.raises(AssertionError, match="cut again"):
+        aggregate_parts_sliced(arrived, x, cap=16)
+    columns = weakref.ref(arrived.over.indices)
+    del arrived
+    gc.collect()
+    assert columns() is None
