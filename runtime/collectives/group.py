@@ -236,4 +236,6 @@ class _Waiting(Ticket):
 
 def _bytes(x: Tensor) -> Tensor:
     """The memory of a contiguous tensor as uint8[numel * itemsize]."""
-    return x.reshape(-1).view(torch.uint8)
+    flat = x.reshape(-1)
+    # A tensor without elements may have any stride, and then has no view of another width.
+    return flat.view(torch.uint8) if flat.numel() else flat.new_empty(0, dtype=torch.uint8)

@@ -4,36 +4,62 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import multiprocessing as mp
 import os
 import signal
 import socket
 import sys
 import threading
-import time
+from multiprocessing.connection import wait
 from typing import Final
 
 PR_SET_PDEATHSIG: Final = 1
-PARENT_CHECK_S: Final = 0.5
 
 
-def die_with_parent(parent: int) -> None:
-    """Have this process killed when the process `parent`, which started it, ends.
+def die_with_launcher() -> None:
+    """Have this process killed when the one that launched it ends, however that ends.
 
-    The kernel does it on Linux. Elsewhere a thread looks twice a second, which does not help
-    against code that never lets go of the interpreter.
+    On Linux the kernel kills it when its parent ends: the launcher, or the server that forks for
+    the launcher and ends with it. Elsewhere a thread waits for the launcher's end, which does not
+    help against code that never lets go of the interpreter.
     """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    else:
-        threading.Thread(target=_look_after, args=(parent,), daemon=True).start()
-    if os.getppid() != parent:  # it ended before the kernel was asked
+    launcher = mp.parent_process()
+    sure = _let_go_of_server() and sys.platform == "linux"
+    if sure:
+        try:
+            sure = ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) == 0
+        except (OSError, AttributeError):
+            sure = False
+    if launcher is None:
+        return
+    if not launcher.is_alive():  # it ended before the kernel was asked
         os._exit(1)
+    if not sure:
+        threading.Thread(target=_outlive, args=(launcher.sentinel,), daemon=True).start()
 
 
-def _look_after(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(PARENT_CHECK_S)
+def _let_go_of_server() -> bool:
+    """Give up this process's share in its fork server, which else would live as long as it does.
+
+    The server ends when nobody holds the other end of a pipe, and it hands that end to all its
+    children, so that they could ask it for children of their own.
+    """
+    server = sys.modules.get("multiprocessing.forkserver")
+    if server is None:
+        return True
+    state = getattr(server, "_forkserver", None)
+    if not hasattr(state, "_forkserver_alive_fd"):
+        return False
+    descriptor, state._forkserver_alive_fd = state._forkserver_alive_fd, None
+    if descriptor is not None:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    state._forkserver_address, state._forkserver_pid = None, None
+    return True
+
+
+def _outlive(sentinel: int) -> None:
+    wait([sentinel])
     os._exit(1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import signal
 import time
 from collections.abc import Sequence
@@ -12,6 +13,8 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final, NoReturn
+
+import torch
 
 from dgbench.runtime.collectives import CommunicationError
 from dgbench.runtime.errors import DgbenchError
@@ -28,6 +31,8 @@ SETTLE_S: Final = 0.25
 
 STACK_S: Final = 0.2
 """Seconds that a rank which hangs gets to say where it stands."""
+
+_FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 
 STUCK_S: Final = 10.0
 """Seconds after which a killed process that does not go away is left behind."""
@@ -242,18 +247,19 @@ def _own_error(failure: Failure) -> DgbenchError | None:
 
 
 def _top(stack: str) -> str:
-    """`train.py:33 step` from a dump of faulthandler: the innermost frame that is not torch's."""
-    found = "unknown code"
-    for line in reversed(stack.splitlines()):  # outermost first
-        parts = line.strip().split(", ")
-        if not line.lstrip().startswith("File ") or len(parts) != 2:
+    """`train.py:33 step` from a dump of faulthandler: the innermost frame that is the user's."""
+    plumbing = [Path(torch.__file__).parent, Path(__file__).parents[1]]
+    frames = []
+    for line in stack.splitlines():  # most recent call first
+        found = _FRAME.match(line)
+        if found is None:
             continue
-        file = Path(parts[0].removeprefix('File "').rstrip('"'))
-        if {"torch", "dgbench", "runtime"} & set(file.parts[-4:]) and found != "unknown code":
-            continue
-        number, _, function = parts[1].removeprefix("line ").partition(" in ")
-        found = f"{file.name}:{number} {function}"
-    return found
+        file = Path(found["file"])
+        frame = f"{file.name}:{found['line']} {found['function']}"
+        if not any(file.is_relative_to(folder) for folder in plumbing):
+            return frame
+        frames.append(frame)
+    return frames[0] if frames else "unknown code"
 
 
 def _mib(count: int) -> str:

@@ -1,0 +1,183 @@
+"""What the ranks of the tests do. Imported by their processes, so it imports little."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.runtime.collectives import Communicator, GroupCommunicator
+from dgbench.runtime.errors import CheckFailed, UnsupportedError
+
+Plan = tuple[list[list[int]], tuple[int, ...], int]
+"""Rows from each rank to each, trailing shape, seed."""
+
+
+def rows_of(plan: Plan, rank: int) -> Tensor:
+    """What `rank` sends, float32[sum of its row, ...]."""
+    sizes, shape, seed = plan
+    random = np.random.default_rng([seed, rank])
+    return torch.from_numpy(random.standard_normal((sum(sizes[rank]), *shape), dtype=np.float32))
+
+
+def weights_of(plan: Plan, rank: int) -> Tensor:
+    """What the loss of `rank` multiplies the received rows with."""
+    sizes, shape, seed = plan
+    received = sum(row[rank] for row in sizes)
+    random = np.random.default_rng([seed, rank, 1])
+    return torch.from_numpy(random.standard_normal((received, *shape), dtype=np.float32))
+
+
+def exchange_plans(comm: Communicator, plans: list[Plan], pairs: bool) -> list[Any]:
+    """Per plan: received rows, gradient of the sent ones, and the traffic of both passes."""
+    if pairs and isinstance(comm, GroupCommunicator):
+        comm.method = "pairs"
+    found = []
+    for plan in plans:
+        comm.traffic.clear()
+        send = plan[0][comm.rank]
+        receive = [row[comm.rank] for row in plan[0]]
+        x = rows_of(plan, comm.rank).requires_grad_()
+        with comm.phase("rerun"):
+            out = comm.all_to_all(x, send, receive)
+        (out * weights_of(plan, comm.rank)).sum().backward()
+        counts = {
+            (unit, phase): comm.traffic.row(unit, operation="all_to_all", phase=phase).tolist()
+            for unit in ("floats", "bytes", "messages")
+            for phase in ("forward", "rerun", "backward")
+        }
+        found.append((out.detach(), x.grad, counts, comm.all_traffic().matrix("floats").tolist()))
+    return found
+
+
+def two_at_once(comm: Communicator) -> list[Tensor]:
+    """Two exchanges under way with work between; gradients of both inputs."""
+    n = comm.size
+    a = torch.arange(2.0 * n).reshape(n, 2).add(10 * comm.rank).requires_grad_()
+    b = (a.detach() + 0.5).requires_grad_()
+    first = comm.start_all_to_all(a * 2, [1] * n, [1] * n)
+    second = comm.start_all_to_all(b * 3, [1] * n, [1] * n)
+    between = (a * a).sum()
+    x, y = second.wait(), first.wait()
+    ((x * x).sum() + (y * y * y).sum() + between).backward()
+    return [x.detach(), y.detach(), a.grad, b.grad]
+
+
+def every_dtype(comm: Communicator) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+    """all_to_all, all_gather and broadcast of many dtypes."""
+    found = {}
+    for dtype in (torch.bool, torch.int8, torch.int64, torch.bfloat16, torch.float64):
+        x = (torch.arange(comm.size) + 10 * comm.rank).remainder(7).to(dtype)
+        ones = [1] * comm.size
+        found[str(dtype)] = (
+            comm.all_to_all(x, ones, ones),
+            comm.all_gather(x[: comm.rank], list(range(comm.size))),
+            comm.broadcast(x, comm.size - 1),
+        )
+    return found
+
+
+def others(comm: Communicator) -> dict[str, Any]:
+    """Reductions, sizes, counters."""
+    x = torch.arange(5, dtype=torch.float64) + comm.rank
+    found: dict[str, Any] = {op: comm.all_reduce(x, op) for op in ("sum", "max", "min", "mean")}
+    found["untouched"] = x
+    found["reduced"] = comm.all_traffic().matrix("floats", operation="all_reduce").tolist()
+    send = [comm.rank * 10 + q for q in range(comm.size)]
+    found["sizes"] = comm.exchange_sizes(send)
+    comm.broadcast(torch.zeros(3), 0)
+    comm.all_gather(torch.zeros(0, 2))
+    found["counters"] = dict(comm.meter.counters)
+    found["links"] = comm.traffic.counters()
+    comm.barrier()
+    return found
+
+
+def about(comm: Communicator, tag: str) -> dict[str, Any]:
+    """What a rank's process looks like."""
+    return {
+        "tag": tag,
+        "rank": comm.rank,
+        "size": comm.size,
+        "pid": os.getpid(),
+        "threads": torch.get_num_threads(),
+        "shared": torch.rand(1).item(),
+        "own": torch.rand(1, generator=comm.generator).item(),
+    }
+
+
+def large(comm: Communicator) -> Tensor:
+    """A result larger than any pipe buffers."""
+    return torch.full((2**20,), float(comm.rank))
+
+
+def local_result(comm: Communicator) -> Any:
+    """A result that cannot be pickled."""
+    return lambda: comm.rank
+
+
+def fault(comm: Communicator, how: str, at: int) -> int:
+    """Rank `at` fails in some way while the others wait for it in an all-reduce."""
+    if comm.rank == at:
+        break_down(comm, how)
+    comm.all_reduce(torch.ones(3))
+    return comm.rank
+
+
+def break_down(comm: Communicator, how: str) -> None:
+    """Fail."""
+    if how == "raises":
+        raise ValueError("seven is not even")
+    if how == "check":
+        raise CheckFailed("loss is off", hint="look", deviation={"loss": 0.5})
+    if how == "unsupported":
+        raise UnsupportedError("not on this machine")
+    if how == "exits":
+        sys.exit(3)
+    if how == "vanishes":
+        os._exit(0)
+    if how == "killed":
+        os.kill(os.getpid(), 9)
+    if how == "hangs":
+        time.sleep(60)
+    if how == "spins":
+        while True:
+            pass
+    if how == "other":
+        comm.barrier()
+    if how == "allocates":
+        kept = []
+        while True:
+            kept.append(torch.ones(2**20))  # 4 MiB
+            time.sleep(0.002)
+    if how == "too-much":
+        torch.empty(2**52)
+
+
+def leave_child(comm: Communicator, folder: str) -> int:
+    """Start a process and forget it."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    with open(f"{folder}/{comm.rank}", "w") as file:
+        file.write(str(child.pid))
+    return child.pid
+
+
+def wait_forever(comm: Communicator, folder: str) -> None:
+    """Say who is there and wait."""
+    with open(f"{folder}/{comm.rank}.part", "w") as file:
+        file.write(str(os.getpid()))
+    os.replace(f"{folder}/{comm.rank}.part", f"{folder}/{comm.rank}")
+    if comm.rank:
+        comm.barrier()
+    time.sleep(60)
+
+
+def add_up(comm: Communicator, number: int) -> dict[str, float]:
+    """For torchrun."""
+    return {"sum": comm.all_reduce(torch.tensor([float(number + comm.rank)])).item()}

@@ -1,0 +1,131 @@
+"""Collectives between real ranks (Gloo), against the obvious references."""
+
+from __future__ import annotations
+
+import pytest
+import ranks_workers as workers
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dgbench.runtime.collectives import GroupCommunicator, Traffic
+from dgbench.runtime.errors import UnknownKeyError, UnsupportedError
+from dgbench.runtime.ranks import launch
+
+LIMIT_S = 60.0
+
+
+@st.composite
+def plan(draw: st.DrawFn, ranks: int) -> workers.Plan:
+    """Unequal sizes, with empty parts, empty rows and rows of no width."""
+    some = st.one_of(st.just(0), st.integers(0, 5))
+    sizes = [[draw(some) for _ in range(ranks)] for _ in range(ranks)]
+    shape = draw(st.sampled_from([(), (1,), (3,), (2, 2), (0,)]))
+    return sizes, shape, draw(st.integers(0, 1000))
+
+
+def reference(plan: workers.Plan) -> tuple[list[Tensor], list[Tensor]]:
+    """Received rows and gradients of all ranks by slicing and concatenating, with autograd."""
+    sizes, ranks = plan[0], len(plan[0])
+    inputs = [workers.rows_of(plan, rank).requires_grad_() for rank in range(ranks)]
+    received, loss = [], torch.zeros(())
+    for to in range(ranks):
+        parts = []
+        for by in range(ranks):
+            start = sum(sizes[by][:to])
+            parts.append(inputs[by][start : start + sizes[by][to]])
+        out = torch.cat(parts)
+        received.append(out.detach())
+        loss = loss + (out * workers.weights_of(plan, to)).sum()
+    loss.backward()
+    return received, [x.grad for x in inputs]
+
+
+@pytest.mark.parametrize(("ranks", "pairs"), [(1, False), (2, False), (3, True), (4, False)])
+@settings(max_examples=3, deadline=None)
+@given(data=st.data())
+def test_exchange(ranks: int, pairs: bool, data: st.DataObject) -> None:
+    plans = data.draw(st.lists(plan(ranks), min_size=5, max_size=12))
+    results = launch(workers.exchange_plans, ranks, (plans, pairs), timeout_s=LIMIT_S, threads=1)
+    for number, one in enumerate(plans):
+        sizes, shape, _ = one
+        width = torch.Size(shape).numel()
+        received, gradients = reference(one)
+        for rank in range(ranks):
+            out, gradient, counts, matrix = results[rank][number]
+            assert torch.equal(out, received[rank])
+            assert torch.equal(gradient, gradients[rank])
+            sent = [n * width * (q != rank) for q, n in enumerate(sizes[rank])]
+            back = [row[rank] * width * (q != rank) for q, row in enumerate(sizes)]
+            for phase, floats in (("forward", [0] * ranks), ("rerun", sent), ("backward", back)):
+                assert counts["floats", phase] == floats
+                assert counts["bytes", phase] == [4 * n for n in floats]
+                assert counts["messages", phase] == [int(n > 0) for n in floats]
+            assert matrix == results[0][number][3]
+            assert matrix[rank] == [a + b for a, b in zip(sent, back, strict=True)]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_two_exchanges_at_once(ranks: int) -> None:
+    results = launch(workers.two_at_once, ranks, timeout_s=LIMIT_S, threads=1)
+    a = [torch.arange(2.0 * ranks).reshape(ranks, 2) + 10 * r for r in range(ranks)]
+    for rank, (x, y, grad_a, grad_b) in enumerate(results):
+        assert torch.equal(y, 2 * torch.stack([part[rank] for part in a]))
+        assert torch.equal(x, 3 * (torch.stack([part[rank] for part in a]) + 0.5))
+        # d/da of (2a)^3 + a^2, and d/db of (3b)^2, wherever the rows were when they were squared.
+        assert torch.allclose(grad_a, 24 * a[rank] ** 2 + 2 * a[rank])
+        assert torch.allclose(grad_b, 18 * (a[rank] + 0.5))
+
+
+def test_dtypes() -> None:
+    ranks = 3
+    results = launch(workers.every_dtype, ranks, timeout_s=LIMIT_S, threads=1)
+    for name, _ in results[0].items():
+        dtype = getattr(torch, name.removeprefix("torch."))
+        x = [(torch.arange(ranks) + 10 * r).remainder(7).to(dtype) for r in range(ranks)]
+        for rank in range(ranks):
+            exchanged, gathered, sent = results[rank][name]
+            assert torch.equal(exchanged, torch.stack([part[rank] for part in x]))
+            assert torch.equal(gathered, torch.cat([x[r][:r] for r in range(ranks)]))
+            assert torch.equal(sent, x[-1])
+
+
+def test_other_operations() -> None:
+    ranks = 4
+    results = launch(workers.others, ranks, timeout_s=LIMIT_S, threads=1)
+    x = torch.stack([torch.arange(5, dtype=torch.float64) + r for r in range(ranks)])
+    for rank, found in enumerate(results):
+        assert torch.equal(found["sum"], x.sum(0))
+        assert torch.equal(found["mean"], x.mean(0))
+        assert torch.equal(found["max"], x[-1])
+        assert torch.equal(found["min"], x[0])
+        assert torch.equal(found["untouched"], x[rank])
+        assert found["sizes"] == [10 * q + rank for q in range(ranks)]
+        assert sum(map(sum, found["reduced"])) == 4 * 2 * 5 * (ranks - 1)
+        assert found["counters"]["sizes_bytes_forward"] == 8 * (ranks - 1)
+        assert found["counters"].get("broadcast_floats_forward", 0) == 3 * 3 * (rank == 0)
+        assert "all_gather_floats_forward" not in found["counters"]
+        sums = {
+            name: sum(n for link, n in found["links"].items() if link.startswith(name))
+            for name in found["counters"]
+        }
+        assert sums == found["counters"]
+
+
+def test_without_a_group() -> None:
+    with pytest.raises(UnsupportedError, match="no process group"):
+        GroupCommunicator()
+
+
+def test_unknown_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    with pytest.raises(UnknownKeyError, match="method 'pigeon'"):
+        GroupCommunicator(method="pigeon")
+
+
+def test_traffic_ignores_what_stays() -> None:
+    traffic = Traffic(1, 2)
+    traffic.add("all_to_all", "forward", 1, 5, 4, 1)
+    traffic.add("all_to_all", "forward", 0, 0, 4, 1)
+    assert not traffic.sent

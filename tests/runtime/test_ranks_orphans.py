@@ -1,0 +1,103 @@
+"""No rank outlives its launcher, however that ends; and ranks that torchrun starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+HERE = Path(__file__).parent
+
+LAUNCHER = """
+import sys
+import ranks_workers
+from dgbench.runtime.ranks import launch
+
+if __name__ == "__main__":
+    folder, start = sys.argv[1:]
+    launch(ranks_workers.wait_forever, 3, (folder,), timeout_s=50, start=start, threads=1)
+"""
+
+
+def environment() -> dict[str, str]:
+    # One thread, so that the launcher may fork; OpenBLAS starts its own when numpy is imported.
+    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until(true: object, seconds: float = 40.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it does not come about"
+        time.sleep(0.02)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's help is Linux's")
+@pytest.mark.parametrize(
+    ("start", "number"),
+    [
+        ("fork", signal.SIGKILL),
+        ("forkserver", signal.SIGKILL),
+        ("fork", signal.SIGINT),
+        ("fork", signal.SIGTERM),
+    ],
+)
+def test_no_orphans(start: str, number: signal.Signals, tmp_path: Path) -> None:
+    script, folder = tmp_path / "launcher.py", tmp_path / "pids"
+    script.write_text(LAUNCHER)
+    folder.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, str(script), str(folder), start],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        wait_until(lambda: len(list(folder.glob("[0-9]"))) == 3 or process.poll() is not None)
+        assert process.poll() is None, process.stderr.read()
+        pids = [int(file.read_text()) for file in folder.iterdir()]
+        process.send_signal(number)
+        wait_until(lambda: process.poll() is not None, 15.0)
+        wait_until(lambda: all(map(gone, pids)), 15.0)
+        if number is signal.SIGINT:
+            assert "KeyboardInterrupt" in process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_torchrun() -> None:
+    """The same function under torchrun, as on several machines."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", "dgbench.runtime.ranks", "ranks_workers:add_up", "--args", "[20]"]
+    done = subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.strip().splitlines()[-1]) == {"sum": 41.0}
+
+
+def test_not_under_torchrun(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    from dgbench.runtime.ranks.__main__ import main
+
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["json:dumps"]) == 1
+    assert "not started by torchrun" in capsys.readouterr().err
+    assert main(["json:no_such_function"]) == 1
+    assert "cannot run 'json:no_such_function'" in capsys.readouterr().err
+    assert main(["json:dumps", "--args", "{}"]) == 1
+    assert "expected a JSON list" in capsys.readouterr().err
