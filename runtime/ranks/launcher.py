@@ -82,7 +82,8 @@ def launch(
         device: `cpu` or `cuda`; GPUs are dealt out by rank and shared if they are too few.
         memory_bytes: private host memory that a rank may take beyond what it began with. It is
             looked at 50 times a second.
-        stall_s: how long a rank may keep others waiting in a collective; None: until `timeout_s`.
+        stall_s: how long a rank may keep others waiting in a collective, and a collective last;
+            None: until `timeout_s`.
         threads: OpenMP threads of each rank; None: its share of the physical cores.
         seed: of torch and random, the same on all ranks, so that replicated weights agree;
             `communicator.generator` differs from rank to rank.

@@ -32,10 +32,10 @@ SETTLE_S: Final = 0.25
 STACK_S: Final = 0.2
 """Seconds that a rank which hangs gets to say where it stands."""
 
-_FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
-
 STUCK_S: Final = 10.0
 """Seconds after which a killed process that does not go away is left behind."""
+
+_FRAME = re.compile(r'\s+File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 
 
 class Watch:
@@ -83,7 +83,7 @@ class Watch:
             if self.stall_s is not None:
                 self._look_for_stall(self.stall_s)
             if alive and time.monotonic() >= self.deadline:
-                self._hang(f"did not end within {self.timeout_s:g} s", "")
+                self._hang(f"did not end within {self.timeout_s:g} s")
 
     def end(self) -> None:
         """Kill what is left, and what that has started; returns when it is gone."""
@@ -188,11 +188,11 @@ class Watch:
         if waiting and any(p.state not in (WAITING, DONE) for p in places):
             late = culprit(places)
             if late.seconds > stall_s:
-                self._hang(f"kept others waiting for more than {stall_s:g} s", "")
+                self._hang(f"kept others waiting for more than {stall_s:g} s")
         elif len(waiting) == sum(p.state != DONE for p in places) and waiting:
-            self._hang(f"and the others waited for each other for {stall_s:g} s", "")
+            self._hang(f"and the others waited for each other for {stall_s:g} s")
 
-    def _hang(self, what: str, hint: str) -> NoReturn:
+    def _hang(self, what: str) -> NoReturn:
         places = self.board.places()
         late = culprit(places)
         stack = self._stack(late.rank)
@@ -204,7 +204,7 @@ class Watch:
             "hung",
             f"{what}: it {late}{where}",
             trace=stack,
-            hint=hint or others[:400],
+            hint=others[:400],
         )
 
     def _stack(self, rank: int) -> str:

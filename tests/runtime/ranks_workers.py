@@ -181,3 +181,10 @@ def wait_forever(comm: Communicator, folder: str) -> None:
 def add_up(comm: Communicator, number: int) -> dict[str, float]:
     """For torchrun."""
     return {"sum": comm.all_reduce(torch.tensor([float(number + comm.rank)])).item()}
+
+
+def measure(comm: Communicator, sizes: list[int]) -> list[Any]:
+    """Timed exchanges."""
+    from dgbench.runtime.topology import measure_exchange
+
+    return measure_exchange(comm, sizes, repeats=3)

@@ -27,6 +27,12 @@ SOON_S = 30.0
 """No fault may take longer than this, although the limit of the launch is higher."""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def server() -> None:
+    """Start what ranks are forked from, so that a short limit is not spent on importing torch."""
+    launch(workers.about, 1, ("",), timeout_s=LIMIT_S)
+
+
 def folders() -> set[str]:
     import tempfile
 
@@ -114,7 +120,7 @@ def test_a_rank_that_keeps_others_waiting() -> None:
 
 def test_ranks_that_disagree() -> None:
     with pytest.raises(RankTimeoutError, match=r"waited .*(barrier|all_reduce)") as caught:
-        launch(workers.fault, 2, ("other", 1), timeout_s=LIMIT_S, stall_s=0.5, threads=1)
+        launch(workers.fault, 2, ("other", 1), timeout_s=LIMIT_S, stall_s=1.0, threads=1)
     text = str(caught.value) + caught.value.hint
     assert "barrier (operation 1)" in text
     assert "all_reduce (operation 1)" in text
