@@ -18,6 +18,9 @@ from torch import Tensor
 SMALLEST: Final = 1 << 20
 """Bytes from which a block is kept; smaller ones the C library keeps itself."""
 
+# Not public in torch, so a version without it goes without reuse.
+_use_count: Final = getattr(torch._C, "_storage_Use_Count", None)
+
 
 class Workspace:
     """Blocks by size, for results of operators that write all of their output.
@@ -36,7 +39,7 @@ class Workspace:
         for size in shape:
             count *= size
         nbytes = count * like.element_size()
-        if nbytes < SMALLEST or like.device.type != "cpu":
+        if nbytes < SMALLEST or like.device.type != "cpu" or _use_count is None:
             return like.new_empty(shape)
         with self._lock:  # between finding a free block and taking it
             blocks = self._blocks.setdefault(nbytes, [])
@@ -68,4 +71,4 @@ scratch: Final = Workspace()
 
 def _holders(block: torch.UntypedStorage) -> int:
     """How many refer to a block, this one included."""
-    return torch._C._storage_Use_Count(block._cdata)
+    return _use_count(block._cdata)
