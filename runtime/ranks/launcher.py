@@ -1,7 +1,7 @@
 """Starting ranks on this machine, getting their results, and leaving nothing behind.
 
-Ranks are forks: of this process while it has a single thread (a cell of the harness has), else of
-a server that has imported torch and started nothing. Four Gloo ranks then stand after 0.05 s;
+Ranks are forks: of this process where that is sound (`may_fork`), else of a server that has
+imported torch and started nothing. Four Gloo ranks then stand after 0.05 s;
 torch.distributed.elastic's launcher needs 0.3-0.4 s for four forks on the same two cores and more
 than ten seconds where it spawns. Several machines and restarts are torchrun's business, see `join`.
 """
@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
 from dgbench.runtime.ranks.board import Board
 from dgbench.runtime.ranks.group import choose_backend
-from dgbench.runtime.ranks.process import loopback, single_threaded
+from dgbench.runtime.ranks.process import loopback, may_fork
 from dgbench.runtime.ranks.seat import Seat, run_seat
 from dgbench.runtime.ranks.watch import Watch
 from dgbench.runtime.threads import default_threads
@@ -88,8 +89,8 @@ def launch(
         seed: of torch and random, the same on all ranks, so that replicated weights agree;
             `communicator.generator` differs from rank to rank.
         timing: whether the communicator's meter reads clocks.
-        start: how processes are made; `fork` needs a caller that has a single thread and has not
-            used a GPU.
+        start: how processes are made; `fork` needs a caller without other Python threads that has
+            not used a GPU, and that has not used OpenMP unless ranks have one thread each.
 
     Returns:
         One result per rank, in order, with facts about the run.
@@ -103,13 +104,13 @@ def launch(
     """
     _check(function, ranks, timeout_s, memory_bytes, stall_s, threads)
     chosen = choose_backend(backend, device, ranks)
-    method = _choose_start(start, device)
+    count = threads or max(1, default_threads() // ranks)
+    method = _choose_start(start, device, count)
     begin, begin_ns = time.monotonic(), time.monotonic_ns()
     folder = Path(tempfile.mkdtemp(prefix="dgbench-ranks-"))
     try:
         board = Board(folder / "board", ranks, create=True)
         interface = os.environ.get("GLOO_SOCKET_IFNAME", "") or loopback()
-        count = threads or max(1, default_threads() // ranks)
         seats = [
             Seat(rank, ranks, folder, chosen, device, count, seed, timeout_s, interface, timing)
             for rank in range(ranks)
@@ -132,7 +133,7 @@ def launch(
             stall_s=stall_s,
         )
         try:
-            with _flushed():
+            with _ready_to_fork():
                 for process in processes:
                     process.start()
             watch.run()
@@ -173,7 +174,7 @@ def _check(
         )
 
 
-def _choose_start(start: str, device: str) -> str:
+def _choose_start(start: str, device: str, threads: int) -> str:
     if start not in STARTS:
         raise unknown_key("start", start, STARTS)
     known = mp.get_all_start_methods()
@@ -182,17 +183,16 @@ def _choose_start(start: str, device: str) -> str:
             raise UnsupportedError(
                 f"processes cannot be started by '{start}' here", hint=f"{known}"
             )
-        if start == "fork" and sys.platform == "linux" and not single_threaded():
+        if start == "fork" and not may_fork(threads):
             raise UnsupportedError(
-                "this process has several threads, a fork of it is not sound",
+                f"this process has several threads, a fork of it cannot compute with {threads}",
                 hint="start='forkserver', or start='auto'",
             )
         return start
     if "forkserver" not in known:
         return "spawn"
     # What CUDA has left in this process does not work in a fork of it, and cannot be looked for.
-    sound = sys.platform == "linux" and device == "cpu" and single_threaded()
-    return "fork" if sound else "forkserver"
+    return "fork" if device == "cpu" and may_fork(threads) else "forkserver"
 
 
 def _context(method: str) -> BaseContext:
@@ -234,9 +234,12 @@ def _environment(**settings: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _flushed() -> Iterator[None]:
-    """Write out what is buffered first: a fork would write it again."""
+def _ready_to_fork() -> Iterator[None]:
+    """Write out what is buffered, or a fork would write it again; and ask for no advice."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    yield
+    with warnings.catch_warnings():
+        # From 3.12 on Python warns of any second thread; `may_fork` has looked at them.
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        yield

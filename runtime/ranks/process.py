@@ -114,11 +114,19 @@ def kill_below(pid: int) -> None:
             os.kill(child, signal.SIGKILL)
 
 
-def single_threaded() -> bool:
-    """Whether this process has one thread, so that a fork of it is sound; False if unknown."""
+def may_fork(threads: int) -> bool:
+    """Whether a fork of this process can compute with `threads` threads.
+
+    With any number where this process has one thread itself. With one thread also where it has
+    used OpenMP: the pool's threads are lost in a fork, but a single thread never asks for them
+    (torch's data loaders rest on the same). Not where Python threads run, which may hold locks.
+    """
+    if sys.platform != "linux":
+        return False
     with contextlib.suppress(OSError):
-        return len(os.listdir("/proc/self/task")) == 1
-    return False
+        if len(os.listdir("/proc/self/task")) == 1:
+            return True
+    return threads == 1 and threading.active_count() == 1
 
 
 def loopback() -> str:

