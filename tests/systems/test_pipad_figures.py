@@ -17,7 +17,7 @@ from dgbench.runtime.errors import CheckFailed
 from dgbench.systems.base import RunContext, get_system
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.pipad import PAPER
-from dgbench.systems.pipad.experiments import ablation, fig3, fig4, fig12, table2
+from dgbench.systems.pipad.experiments import ablation, fig3, fig4, fig12, table2, turns
 from dgbench.systems.pipad.experiments.settings import BY_NAME, workload
 
 EXPERIMENTS = {e.name: e for e in PAPER.experiments}
@@ -189,16 +189,14 @@ def test_slices_must_balance_every_graph_and_small_ones_least() -> None:
 
 
 def train_rows(dataset: str, model: str, gain: float, noise: float) -> list[Row]:
-    rows = []
-    for number in range(5):
-        wobble = 1 + noise * (number - 2)
-        for sliced, seconds in ((True, 1.0), (False, gain * wobble)):
-            params = {"part": "train", "dataset": dataset, "model": model, "sliced_csr": sliced}
-            rows.append(
-                row("fig12", len(rows), id=f"{dataset}{model}{len(rows)}", params=params,
-                    round=number + 1, samples=[seconds])
-            )  # fmt: skip
-    return rows
+    """Five rounds around a gain."""
+    params = {"part": "train", "dataset": dataset, "model": model, "system": "pipad"}
+    return [
+        row("fig12", number, id=f"{dataset}{model}{number}", params=params, round=number + 1,
+            values={"gain sliced": gain * (1 + noise * (number - 2))},
+            deviation={"output": 0.0})
+        for number in range(5)
+    ]  # fmt: skip
 
 
 def test_the_largest_gain_must_stand_clear_of_the_others() -> None:
@@ -314,7 +312,8 @@ def test_a_technique_that_costs_time_is_named_unless_it_is_noise() -> None:
 
 
 def test_a_wrong_setting_is_no_result(monkeypatch) -> None:
-    monkeypatch.setattr(ablation, "_gap", lambda trainer, *truth: 0.5)
+    monkeypatch.setattr(turns.Truth, "gap", lambda self, *found: 0.5)
+    monkeypatch.setattr(turns.Truth, "of", classmethod(lambda cls, *a: cls(None, {}, 1e-5, {})))
     cell = ablation.Ablation().cells("smoke", "cpu")[0]
     with pytest.raises(CheckFailed, match="deviates from the reference"):
         ablation.Ablation().run(cell, RunContext("cpu", "smoke", 1, budget_s=0.01))
@@ -343,7 +342,7 @@ def test_overlap_leaves_fewer_bytes_and_slices_fewer_still() -> None:
     try:
         for trainer in opened.values():
             trainer.prepare()
-        _, sent = ablation._turns(opened, 3, 0.0)
+        _, sent = turns.take_turns(opened, 3, 0.0)
     finally:
         for trainer in opened.values():
             trainer.close()

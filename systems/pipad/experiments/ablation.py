@@ -6,24 +6,19 @@ disturbs the machine disturbs all of them; ratios are formed turn by turn.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
-import torch
-
-from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.statistics import paired_ratio, pooled_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.race import TOLERANCE, open_trainer, relative
+from dgbench.systems.base.race import open_trainer
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
+from dgbench.systems.pipad.experiments.turns import Truth, gain_of, gains, take_turns
 
 LADDERS = {
     "plain": ("reuse", "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates",
@@ -127,10 +122,7 @@ class Ablation(Experiment):
         graph = BY_NAME[str(params["dataset"])]
         task = workload(graph, str(params["model"]), context.preset)
         chosen = settings(str(params["link"]), str(params["kind"]))
-        reference = open_trainer(get_system("reference"), task, context, None)
-        truth = reference.evaluate(0), reference.gradients(0)
-        data = workload_data.describe(reference.data)  # type: ignore[attr-defined]
-        reference.close()
+        truth = Truth.of(task, context)
         opened: dict[str, Trainer] = {}
         gaps = {}
         try:
@@ -140,21 +132,16 @@ class Ablation(Experiment):
                 trainer = open_trainer(get_system("pipad"), task, own, switches)
                 opened[name] = trainer
                 trainer.prepare()
-                gaps[name] = _gap(trainer, *truth)
+                gaps[name] = truth.check(name, trainer)
             budget_s = context.budget_s * BUDGETS[context.preset]
-            found, sent = _turns(opened, TURNS[context.preset], budget_s)
+            found, sent = take_turns(opened, TURNS[context.preset], budget_s)
             notes = list(getattr(opened[ON], "notes", [])) if ON in opened else []
         finally:
             for trainer in opened.values():
                 trainer.close()
-        if (worst := max(gaps, key=lambda name: gaps[name])) and gaps[worst] > TOLERANCE:
-            raise CheckFailed(f"'{worst}' deviates from the reference by {gaps[worst]:.2g}")
         values = {f"step {name}": median(seconds) for name, seconds in found.items()}
         for name, (slow, fast) in ratios_of(str(params["kind"]), list(chosen)).items():
-            ratio = paired_ratio(found[slow], found[fast], method="sign")
-            values[f"gain {name}"] = ratio.value
-            if ratio.low is not None and ratio.high is not None:
-                values |= {f"low {name}": ratio.low, f"high {name}": ratio.high}
+            values |= gains(name, found[slow], found[fast])
         main = ON if ON in found else OFF
         return Measurement(
             values=values,
@@ -165,7 +152,7 @@ class Ablation(Experiment):
             },
             samples=found[main],
             deviation={"output": max(gaps.values())},
-            data=data,
+            data=truth.data,
             notes=notes,
         )
 
@@ -290,38 +277,6 @@ def ratios_of(kind: str, names: Sequence[str]) -> dict[str, tuple[str, str]]:
     return {name: (name, ON) for name in names if name != ON}
 
 
-def _gap(trainer: Trainer, output: torch.Tensor, gradients: Mapping[str, torch.Tensor]) -> float:
-    """Largest relative deviation of a frame's output and of its gradients as one vector."""
-    found = trainer.gradients(0)
-    flat = [torch.cat([g[name].flatten() for name in gradients]) for g in (found, gradients)]
-    return max(relative(trainer.evaluate(0), output), relative(*flat))
-
-
-def _turns(
-    trainers: Mapping[str, Trainer], least: int, budget_s: float
-) -> tuple[dict[str, list[float]], dict[str, int]]:
-    """Seconds of each step by setting, and the bytes that a step sends (mean of the first)."""
-    found: dict[str, list[float]] = {name: [] for name in trainers}
-    sent: dict[str, int] = {}
-    frames = next(iter(trainers.values())).num_frames
-    names = list(trainers)
-    begin, turn = time.perf_counter(), -2  # two turns warm up
-    while turn < least or time.perf_counter() - begin < budget_s:
-        if turn == 0:
-            for trainer in trainers.values():
-                trainer.meter.reset()
-        for name in names if turn % 2 == 0 else reversed(names):
-            start = time.perf_counter()
-            trainers[name].step((turn + 2) % frames)
-            if turn >= 0:
-                found[name].append(time.perf_counter() - start)
-        turn += 1
-        if turn == least:  # the same frames in every run
-            for name, trainer in trainers.items():
-                sent[name] = trainer.meter.counters["bytes_h2d_counted"] // least
-    return found, sent
-
-
 Key = tuple[str, str, str]
 """Dataset, model and link."""
 
@@ -335,28 +290,10 @@ def _rows(rows: Sequence[Any], kind: str) -> dict[Key, list[Any]]:
     return found
 
 
-def _ratio(rows: Sequence[Any], name: str) -> Ratio:
-    """A gain over the rounds; with one round, the interval over its turns."""
-    values = [row.values[f"gain {name}"] for row in rows]
-    pooled = pooled_ratio([(values, [1.0] * len(values))])
-    low, high = pooled.low, pooled.high
-    if len(rows) == 1:
-        low, high = (rows[0].values.get(f"{end} {name}") for end in ("low", "high"))
-    return Ratio(
-        value=pooled.value,
-        low=low,
-        high=high,
-        n=pooled.n,
-        rows=[row.id for row in rows],
-        deviation=max(row.deviation["output"] for row in rows),
-        twin=any(bool(row.data.get("twin")) for row in rows),
-    )
-
-
 def removed(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
     """Step time without a technique over everything on, by dataset, model, link, technique."""
     return {
-        (*key, name): _ratio(mine, name)
+        (*key, name): gain_of(mine, name)
         for key, mine in _rows(rows, "removed").items()
         for name in left_out(key[2])
     }
@@ -364,7 +301,7 @@ def removed(rows: Sequence[Any]) -> dict[tuple[str, str, str, str], Ratio]:
 
 def noise(rows: Sequence[Any]) -> float | None:
     """How far apart everything on and itself came out at most, as a fraction; None without."""
-    found = [_ratio(mine, AGAIN).value for mine in _rows(rows, "removed").values()]
+    found = [gain_of(mine, AGAIN).value for mine in _rows(rows, "removed").values()]
     return max((max(v, 1 / v) - 1 for v in found), default=None)
 
 
@@ -414,16 +351,16 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 continue
             point["seconds"] = median(row.values[f"step {name}"] for row in found)
             if step:
-                gain = _ratio(found, name)
+                gain = gain_of(found, name)
                 point |= {"gain": gain.value, "gain_low": gain.low, "gain_high": gain.high}
                 point["same"] = gain.low is not None and gain.side == 0
                 if key in alone and name not in DEPENDENT:
-                    by_itself = _ratio(alone[key], name)
+                    by_itself = gain_of(alone[key], name)
                     point |= {"alone": by_itself.value, "alone_low": by_itself.low,
                               "alone_high": by_itself.high}  # fmt: skip
                     point["row_ids"] = [*point["row_ids"], *by_itself.rows]
                 if key in without and name in left_out(key[2]):
-                    gone = _ratio(without[key], name)
+                    gone = gain_of(without[key], name)
                     point["removed"] = gone.value
                     point["row_ids"] = [*point["row_ids"], *gone.rows]
             points.append(point)
@@ -446,7 +383,7 @@ def removed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                            "failed": f"{bad.status}: {bad.reason}"})  # fmt: skip
             continue
         for name in (AGAIN, *left_out(key[2])):
-            ratio = _ratio(found, name)
+            ratio = gain_of(found, name)
             points.append(
                 {
                     "panel": _panel(key, ratio.twin),

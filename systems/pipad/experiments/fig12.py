@@ -8,6 +8,7 @@ on and off.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import Any
 
 import torch
@@ -18,9 +19,20 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_csr
 from dgbench.kernels_cuda.variants import warp_clocks
 from dgbench.kernels_cuda.work_items import time_items
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import paired, select
-from dgbench.systems.base.race import checked, timed
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import (
+    Cell,
+    Experiment,
+    FigureSpec,
+    Measurement,
+    Preset,
+    RunContext,
+    Workload,
+)
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.race import open_trainer
+from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.system import Trainer
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
@@ -29,13 +41,19 @@ from dgbench.systems.pipad.experiments.settings import (
     MODELS,
     workload,
 )
+from dgbench.systems.pipad.experiments.turns import Truth, take_turns
+from dgbench.systems.pipad.experiments.turns import gain_of as pooled_gain
+from dgbench.systems.pipad.experiments.turns import gains as timed_gains
 from dgbench.systems.pipad.partitions import Partitions, on_device
 
 CAPS = (8, 16, 32, 64)
 WORKERS = 80
 """Workers that the CPU's analogue hands out items to: multiprocessors of the paper's V100."""
 REPEATS = 7
-ROUNDS = {"smoke": 2, "quick": 5, "full": 7, "paper": 7}
+ROUNDS = {"smoke": 1, "quick": 1, "full": 5, "paper": 5}
+TURNS = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
+BUDGETS = 3.0
+"""Budgets of a process that one process may take: both formats share it."""
 TRAINED = {
     "smoke": (("hepth", "evolvegcn"),),
     "quick": (
@@ -68,13 +86,8 @@ class Fig12(Experiment):
             for name in _graphs(preset)
         ]
         for dataset, model in _trained(preset):
-            for sliced in (True, False):
-                params = {"part": "train", "dataset": dataset, "model": model, "system": "pipad"}
-                params["sliced_csr"] = sliced
-                group = f"{dataset}/{model}"
-                if preset in ("full", "paper"):
-                    cells.append(self._cell({**params, "check": True}, f"{group}/check", 1))
-                cells.append(self._cell(params, group, ROUNDS[preset]))
+            params = {"part": "train", "dataset": dataset, "model": model, "system": "pipad"}
+            cells.append(self._cell(params, f"train/{model}", ROUNDS[preset]))
         return cells
 
     def _cell(self, params: dict[str, Any], group: str, repeats: int) -> Cell:
@@ -91,13 +104,7 @@ class Fig12(Experiment):
         graph = BY_NAME[str(cell.params["dataset"])]
         if cell.params["part"] == "balance":
             return _balance(graph, context)
-        task = workload(graph, str(cell.params["model"]), context.preset)
-        switches = {"sliced_csr": bool(cell.params["sliced_csr"])}
-        if context.device == "cpu":
-            switches["arena"] = True
-        if cell.params.get("check"):
-            return checked("pipad", task, context, switches=switches)
-        return timed("pipad", task, context, switches=switches)
+        return _train(workload(graph, str(cell.params["model"]), context.preset), context)
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -206,6 +213,36 @@ def _on_workers(items: Sequence[tuple[Csr | SlicedCsr, Tensor]]) -> tuple[float,
     return sum(f.actual(WORKERS) for f in found), sum(f.balanced(WORKERS) for f in found)
 
 
+def _train(task: Workload, context: RunContext) -> Measurement:
+    """Steps of PiPAD with slices and with CSR, in turns, both compared with the reference."""
+    truth = Truth.of(task, context)
+    opened: dict[str, Trainer] = {}
+    try:
+        for name in ("sliced", "csr"):
+            switches = {"sliced_csr": name == "sliced"}
+            if context.device == "cpu":
+                switches["arena"] = True
+            own = RunContext(context.device, context.preset, context.threads)
+            own.meter = Meter(device=context.device)
+            opened[name] = open_trainer(get_system("pipad"), task, own, switches)
+            opened[name].prepare()
+        gap = max(truth.check(name, trainer) for name, trainer in opened.items())
+        budget_s = context.budget_s * BUDGETS
+        found, sent = take_turns(opened, TURNS[context.preset], budget_s)
+    finally:
+        for trainer in opened.values():
+            trainer.close()
+    values = {f"step {name}": median(seconds) for name, seconds in found.items()}
+    return Measurement(
+        values=values | timed_gains("sliced", found["csr"], found["sliced"]),
+        units=dict.fromkeys(values, "s"),
+        counters={f"bytes {name}": count for name, count in sent.items()},
+        samples=found["sliced"],
+        deviation={"output": gap},
+        data=truth.data,
+    )
+
+
 def _by_warps(items: Sequence[tuple[Csr | SlicedCsr, Tensor]]) -> tuple[float, float]:
     """The same in cycles, from the clocks of the warps; the median of a few runs by actual time."""
     totals = []
@@ -273,11 +310,10 @@ def _keys(rows: Sequence[Any]) -> list[tuple[str, str]]:
     return list(dict.fromkeys((r.params["dataset"], r.params["model"]) for r in mine))
 
 
-def gain_of(rows: Sequence[Any], dataset: str, model: str) -> Any:
+def gain_of(rows: Sequence[Any], dataset: str, model: str) -> Ratio | None:
     """Step time with CSR over step time with slices, or None."""
-    mine = [r for r in rows if r.experiment == "fig12" and not r.params.get("check")]
-    where = {"dataset": dataset, "model": model}
-    return paired(mine, {"sliced_csr": False, **where}, {"sliced_csr": True, **where})
+    mine = select(rows, experiment="fig12", part="train", dataset=dataset, model=model)
+    return pooled_gain(mine, "sliced") if mine else None
 
 
 def gains(rows: Sequence[Any]) -> dict[tuple[str, str], Any]:
