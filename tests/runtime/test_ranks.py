@@ -42,10 +42,15 @@ def server() -> None:
     launch(workers.about, 1, ("",), timeout_s=LIMIT_S)
 
 
-def folders() -> set[str]:
-    import tempfile
+@pytest.fixture
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made, for this test alone."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
 
-    return {p.name for p in Path(tempfile.gettempdir()).glob("dgbench-ranks-*")}
+
+def left_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.glob("dgbench-ranks-*")]
 
 
 def alive(pid: int) -> bool:
@@ -77,12 +82,11 @@ def test_one_rank_is_a_process_too() -> None:
     assert (found["size"], found["threads"]) == (1, 2)
 
 
-def test_large_results() -> None:
-    before = folders()
+def test_large_results(own_folder: Path) -> None:
     found = launch(workers.large, 2, timeout_s=LIMIT_S)
     assert [float(x[-1]) for x in found] == [0.0, 1.0]
     assert found[1].shape == (2**20,)
-    assert folders() <= before
+    assert not left_in(own_folder)
 
 
 FAULTS = [
@@ -96,15 +100,17 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("how", "error", "kind", "message"), FAULTS, ids=[f[0] for f in FAULTS])
-def test_a_fault_has_a_name(how: str, error: type, kind: str, message: str) -> None:
-    before, start = folders(), time.monotonic()
+def test_a_fault_has_a_name(
+    how: str, error: type, kind: str, message: str, own_folder: Path
+) -> None:
+    start = time.monotonic()
     with pytest.raises(error, match=message) as caught:
         launch(workers.fault, 3, (how, 1), timeout_s=LIMIT_S, memory_bytes=96 * 2**20, threads=1)
     assert time.monotonic() - start < SOON_S
     assert (caught.value.rank, caught.value.kind) == (1, kind)
     if how == "raises":
         assert "break_down" in caught.value.trace
-    assert folders() <= before
+    assert not left_in(own_folder)
 
 
 @pytest.mark.parametrize("how", ["hangs", "spins"])

@@ -67,7 +67,7 @@ def test_no_orphans(start: str, number: signal.Signals, tmp_path: Path) -> None:
     folder.mkdir()
     process = subprocess.Popen(
         [sys.executable, str(script), str(folder), start],
-        env=environment(),
+        env={**environment(), "TMPDIR": str(tmp_path)},  # a killed launcher leaves its folder
         stderr=subprocess.PIPE,
         text=True,
     )
