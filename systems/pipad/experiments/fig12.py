@@ -58,7 +58,6 @@ TRAINED = {
     "smoke": (("hepth", "evolvegcn"),),
     "quick": (
         ("youtube", "evolvegcn"),
-        ("youtube", "mpnn_lstm"),
         ("covid19-england", "evolvegcn"),
     ),
 }
