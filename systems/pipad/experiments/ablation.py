@@ -39,7 +39,7 @@ own kernel and without our fused recurrences."""
 
 LINKS = {
     "plain": "",
-    "arena": ", copies into an arena (CPU analogue)",
+    "arena": ", arena (CPU analogue)",
     "device": "",
     "paper": ", the paper's kernel",
 }
