@@ -94,6 +94,12 @@ class Prepared:
         matrix, extras = self._transposed
         return extras.arrays(matrix, dtype, ordered)
 
+    def settle(self, over: Csr, ordered: bool, *, backward: bool) -> None:
+        """Make now what the first products would: merged lists, their order and transposes."""
+        for arrays in (self.forward, self.transposed) if backward else (self.forward,):
+            for _ in range(2):  # rows are sorted at the second product
+                arrays(over, torch.float32, ordered)
+
 
 _known: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _KEPT = 4  # topologies remembered per `indices`, such as one pattern with several sets of values

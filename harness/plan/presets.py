@@ -36,7 +36,7 @@ PRESETS: dict[str, PresetInfo] = {
         PresetInfo(
             "quick",
             "about three minutes a paper on two cores: small data, five pairs for a timed claim",
-            0.15,
+            0.12,
             "paper",
         ),
         PresetInfo(

@@ -13,6 +13,7 @@ from dgbench.harness.claims.verdict import Verdict, digits
 from dgbench.harness.figures.draw import Drawn, draw_figure, draw_points
 from dgbench.harness.figures.palette import looks
 from dgbench.harness.figures.style import Context, side, with_interval
+from dgbench.harness.report.parallel import side_by_side
 from dgbench.harness.report.run import FAILED, STATUS_MEANING, RunData
 from dgbench.harness.terminal.progress import describe
 
@@ -95,7 +96,11 @@ def draw_paper(
     rows = [r for r in run.rows if r.paper == paper.name]
     by_id = {claim.id: (claim, verdict) for claim, verdict in
              zip(verdicts.claims, verdicts.verdicts, strict=True)}  # fmt: skip
-    sections = [_section(e, rows, by_id, run, folder, context) for e in paper.experiments]
+    import matplotlib.pyplot  # noqa: F401 - once, before the processes that draw are forked
+
+    sections = side_by_side(
+        lambda e: _section(e, rows, by_id, run, folder, context), paper.experiments
+    )
     board = draw_points(
         "claim_board", "claims", f"Claims of {paper.title}", board_points(verdicts), folder, context
     )

@@ -177,6 +177,8 @@ class Controller:
         if self._sends_topology and engine.grouped:  # sizes that were not chosen are never read
             engine.partitions.retain(g for times in self.frames for g in engine.groups(times))
         self._allow_buffers()
+        if self._widths:
+            engine.settle(self.frames, self._widths, free_bytes(engine.device) // 4)
         engine.forget()
 
     def _measure(self) -> None:

@@ -76,6 +76,9 @@ class DeviceEngine(Engine):
 
     # --- preparation ------------------------------------------------------------------------------
 
+    def settle(self, frames: Sequence[range], widths: Sequence[int], limit: int) -> None:
+        """Nothing: topology is used as it arrives, forward and backward."""
+
     def aggregate_all(self) -> None:
         if self.store is not None:
             self._fill(self.store.missing(range(len(self.sequence))))

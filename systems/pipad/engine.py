@@ -17,6 +17,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda._prepared import prepare, prepare_parts
+from dgbench.kernels_cuda.aggregate import ORDERED_WIDTH
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.runtime.meter import Meter
 from dgbench.systems.pipad.buffers import DeviceBuffer, HostStore
@@ -113,6 +115,40 @@ class Engine:
             return
         for t in self.store.missing(range(len(self.sequence))):
             self.store.put(t, self._aggregate_raw(range(t, t + 1), [range(t, t + 1)])[0])
+
+    def settle(self, frames: Sequence[range], widths: Sequence[int], limit: int) -> None:
+        """Make what the products of steady frames need beside the topology, once and for all.
+
+        Otherwise every partition's first two visits would be slower than the rest, and with frames
+        that slide by one a partition is visited once an epoch.
+
+        Args:
+            frames: snapshots of every frame.
+            widths: floats per vertex of each aggregation of a step.
+            limit: bytes of topology to do so for; what is left is made when it is met.
+        """
+        nodes = self.sequence.features.shape[1]
+        todo: dict[tuple[range, bool, bool], bool] = {}
+        for times in frames:
+            groups = self.groups(times)
+            for place, width in enumerate(widths):
+                merged = self.merges(len(groups[0]), nodes, width)
+                for group in groups if merged else [range(t, t + 1) for t in times]:
+                    key = group, merged, len(group) * width <= ORDERED_WIDTH
+                    # Raw features want no gradient: the first width where nothing is kept.
+                    todo[key] = todo.get(key, False) or self.store is not None or place > 0
+        for (group, merged, ordered), backward in todo.items():
+            limit -= 16 * self.topology_words(group)  # the lists and their order, both ways
+            if limit < 0:
+                return
+            if not merged:
+                csr = self.partitions.snapshot(group.start)[0]
+                prepare(csr).settle(csr, ordered, backward=backward)
+            elif self.on["slice_coalescing"]:
+                self._transposed(self.partitions.partition(group))
+            else:
+                parts = self.partitions.partition(group).parts
+                prepare_parts(parts).settle(parts.over, ordered, backward=backward)
 
     def forget(self) -> None:
         """Begin anew with what a device holds, as after a change of plans."""

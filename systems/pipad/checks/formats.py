@@ -124,7 +124,7 @@ def csc_transfer(claim: Claim, rows: Sequence[Any]) -> Finding:
                     for r in select(
                         rows, experiment="fig10", system=system, model=model, dataset=dataset
                     )
-                    if r.counters.get("adjacency_bytes_counted")
+                    if r.counters.get("adjacency_bytes_counted") and not r.params.get("check")
                 ]
                 if mine:
                     steps = mine[0].counters["counted_steps"]

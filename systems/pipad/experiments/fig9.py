@@ -22,7 +22,7 @@ from dgbench.systems.pipad.partitions import Partitions
 SIZES = (2, 4, 8)
 DATASETS = {"smoke": ("hepth",), "quick": ("hepth", "covid19-england")}
 ALL = ("flickr", "hepth", "covid19-england")
-RATES = {"smoke": (0.1, 0.9), "quick": (0.1, 0.5, 0.9)}
+RATES = {"smoke": (0.1, 0.9), "quick": (0.1, 0.9)}
 ALL_RATES = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0)
 DIMS = {"smoke": (16,), "quick": (2, 16, 64)}
 ALL_DIMS = (2, 4, 8, 16, 32, 64)

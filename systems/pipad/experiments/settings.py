@@ -49,7 +49,7 @@ def _printed(n: int, e: int, d: int, t: int, smoothed: int) -> dict[str, int]:
 
 
 GRAPHS: Final = (
-    Graph("flickr", "Flickr", False, 15, (1 / 2048, 1 / 256, 1 / 16, 1.0),
+    Graph("flickr", "Flickr", False, 15, (1 / 2048, 1 / 384, 1 / 16, 1.0),
           _printed(2_300_000, 33_100_000, 2, 132, 480_000_000)),
     Graph("youtube", "Youtube", False, 18, (1 / 2048, 1 / 128, 1 / 16, 1.0),
           _printed(3_200_000, 602_000, 2, 198, 11_000_000)),
@@ -57,7 +57,7 @@ GRAPHS: Final = (
           _printed(1_100_000, 1_300_000, 2, 524, 55_000_000)),
     Graph("epinions", "Epinions", False, 6, (1 / 512, 1 / 64, 1 / 8, 1.0),
           _printed(727_000, 13_600_000, 2, 99, 78_000_000)),
-    Graph("hepth", "HepTh", True, 7, (1 / 64, 1 / 32, 1 / 4, 1.0),
+    Graph("hepth", "HepTh", True, 7, (1 / 64, 1 / 64, 1 / 4, 1.0),
           _printed(22_000, 2_600_000, 16, 214, 18_000_000)),
     Graph("pems08", "PEMS08", True, 1, (1.0, 1.0, 1.0, 1.0),
           _printed(170, 7202, 16, 90, 7202)),

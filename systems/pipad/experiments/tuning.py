@@ -15,11 +15,10 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.pipad.experiments.fig10 import graphs
+from dgbench.systems.pipad.experiments.fig10 import workloads
 from dgbench.systems.pipad.experiments.settings import (
     BY_NAME,
     MODEL_TITLES,
-    MODELS,
     Graph,
     workload,
 )
@@ -49,7 +48,6 @@ class Tuning(Experiment):
     )
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        points = [(name, model) for name in graphs(preset) for model in MODELS]
         return [
             Cell(
                 paper=self.paper,
@@ -59,7 +57,7 @@ class Tuning(Experiment):
                 repeats=ROUNDS[preset],
                 timeout_s=900 if preset in ("full", "paper") else 90,
             )
-            for name, model in (SMOKE if preset == "smoke" else points)
+            for name, model in (SMOKE if preset == "smoke" else workloads(preset))
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

@@ -1,0 +1,48 @@
+"""Work on several things side by side in forked processes: drawing is all of a report's time."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Final
+
+log = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 300.0
+
+_work: Callable[[int], Any] | None = None  # forked processes find their work here
+
+
+def side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """`work` of every item, in order; one process per processor, results are pickled.
+
+    Where nothing can be forked, or a process is lost or late, all is done here instead. What `work`
+    raises is raised.
+    """
+    global _work
+    workers = min(len(items), len(os.sched_getaffinity(0)) if _can_fork() else 1)
+    if workers < 2:
+        return [work(item) for item in items]
+    _work = lambda place: work(items[place])  # noqa: E731
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"))
+    try:
+        return list(pool.map(_forked, range(len(items)), timeout=PATIENCE_S))
+    except (BrokenProcessPool, TimeoutError, pickle.PicklingError) as error:
+        log.warning("side by side failed (%s), going on one by one", error)
+        return [work(item) for item in items]
+    finally:
+        _work = None
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _forked(place: int) -> Any:
+    return _work(place)
+
+
+def _can_fork() -> bool:
+    return "fork" in multiprocessing.get_all_start_methods() and hasattr(os, "sched_getaffinity")
