@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dgbench.harness.figures import style
+
+TITLE_LETTER = 0.07
+"""Inches of a letter of a panel's title, on average; longer titles take a second line."""
 
 
 def order(points: Sequence[dict], key: str) -> list[Any]:
@@ -63,7 +67,15 @@ class Grid:
         self._footer = list(footer)
         columns_of_legend = (6 if len(handles) < 7 else 4) if wide else 2
         self._legend = style.legend_height(len(handles), columns_of_legend)
+        self._gap = 0.12
+        lefts = 1 if self._share else self.columns
+        free = self.width - 0.08 - self._left * lefts
+        free -= (self._right + (self._gap if self._share else 0)) * self.columns
+        self._each = free / self.columns
+        letters = int((self._each + self._right) / TITLE_LETTER)
+        self._titles = [p if p is None else textwrap.fill(str(p), letters) for p in self.panels]
         self._title = 0.17 if any(p is not None for p in self.panels) else 0.04
+        self._title += 0.14 * max((t.count("\n") for t in self._titles if t), default=0)
         lines = math.ceil(len(self.panels) / self.columns)
         self._tops = []
         top = 0.06 + self._legend
@@ -83,16 +95,12 @@ class Grid:
 
     def axes(self, context: Any) -> Iterator[tuple[Any, Any]]:
         """Each panel with its axes; the footer is written at the end."""
-        gap = 0.12
-        lefts = 1 if self._share else self.columns
-        free = self.width - 0.08 - self._left * lefts
-        free -= (self._right + (gap if self._share else 0)) * self.columns
-        each = free / self.columns
+        each, gap = self._each, self._gap
         for index, panel in enumerate(self.panels):
             line, column = divmod(index, self.columns)
             x = self._left + column * (each + self._right + (gap if self._share else self._left))
             axes = style.place(self.figure, x, self._tops[line], each, self._heights[index])
             if panel is not None:
-                axes.set_title(str(panel))
+                axes.set_title(self._titles[index])
             yield panel, axes
         style.draw_footer(self.figure, self._footer, context)
