@@ -14,7 +14,7 @@ from dgbench.harness.figures.claim_board import ranked
 from dgbench.harness.figures.palette import VERDICTS
 from dgbench.harness.figures.style import seconds_text
 from dgbench.harness.report.run import STATUS_MEANING, RunData
-from dgbench.harness.report.sections import PaperSection, board_points, failed_cell, once_a_cell
+from dgbench.harness.report.sections import PaperSection, board_points, without_result
 from dgbench.harness.terminal.progress import describe
 
 WORDS = (
@@ -98,7 +98,7 @@ def overview(
         other_way=sum(v.other_way for _, _, v in claims),
         on_twins=sum(v.data == "twin" for _, _, v in claims),
         boards={s.name: ranked(board_points(s.verdicts)) for s in shown},
-        failed=[failed_cell(r) for r in once_a_cell(run.rows)],
+        failed=without_result(run.rows),
     )
 
 

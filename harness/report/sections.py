@@ -138,9 +138,9 @@ def _section(experiment, rows, by_id, run, folder, context) -> Section:
                 notes.append(f"figure '{spec.name}' cannot be drawn: {error}")
                 continue
             figures.append(drawn)
-    failed = [failed_cell(row) for row in once_a_cell(mine)]
+    failed = without_result(mine)
     ran = any(r.ok for r in mine)
-    state = "ran" if ran else "failed" if mine else "not run"
+    state = "ran" if ran else "failed" if any(r.status in FAILED for r in mine) else "not run"
     return Section(
         name=experiment.name,
         title=experiment.title,
@@ -175,6 +175,21 @@ def once_a_cell(rows: Sequence[Any]) -> list[Any]:
         if not row.ok:
             found.setdefault(row.cell_hash or row.id, row)
     return list(found.values())
+
+
+def without_result(rows: Sequence[Any]) -> list[dict[str, str]]:
+    """Cells without a result; those that cannot run here for one reason share a line."""
+    alike: dict[tuple, list[Any]] = {}
+    for row in once_a_cell(rows):
+        alone = row.id if row.status in FAILED else ""
+        alike.setdefault((row.paper, row.experiment, row.status, row.reason, alone), []).append(row)
+    shown = []
+    for group in alike.values():
+        cell = failed_cell(group[0])
+        if len(group) > 1:
+            cell["what"] = f"{len(group)} cells, such as {cell['what']}"
+        shown.append(cell)
+    return shown
 
 
 def failed_cell(row: Any) -> dict[str, str]:

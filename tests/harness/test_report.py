@@ -14,6 +14,8 @@ import pytest
 from dgbench.harness.report import build_report
 from dgbench.harness.report.pages import paper_value, unit_rest
 from dgbench.harness.report.run import load_run, machine_name
+from dgbench.harness.report.sections import without_result
+from dgbench.harness.store import Row
 from dgbench.runtime.errors import StoreError
 from dgbench.systems.base import FigureSpec
 from dgbench.systems.base.paper import Claim
@@ -205,3 +207,18 @@ def test_machines_and_units_in_words():
                   unit="x (end-to-end training time)")  # fmt: skip
     assert unit_rest(claim) == "end-to-end training time"
     assert paper_value(claim) == "1 to 9.57x"
+
+
+def test_cells_that_cannot_run_for_one_reason_share_a_line():
+    def row(number, status, reason):
+        return Row(
+            id=f"{number}-r1", paper="p", experiment="e", cell_hash=str(number),
+            params={"system": f"s{number}"}, status=status, reason=reason,
+        )  # fmt: skip
+
+    rows = [row(i, "no-gpu", "needs a device") for i in range(3)]
+    rows += [row(9, "no-gpu", "another"), row(4, "crash", "bad"), row(5, "crash", "bad")]
+    shown = without_result(rows)
+    assert [cell["id"] for cell in shown] == ["0-r1", "9-r1", "4-r1", "5-r1"]
+    assert shown[0]["what"].startswith("3 cells, such as")
+    assert not shown[1]["what"].startswith("1 cell")

@@ -38,6 +38,17 @@ class Table2(Experiment):
         "nothing to read; the cells then stand in the run with that reason."
     )
 
+    claims = (
+        *(
+            f"pipad-tab2-util-{model}-{method}"
+            for model in ("evolvegcn", "mpnn-lstm", "t-gcn")
+            for method in METHODS
+        ),
+        "pipad-tab2-order-pipad-over-pygtg",
+        "pipad-tab2-order-ra-highest",
+        "pipad-tab2-small-low",
+    )
+
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
             Cell(
