@@ -56,11 +56,11 @@ def checked(data: SnapshotSequence, workload: Workload) -> SnapshotSequence:
         raise InvalidInputError(
             f"feature_dim is {workload.feature_dim}, but '{workload.dataset}' has {width} features"
         )
-    _check_degrees(data)
+    check_degrees(data)
     return data
 
 
-def _check_degrees(data: SnapshotSequence) -> None:
+def check_degrees(data: SnapshotSequence) -> None:
     """Refuse weights that leave a vertex without a positive degree: it has no normalisation."""
     from dgbench.datasets.transforms import factors
 
