@@ -22,11 +22,14 @@ def no_copy_thread_is_left() -> None:
 HERE = Path(__file__).parent
 
 LAUNCHER = """
+import signal
 import sys
 import ranks_workers
 from dgbench.runtime.ranks import launch
 
 if __name__ == "__main__":
+    # A shell starts what runs in the background deaf to Ctrl-C, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     folder, start = sys.argv[1:]
     launch(ranks_workers.wait_forever, 3, (folder,), timeout_s=50, start=start, threads=1)
 """
