@@ -1,0 +1,135 @@
+"""Gradient checkpoint over blocks of time (ESDG, section 3.1).
+
+Forward, block by block: only the state at a block's end is kept. Backward, from the last block to
+the first: the block's inputs are brought again, its forward pass is run again, now recorded, from
+the state before it, and back-propagated with the gradient of the state after it. What comes out at
+the state before it is the gradient for the block before. The state holds also the chain of evolving
+weights, so that EvolveGCN's gradient runs through all blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor
+
+from dgbench.models import TimelineState
+from dgbench.models.aggregation import Aggregator
+from dgbench.models.timeline import TimelineModel
+from dgbench.runtime.meter import Meter
+
+Load = Callable[[range, bool], AbstractContextManager[Aggregator]]
+"""Brings a block's inputs; the flag says whether its forward pass is recorded."""
+
+Forward = Callable[[Aggregator, range, TimelineState | None], tuple[list[Tensor], TimelineState]]
+"""As `TimelineModel.forward_block`; a distributed run puts redistributions between the halves."""
+
+Loss = Callable[[range, Sequence[Tensor]], Tensor]
+"""A block's share of the loss from its outputs."""
+
+
+class BlockRunner:
+    """Runs a model over blocks, keeping borders only.
+
+    Args:
+        model: whose `forward_block` is run where `forward` is not given.
+        load: brings a block's inputs for the time of a `with`.
+        loss: a block's share of the loss.
+        recompute: off, the whole timeline is recorded at once, as one block, and no pass is run
+            again; more than one block is then refused by the caller.
+        keep_last: record the last block's first pass instead of running it again at once. The paper
+            runs every block again.
+        meter: counts `blocks_forward` and `blocks_rerun`.
+    """
+
+    def __init__(
+        self,
+        model: TimelineModel,
+        load: Load,
+        loss: Loss,
+        meter: Meter,
+        *,
+        recompute: bool = True,
+        keep_last: bool = False,
+        forward: Forward | None = None,
+    ) -> None:
+        self._load, self._loss, self._meter = load, loss, meter
+        self._forward: Forward = model.forward_block if forward is None else forward
+        self._recompute, self._keep_last = recompute, keep_last
+
+    def gradients(self, blocks: Sequence[range]) -> float:
+        """Add the loss's gradient to `.grad` of all parameters; the loss."""
+        recorded = 1 if self._keep_last or not self._recompute else 0
+        states = self._borders(blocks[: len(blocks) - recorded])
+        total = 0.0
+        after: list[Tensor | None] = []
+        for number in reversed(range(len(blocks))):
+            rerun = self._recompute and not (self._keep_last and number == len(blocks) - 1)
+            self._meter.count("blocks_rerun" if rerun else "blocks_forward")
+            before = None if number == 0 else states[number - 1].detach()
+            value, after = self._backward(blocks[number], before, after)
+            # A border is spent with its block.
+            del states[max(0, number - 1) :]
+            total += value
+        return total
+
+    @torch.no_grad()
+    def outputs(self, blocks: Sequence[range]) -> list[Tensor]:
+        """Outputs [N, D] of all steps, without history."""
+        found: list[Tensor] = []
+        state = None
+        for block in blocks:
+            self._meter.count("blocks_forward")
+            with self._load(block, False) as inputs, self._meter.phase("compute"):
+                hidden, state = self._forward(inputs, block, state)
+                state = compact(state)
+                # A view of the arena would change under the caller once the block is given back.
+                found += [h.clone() for h in hidden]
+        return found
+
+    @torch.no_grad()
+    def _borders(self, blocks: Sequence[range]) -> list[TimelineState]:
+        """States after each of these blocks."""
+        states: list[TimelineState] = []
+        for block in blocks:
+            self._meter.count("blocks_forward")
+            with self._load(block, False) as inputs, self._meter.phase("compute"):
+                _, state = self._forward(inputs, block, states[-1] if states else None)
+                states.append(compact(state))
+                del _, state
+        return states
+
+    def _backward(
+        self, block: range, before: TimelineState | None, after: list[Tensor | None]
+    ) -> tuple[float, list[Tensor | None]]:
+        """A block's loss, and its gradient at the state before it.
+
+        Args:
+            block: snapshots.
+            before: leaves, None at the start of the timeline.
+            after: gradient at every tensor of the state after it; [] at the end of the timeline.
+        """
+        with self._load(block, True) as inputs:
+            with self._meter.phase("compute"), torch.enable_grad():
+                hidden, state = self._forward(inputs, block, before)
+                loss = self._loss(block, hidden)
+                del hidden
+                roots, weights = [loss], [None]
+                for tensor, grad in zip(state.tensors, after, strict=True) if after else ():
+                    if grad is not None and tensor.requires_grad:
+                        roots.append(tensor)
+                        weights.append(grad)
+                del state
+                torch.autograd.backward(roots, weights)
+            value = float(loss.detach())
+        return value, [] if before is None else [t.grad for t in before.tensors]
+
+
+def compact(state: TimelineState) -> TimelineState:
+    """The state without history and without the rest of the storages its tensors are views of.
+
+    TM-GCN hands on the last rows of a series: kept as a view it would keep the whole block.
+    """
+    return state.with_tensors([t.detach().clone() for t in state.tensors])

@@ -1,0 +1,178 @@
+"""How a timeline is cut into blocks, and what the blocks need in memory (ESDG, section 3.1).
+
+With nb blocks of bsize = T / nb snapshots a device holds at its peak what the backward pass of one
+block needs, and what every border keeps:
+
+    bytes = bsize * m_step + nb * m_ckpt
+
+which is least near nb = sqrt(T m_step / m_ckpt). Fewer blocks keep fewer borders and gain more from
+the graph difference, so the smallest number that fits a budget is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dgbench.models import CdGcn, TimelineModel, TmGcn
+from dgbench.runtime.errors import InvalidInputError
+
+COO_BYTES = 20
+"""Bytes of an entry as two int64 indices and a float32, which the paper's implementation holds."""
+
+TORCH_LSTM_FLOATS = 30
+"""Floats per hidden unit, vertex and step that torch's LSTM records on the CPU (measured)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """Bytes that one snapshot of a recorded block takes.
+
+    Attributes:
+        per_entry: of every stored entry of its matrix.
+        per_vertex: of every vertex: activations, and row offsets where the layout has them.
+        working: of every vertex once, whatever the number of snapshots.
+    """
+
+    per_entry: float
+    per_vertex: float
+    working: float = 0
+
+    def of(self, nnz: int, nodes: int) -> float:
+        """m_step of one snapshot."""
+        return self.per_entry * nnz + self.per_vertex * nodes
+
+
+def paper_cost(model: TimelineModel) -> StepCost:
+    """m_step = 20 nnz + 4 N (sum of the activations' widths), the paper's layout."""
+    return StepCost(COO_BYTES, 4 * model.activation_dim)
+
+
+def border_bytes(model: TimelineModel, nodes: int, itemsize: int = 4) -> int:
+    """m_ckpt: what one border keeps. Evolving weights are few and left out, as in the paper."""
+    return itemsize * nodes * model.state_dim()
+
+
+def split_blocks(steps: int, count: int) -> list[range]:
+    """`count` consecutive ranges over 0 .. steps - 1, longer ones first, none longer by two.
+
+    Raises:
+        InvalidInputError: a count outside 1 .. steps.
+    """
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= steps:
+        raise InvalidInputError(
+            f"nb is {count!r}; an integer in 1 .. {steps} is allowed, one block per step at most"
+        )
+    size, longer = divmod(steps, count)
+    ends = [size * b + min(b, longer) for b in range(count + 1)]
+    return [range(a, b) for a, b in pairwise(ends)]
+
+
+def peak_bytes(
+    entries: Sequence[int],
+    nodes: int,
+    blocks: Sequence[range],
+    cost: StepCost,
+    border: float,
+    arrival: float = 0,
+) -> float:
+    """bsize * m_step + nb * m_ckpt; while block b is recorded the borders 1 .. b are kept.
+
+    With blocks of equal cost that is the paper's formula; where T is no multiple of nb the first
+    ones are longer, and fewer borders are kept beside them.
+
+    Args:
+        entries: stored entries of every snapshot.
+        nodes: N.
+        blocks: from `split_blocks`.
+        cost, border: m_step and m_ckpt.
+        arrival: bytes per entry of the indices of one plain snapshot on its way.
+    """
+    steps = [cost.of(nnz, nodes) for nnz in entries]
+    dearest = max(sum(steps[t] for t in block) + b * border for b, block in enumerate(blocks, 1))
+    return dearest + arrival * max(entries) + cost.working * nodes
+
+
+def choose_blocks(
+    entries: Sequence[int],
+    nodes: int,
+    cost: StepCost,
+    border: float,
+    budget: int,
+    arrival: float = 0,
+) -> list[range]:
+    """As few blocks as fit into `budget` bytes; arguments as `peak_bytes`.
+
+    Raises:
+        InvalidInputError: no number of blocks fits; the message names the least that would.
+    """
+    steps = len(entries)
+    best, at = math.inf, 1
+    for count in range(1, steps + 1):
+        blocks = split_blocks(steps, count)
+        need = peak_bytes(entries, nodes, blocks, cost, border, arrival)
+        if need <= budget:
+            return blocks
+        if need < best:
+            best, at = need, count
+    raise InvalidInputError(
+        f"memory_bytes is {budget}; {steps} snapshots need at least {math.ceil(best)} bytes, with "
+        f"{at} blocks",
+        hint="give more memory, take fewer snapshots, or spread them over ranks",
+    )
+
+
+def best_count(steps: int, step: float, border: float) -> int:
+    """The number of blocks of least memory, nearest whole number to sqrt(T m_step / m_ckpt)."""
+    if border <= 0:
+        return steps
+    return max(1, min(steps, round(math.sqrt(steps * step / border))))
+
+
+def device_cost(
+    model: TimelineModel,
+    *,
+    values: bool = True,
+    scales: bool = True,
+    precompute: bool = True,
+    fused: bool = True,
+    itemsize: int = 4,
+) -> StepCost:
+    """m_step of this implementation; a recorded block holds, at the peak of its backward pass:
+
+    - its matrices in compressed rows, and their transposes: 4 bytes per entry, 4 more of values,
+      8 per vertex, all twice; without precomputation also a copy in the order of rows by length;
+    - degree scales, 4 per vertex, unless entries are normalised;
+    - features, what every layer aggregated, spatial outputs, and the gradient of the last output;
+    - where the last layer has a temporal half, its output and the gradient of its input;
+    - TM-GCN: the series that its window slides over, whose end the next block will want, and once
+      the window's rows before it, their gradient and that of the rows handed on;
+    - once, the head's gradients of a snapshot.
+
+    Args:
+        model: one of the timeline models, with the stacked forward pass of this system.
+        values: entries have values on the device.
+        scales: the device forms degree scales.
+        precompute: the first layer's aggregation does not run on the device.
+        fused: LSTMs run as scans that record their input only.
+        itemsize: of features, 4 or 8.
+    """
+    last = model.num_layers - 1
+    floats = sum(model.input_dims) + sum(model.spatial_dims) + model.output_dim
+    if model.has_temporal(0):
+        floats += model.input_dims[0]  # the stack of a block's inputs, beside them
+    if model.has_temporal(last):
+        floats += model.layer_dims[last] + model.spatial_dims[last]
+    if not fused and isinstance(model, CdGcn):
+        floats += TORCH_LSTM_FLOATS * sum(model.layer_dims)
+    working = 2 * model.output_dim
+    if isinstance(model, TmGcn):
+        floats += model.layer_dims[0]
+        working += 3 * model.state_dim()
+    entry = 4 + (4 if values else 0)
+    copies = 2 if precompute else 3
+    layout = 8 * copies + (0 if precompute else 4)
+    per_vertex = layout + (4 if scales else 0) + itemsize * floats
+    return StepCost(copies * entry, per_vertex, itemsize * working)
