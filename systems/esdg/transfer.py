@@ -289,11 +289,8 @@ def device_scales(csr: Csr, norm: str, *, loops: bool) -> tuple[Tensor, Tensor |
     if csr.values is None:
         degree = csr.indptr.diff().double()
     else:
-        device = csr.indptr.device
-        rows = torch.arange(csr.num_rows, device=device)
-        rows = rows.repeat_interleave(csr.indptr.diff(), output_size=csr.nnz)
-        degree = torch.zeros(csr.num_rows, dtype=torch.float64, device=device)
-        degree.index_add_(0, rows, csr.values.double())
+        # One double per entry for a moment: a row number per entry would be the block's peak.
+        degree = torch.segment_reduce(csr.values.double(), "sum", offsets=csr.indptr, initial=0)
     if not loops:
         degree = degree + 1
     power = -0.5 if norm == "sym" else -1.0
