@@ -20,7 +20,7 @@ from dgbench.systems.base.timeline import (
     class_labels,
     smooth,
 )
-from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
+from dgbench.systems.esdg import EsdgSystem, EsdgTrainer
 
 SYSTEM = EsdgSystem()
 CHOICES = {

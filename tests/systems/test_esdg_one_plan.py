@@ -14,6 +14,7 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.models import TIMELINE_MODELS, build_model
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload
+from dgbench.systems.esdg import EsdgSystem, EsdgTrainer
 from dgbench.systems.esdg.memory import MemoryTally
 from dgbench.systems.esdg.plan import (
     StepCost,
@@ -24,7 +25,6 @@ from dgbench.systems.esdg.plan import (
     peak_bytes,
     split_blocks,
 )
-from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 
 STEPS = 13
 
@@ -149,3 +149,22 @@ def test_the_tally_counts_storages_and_forgets_them():
         view.add_(1)
     assert tally.peak == 4 * (256 + 512)
     assert float(c.sum()) == 512
+
+
+def test_a_plan_by_the_papers_layout():
+    data = timeline(500, 3000)
+    trainer = open_esdg("cd_gcn", data, nb=3, paper_layout=True)
+    entries = [csr.nnz for csr in data.topology[: STEPS - 1]]
+    blocks = [sum(20 * n + 160 * 500 for n in entries[b.start : b.stop]) for b in trainer.blocks]
+    want = max(cost + k * 96 * 500 for k, cost in enumerate(blocks, 1))
+    assert trainer.planned_bytes() == want
+    trainer.close()
+
+
+def test_frames_are_not_its_workload():
+    from dgbench.systems.base import Workload
+
+    frames = Workload(dataset="tiny", model="evolvegcn")
+    assert "timeline" in EsdgSystem().unsupported(frames, "cpu")[0]
+    work = TimelineWorkload(dataset="tiny", model="cd_gcn")
+    assert EsdgSystem().unsupported(work, "cpu") == []
