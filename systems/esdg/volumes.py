@@ -1,0 +1,179 @@
+"""Floats that an epoch sends: by formula, and by walking the exchanges without data.
+
+ESDG (SC 2021), Table 2: with V = T N (floats per vertex and step) P ranks send V (P - 1) / P, as
+each keeps the P-th part of what it redistributes. Its figures are the sum of three passes: forward,
+re-run and backward (section 5.2 of the dossier: 36 and 96 floats for TM-GCN and CD-GCN).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgbench.models import TimelineModel, build_model
+from dgbench.models.timeline import Carry
+from dgbench.runtime.collectives import Communicator, TrafficMatrix, count_ranks
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.esdg.partition import Shares, accumulate, block_ranges
+from dgbench.systems.esdg.partition_snapshots import SnapshotSplit
+
+PAPER_STEPS, PAPER_NODES = 192, 1_000_000
+"""T and N of Table 2: the AMLSim graph, its 200 steps trimmed to a multiple of 64 [derived]."""
+
+
+def floats_per_vertex_step(model: TimelineModel) -> int:
+    """Floats per vertex and step that one pass redistributes: 12 for TM-GCN of width 6, 32 for
+    CD-GCN of 2 features, 0 for EvolveGCN."""
+    return sum(there + back for there, back in model.redistributed_dims)
+
+
+def snapshot_floats(
+    model: TimelineModel,
+    num_nodes: int,
+    blocks: Sequence[range],
+    size: int,
+    *,
+    checkpoint: bool = True,
+) -> int:
+    """Floats that all ranks send to each other per epoch in redistributions.
+
+    Exact for shares of any sizes: a rank sends, of each of its steps, the vertices of the others,
+    and of each of its vertices the steps of the others. With equal shares of the steps or of the
+    vertices this is V (P - 1) / P.
+
+    Args:
+        model: its widths count.
+        num_nodes: N.
+        blocks: of the timeline; all steps as one block without checkpoints.
+        size: P.
+        checkpoint: three passes; two without, as nothing is run again.
+    """
+    passes = 3 if checkpoint else 2
+    pairs = 0
+    for times in blocks:
+        shares = Shares(times, num_nodes, size)
+        kept = sum(len(s[0]) * len(v) for s, v in zip(shares.steps, shares.vertices, strict=True))
+        pairs += len(times) * num_nodes - kept
+    return passes * floats_per_vertex_step(model) * pairs
+
+
+def vertex_floats(
+    model: TimelineModel,
+    remote: int,
+    *,
+    remote_pairs: int = 0,
+    checkpoint: bool = True,
+    precompute: bool = True,
+) -> int:
+    """Floats that all ranks send to each other per epoch under the vertex partition.
+
+    Args:
+        model: its layers' input widths count.
+        remote: sum of lambda over steps and vertices (`vertex_plan.remote_reads`); of a graph that
+            changes from pass to pass nothing is said.
+        remote_pairs: the same for the pairs of link prediction (`VertexSplit.remote_pairs`), whose
+            outputs are sent in passes that have a loss: not in the forward pass that a checkpoint
+            repeats.
+        checkpoint: three passes, else two.
+        precompute: whether the first layer sends nothing; else it sends its input, which has no
+            gradient.
+    """
+    passes = 3 if checkpoint else 2
+    hidden = sum(model.input_dims[1:])
+    first = 0 if precompute else model.input_dims[0] * (passes - 1)
+    return remote * (passes * hidden + first) + remote_pairs * 2 * model.output_dim
+
+
+def gradient_floats(model: TimelineModel, size: int) -> int:
+    """Floats of the epoch's one all-reduce of gradients, as a ring, over all ranks."""
+    return 2 * (size - 1) * sum(p.numel() for p in model.parameters())
+
+
+def count_snapshot(
+    model: str,
+    *,
+    size: int,
+    steps: int = PAPER_STEPS,
+    num_nodes: int = PAPER_NODES,
+    feature_dim: int = 2,
+    hidden_dim: int = 6,
+    window: int = 1,
+    blocks: int = 1,
+    checkpoint: bool = True,
+    pieces: int = 1,
+) -> TrafficMatrix:
+    """Walk an epoch of the snapshot partition as each rank in turn, on tensors without memory.
+
+    It is the code that trains, with convolutions and temporal halves that give shapes only: an LSTM
+    over tensors without memory still costs seconds per rank. The gradients' all-reduce is left out,
+    as Table 2 leaves it out (`gradient_floats`).
+
+    Args:
+        model: `cd_gcn`, `tm_gcn` or `evolvegcn_o`.
+        size: P.
+        steps, num_nodes: T and N; the default is Table 2's.
+        feature_dim, hidden_dim, window: of the model.
+        blocks, checkpoint, pieces: as of `RankTrainer`.
+
+    Returns:
+        Counts of every link in the phases forward, rerun and backward.
+
+    Raises:
+        UnknownKeyError, InvalidInputError: an argument out of range.
+    """
+    if num_nodes < 1 or steps < 1:
+        raise InvalidInputError(f"{steps} steps of {num_nodes} vertices; at least 1 of each needed")
+    net = timeline(model, feature_dim, hidden_dim, window)
+    ranges = block_ranges(steps, blocks)
+    aggregator = _Shapes(num_nodes, feature_dim)
+
+    def temporal(layer: int, x: Tensor, carry: Carry) -> tuple[Tensor, Carry]:
+        return x[..., :1].expand(-1, -1, net.layer_dims[layer]), ()
+
+    # Evolving weights alike: one step's shapes serve all, without the chain between them.
+    link = net.chain(1, ())[0][0]
+    if link is not None:
+        link = tuple(w.detach().requires_grad_() for w in link)
+
+    def chain(steps: int, carry: Carry) -> tuple[list[Any], Carry]:
+        return [link] * steps, ()
+
+    net.temporal, net.chain = temporal, chain
+
+    def walk(comm: Communicator) -> None:
+        split = SnapshotSplit(comm, net, aggregator, num_nodes, pieces=pieces)
+        accumulate(split, ranges, None, checkpoint=checkpoint)
+        net.zero_grad(set_to_none=True)
+
+    return count_ranks(walk, size)
+
+
+def timeline(
+    model: str, feature_dim: int = 2, hidden_dim: int = 6, window: int = 1
+) -> TimelineModel:
+    """A model without data, whose widths and exchanges can be asked for."""
+    built = build_model(
+        model, feature_dim=feature_dim, hidden_dim=hidden_dim, window=window, task="class"
+    )
+    if not isinstance(built, TimelineModel):
+        raise InvalidInputError(f"model '{model}' does not read a whole timeline")
+    return built.to("meta")
+
+
+class _Shapes:
+    """An aggregator of snapshots that are not there."""
+
+    def __init__(self, num_nodes: int, feature_dim: int) -> None:
+        self._x = torch.empty(num_nodes, feature_dim, device="meta")
+
+    def raw(self, t: int) -> Tensor:
+        return self._x
+
+    def first(self, t: int) -> Tensor:
+        return self._x
+
+    def apply(self, t: int, h: Tensor) -> Tensor:
+        return h * 1
