@@ -248,8 +248,10 @@ class GainTable:
         if not tables:
             return None
         nearest = min(tables, key=lambda table: _distance(table.machine, machine))
-        if nearest.machine != machine:
-            nearest.source = f"table of another machine ({_machine_words(nearest.machine)})"
+        # Processors of one name need not be one machine: a packaged table is never called its own.
+        like = nearest.machine == machine
+        words = "of a machine named alike" if like else "of another machine"
+        nearest.source = f"table {words} ({_machine_words(nearest.machine)})"
         return nearest
 
     def _file(self, points: list[Point]) -> _File:
