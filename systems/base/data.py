@@ -51,13 +51,18 @@ def checked(data: SnapshotSequence, workload: Workload) -> SnapshotSequence:
             f"target), '{workload.dataset}' has {len(data)}",
             hint="choose a smaller frame or more snapshots",
         )
-    width = data.features.shape[2]
-    if width != workload.feature_dim:
-        raise InvalidInputError(
-            f"feature_dim is {workload.feature_dim}, but '{workload.dataset}' has {width} features"
-        )
+    check_features(data, workload.dataset, workload.feature_dim)
     check_degrees(data)
     return data
+
+
+def check_features(data: SnapshotSequence, dataset: str, feature_dim: int) -> None:
+    """Refuse a sequence that holds other features than a workload names."""
+    width = data.features.shape[2]
+    if width != feature_dim:
+        raise InvalidInputError(
+            f"feature_dim is {feature_dim}, but '{dataset}' has {width} features"
+        )
 
 
 def check_degrees(data: SnapshotSequence) -> None:

@@ -166,11 +166,7 @@ def checked(data: SnapshotSequence, workload: TimelineWorkload) -> SnapshotSeque
             f"{len(data)}",
             hint="the last one is the target of 'link' and 'node'",
         )
-    width = data.features.shape[2]
-    if width != workload.feature_dim:
-        raise InvalidInputError(
-            f"feature_dim is {workload.feature_dim}, but '{workload.dataset}' has {width} features"
-        )
+    workload_data.check_features(data, workload.dataset, workload.feature_dim)
     workload_data.check_degrees(data)
     return data
 

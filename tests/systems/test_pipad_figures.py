@@ -239,20 +239,23 @@ def test_without_a_device_no_process_reads_utilisation() -> None:
 def test_utilisation_is_read_while_the_block_runs_and_not_after() -> None:
     values = iter(range(1000))
     with table2.readings(lambda: next(values), period_s=0.001) as found:
-        while len(found) < 3:
+        while len(found.values) < 3:
             time.sleep(0.001)
-    count = len(found)
+    count = len(found.values)
     time.sleep(0.01)
-    assert found == list(range(count))
+    assert found.values == list(range(count))
+    assert not found.broken
 
 
-def test_a_meter_that_fails_gives_no_reading() -> None:
+def test_a_meter_that_fails_gives_no_reading_and_says_why() -> None:
     def broken() -> float:
         raise RuntimeError("no NVML")
 
     with table2.readings(broken, period_s=0.001) as found:
-        time.sleep(0.02)
-    assert found == []
+        while not found.broken:
+            time.sleep(0.001)
+    assert found.values == []
+    assert found.broken == "RuntimeError: no NVML"
 
 
 def test_utilisation_of_table_2_goes_before_probes_of_other_processes() -> None:

@@ -40,7 +40,8 @@ def table2(claim: Claim, rows: Sequence[Any]) -> Finding:
     system = rest.removeprefix(model + "-")
     found = _busy(rows, model=MODEL_WORDS[model], system=system)
     if not found:
-        return missing_finding(NEEDS_CUDA)
+        on_gpu = [r for r in rows if r.experiment == "table2" and r.device == "cuda"]
+        return missing_finding(next((r.reason for r in on_gpu if r.reason), NEEDS_CUDA))
     mine = {BY_NAME[name].title: value for name, (value, _) in found.items()}
     used = [row for _, some in found.values() for row in some]
     return Finding(

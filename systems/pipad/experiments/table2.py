@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.race import timed
@@ -25,6 +27,14 @@ PERIOD_S = 0.05
 """Between two readings; the driver renews its value every 20 to 170 ms."""
 BUDGETS_S = {"smoke": 0.5, "quick": 1.0, "full": 5.0, "paper": 20.0}
 NO_DEVICE = "utilisation is what NVML reads from a CUDA device"
+
+
+@dataclass(slots=True)
+class Readings:
+    """What a meter said while a block ran, and why it stopped saying anything, or ""."""
+
+    values: list[float] = field(default_factory=list)
+    broken: str = ""
 
 
 class Table2(Experiment):
@@ -73,11 +83,14 @@ class Table2(Experiment):
         with readings(utilization) as found:
             measured = timed(str(cell.params["system"]), task, context)
         # Steady steps come last and take the budget; what was read before is preparation.
-        steady = found[-max(1, round(context.budget_s / PERIOD_S)) :]
-        if steady:
-            measured.values[BUSY] = fmean(steady)
-            measured.units[BUSY] = "%"
-            measured.counters["readings"] = len(steady)
+        steady = found.values[-max(1, round(context.budget_s / PERIOD_S)) :]
+        if found.broken or not steady:
+            raise UnsupportedError(
+                f"NVML gave no utilisation: {found.broken or 'the process was over before it did'}"
+            )
+        measured.values[BUSY] = fmean(steady)
+        measured.units[BUSY] = "%"
+        measured.counters["readings"] = len(steady)
         return measured
 
     def figures(self) -> list[FigureSpec]:
@@ -115,16 +128,17 @@ def _graphs(preset: Preset) -> list[str]:
 
 
 @contextmanager
-def readings(read: Callable[[], float], period_s: float = PERIOD_S) -> Iterator[list[float]]:
-    """Values of `read` taken by a thread while the block runs; none where it raises."""
-    found: list[float] = []
+def readings(read: Callable[[], float], period_s: float = PERIOD_S) -> Iterator[Readings]:
+    """Values of `read` taken by a thread while the block runs, until it raises."""
+    found = Readings()
     stop = threading.Event()
 
     def loop() -> None:
         while not stop.wait(period_s):
             try:
-                found.append(float(read()))
-            except Exception:  # a driver or container without NVML; the row then has no value
+                found.values.append(float(read()))
+            except Exception as error:  # a driver or container without NVML fails in its own ways
+                found.broken = f"{type(error).__name__}: {error}"
                 return
 
     thread = threading.Thread(target=loop, name="dgbench-utilisation", daemon=True)
