@@ -39,7 +39,9 @@ class TimelineWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         model: `cd_gcn`, `tm_gcn` or `evolvegcn_o`.
         source: `real`, `twin`, or `auto` (real where it can be had, else the twin).
         scale: size factor of a twin.
-        snapshots: how many to keep, the last ones; None keeps all.
+        bins: T, windows that events are cut into; None takes the card's.
+        snapshots: how many to keep, the last ones, as they are in the whole smoothed sequence; None
+            keeps all.
         feature_dim: floats per vertex; the paper's two are in-degree and out-degree.
         hidden_dim: floats per vertex of every later layer.
         task: `link` (edges of the next snapshot against random pairs), `class` (a class per vertex
@@ -60,6 +62,7 @@ class TimelineWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     model: Literal["cd_gcn", "tm_gcn", "evolvegcn_o"]
     source: Literal["auto", "real", "twin"] = "auto"
     scale: float = 1.0
+    bins: int | None = None
     snapshots: int | None = None
     feature_dim: int = 2
     hidden_dim: int = 6
@@ -86,10 +89,10 @@ class TimelineWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         for name, allowed in words.items():
             if getattr(self, name) not in allowed:
                 raise unknown_key(name, getattr(self, name), allowed)
-        sizes = ("feature_dim", "hidden_dim", "classes", "edge_life", "window", "snapshots")
+        sizes = ("feature_dim", "hidden_dim", "classes", "edge_life", "window", "bins", "snapshots")
         for name in sizes:
             value = getattr(self, name)
-            if name == "snapshots" and value is None:
+            if name in ("bins", "snapshots") and value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidInputError(f"{name} is {value!r}; an integer >= 1 is allowed")
@@ -120,11 +123,22 @@ def load_timeline(workload: TimelineWorkload) -> SnapshotSequence:
         source=workload.source,
         scale=workload.scale,
         seed=workload.seed,
+        snapshots=workload.bins,
         feature_dim=workload.feature_dim,
         features="degree",
     )
-    data = workload_data.latest(datasets.open_snapshots(spec), workload.snapshots)
-    return checked(smooth(data, workload), workload)
+    kept = workload.snapshots
+    # What is smoothed into the first snapshot kept must be there while smoothing, and not longer.
+    before = None if kept is None else kept + _reach(workload)
+    data = smooth(workload_data.latest(datasets.open_snapshots(spec), before), workload)
+    return checked(workload_data.latest(data, kept), workload)
+
+
+def _reach(workload: TimelineWorkload) -> int:
+    """Snapshots before one that its smoothing reads."""
+    if workload.smoothing == "none":
+        return 0
+    return (workload.edge_life if workload.smoothing == "edge_life" else workload.window) - 1
 
 
 def smooth(data: SnapshotSequence, workload: TimelineWorkload) -> SnapshotSequence:

@@ -1,0 +1,83 @@
+"""What the checks share: how strong rows are as evidence, and findings from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dgbench.systems.base import Finding
+from dgbench.systems.base.compare import Ratio
+from dgbench.systems.base.paper import Evidence
+
+NEEDS_CUDA = "needs CUDA devices: nox -s reproduce -- esdg --device cuda"
+
+
+def strength(rows: Iterable[Any]) -> Evidence:
+    """Timed rows of a GPU are measured; on a CPU they stand for the GPU as an analogue."""
+    return "measured" if all(row.device == "cuda" for row in rows) else "analogue"
+
+
+def uses_twin(rows: Iterable[Any]) -> bool:
+    return any(bool(row.data.get("twin")) for row in rows)
+
+
+def ids(rows: Iterable[Any]) -> list[str]:
+    return [row.id for row in rows]
+
+
+def missing(reason: str) -> Finding:
+    """Nothing was measured, and why."""
+    return Finding(reason=reason)
+
+
+def finding(
+    rows: Sequence[Any],
+    *,
+    evidence: Evidence,
+    measured: Any,
+    holds: bool | None = None,
+    direction: bool | None = None,
+    target: float | None = None,
+    undecided: bool = False,
+    reason: str = "",
+) -> Finding:
+    """A finding that rests on these rows."""
+    deviations = [abs(d) for row in rows for d in row.deviation.values()]
+    return Finding(
+        measured=measured,
+        holds=holds,
+        direction=direction,
+        target=target,
+        evidence=evidence,
+        twin=uses_twin(rows),
+        rows=ids(rows),
+        reason=reason,
+        deviation=max(deviations, default=None),
+        undecided=undecided,
+    )
+
+
+def from_ratio(
+    ratio: Ratio | None,
+    rows: Sequence[Any],
+    *,
+    target: float | None = None,
+    lacking: str = "",
+    reason: str = "",
+) -> Finding:
+    """A finding from a ratio of times; `target` is the paper's factor."""
+    if ratio is None:
+        return missing(lacking)
+    used = [row for row in rows if row.id in set(ratio.rows)]
+    return Finding(
+        measured=ratio.value,
+        direction=ratio.value > 1,
+        low=ratio.low,
+        high=ratio.high,
+        target=target,
+        evidence=strength(used),
+        twin=ratio.twin,
+        rows=ratio.rows,
+        reason=reason,
+        deviation=ratio.deviation,
+    )

@@ -1,0 +1,3 @@
+"""ESDG's experiments, in the order of the paper."""
+
+EXPERIMENTS = ()

@@ -1,0 +1,98 @@
+"""ESDG's datasets and models (Table 1, section 6.1), and our sizes by preset.
+
+Neither the edge life l nor the window w of the smoothing is printed. Ours are the smallest whose
+twin reaches the ratio of smoothed to raw edges of Table 1; the experiment `smoothing` finds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dgbench.systems.base import Preset
+from dgbench.systems.base.timeline import TimelineWorkload
+
+PRESETS: Final = ("smoke", "quick", "full", "paper")
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One graph and our settings for it.
+
+    Attributes:
+        name, title: the card's name and the name shown.
+        bins: T of Table 1; None takes the card's.
+        edge_life, window: l and w of the smoothing.
+        scales: twin size factor by preset; 1 for data that is held.
+        printed: N, T, nnz, M_product, edge_life as printed, expanded; empty for our own additions.
+        real: whether the data is held and real.
+    """
+
+    name: str
+    title: str
+    bins: int | None
+    edge_life: int
+    window: int
+    scales: tuple[float, float, float, float]
+    printed: dict[str, int]
+    real: bool = False
+
+    def scale(self, preset: Preset) -> float:
+        return self.scales[PRESETS.index(preset)]
+
+
+def _printed(n: int, t: int, nnz: int, product: int, life: int) -> dict[str, int]:
+    return {"N": n, "T": t, "nnz": nnz, "M_product": product, "edge_life": life}
+
+
+GRAPHS: Final = (
+    Graph("epinions", "epinions", 501, 86, 54, (1 / 512, 1 / 128, 1 / 16, 1.0),
+          _printed(755_000, 501, 13_000_000, 653_000_000, 1_038_000_000)),
+    Graph("flickr", "flickr", 134, 25, 30, (1 / 2048, 1 / 384, 1 / 32, 1.0),
+          _printed(2_300_000, 134, 33_000_000, 963_000_000, 796_000_000)),
+    Graph("youtube", "youtube", 203, 76, 81, (1 / 1024, 1 / 256, 1 / 32, 1.0),
+          _printed(3_200_000, 203, 12_000_000, 851_000_000, 802_000_000)),
+    Graph("amlsim", "AMLSim", 200, 15, 16, (1 / 512, 1 / 128, 1 / 16, 1.0),
+          _printed(1_000_000, 200, 124_000_000, 1_094_000_000, 1_038_000_000)),
+)  # fmt: skip
+
+ONE: Final = (1.0, 1.0, 1.0, 1.0)
+REAL: Final = (
+    # Real data beside the paper's own: small runs of its generator, and graphs of repeated events.
+    Graph("amlsim-20k-cycle200", "AMLSim 20K cycle", None, 10, 10, ONE, {}, real=True),
+    Graph("amlsim-20k-fanin200", "AMLSim 20K fan-in", None, 10, 10, ONE, {}, real=True),
+    Graph("amlsim-20k-fanin200cycle200", "AMLSim 20K both", None, 10, 10, ONE, {}, real=True),
+    Graph("bitcoin-otc", "Bitcoin OTC", None, 10, 10, ONE, {}, real=True),
+    Graph("sx-mathoverflow", "sx-mathoverflow", None, 10, 10, ONE, {}, real=True),
+)
+ALL: Final = GRAPHS + REAL
+BY_NAME: Final = {graph.name: graph for graph in ALL}
+
+MODELS: Final = ("tm_gcn", "cd_gcn", "evolvegcn_o")
+MODEL_TITLES: Final = {"tm_gcn": "TM-GCN", "cd_gcn": "CD-GCN", "evolvegcn_o": "EvolveGCN"}
+SMOOTHING: Final = {"tm_gcn": "m_transform", "cd_gcn": "none", "evolvegcn_o": "edge_life"}
+"""What the paper does to the graph before training each model (5.1)."""
+
+RANKS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+def snapshots(preset: Preset) -> int | None:
+    """Snapshots that a timed cell keeps, plus the target; all in `paper`."""
+    return {"smoke": 9, "quick": 33, "full": 97, "paper": None}[preset]
+
+
+def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> TimelineWorkload:
+    """Link prediction with the paper's settings (6.1, 6.4) on one graph, smoothed for the model."""
+    return TimelineWorkload(
+        **{
+            "dataset": graph.name,
+            "scale": graph.scale(preset),
+            "bins": graph.bins,
+            "snapshots": snapshots(preset),
+            "model": model,
+            "smoothing": SMOOTHING[model],
+            "edge_life": graph.edge_life,
+            "window": graph.window,
+            **fields,
+        }  # type: ignore[arg-type]
+    )
