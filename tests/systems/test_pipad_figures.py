@@ -14,10 +14,10 @@ from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.store.row import Row
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import CheckFailed
-from dgbench.systems.base import RunContext, get_system
+from dgbench.systems.base import RunContext, get_system, turns
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.pipad import PAPER
-from dgbench.systems.pipad.experiments import ablation, fig3, fig4, fig12, table2, turns
+from dgbench.systems.pipad.experiments import ablation, fig3, fig4, fig12, table2
 from dgbench.systems.pipad.experiments.settings import BY_NAME, workload
 
 EXPERIMENTS = {e.name: e for e in PAPER.experiments}

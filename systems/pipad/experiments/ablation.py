@@ -18,8 +18,8 @@ from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.race import open_trainer
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.turns import Truth, gain_of, gains, take_turns
 from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
-from dgbench.systems.pipad.experiments.turns import Truth, gain_of, gains, take_turns
 
 LADDERS = {
     "plain": ("reuse", "parallel_aggregation", "dimension_aware", "weight_reuse", "fused_gates",

@@ -33,6 +33,9 @@ from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.race import open_trainer
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.turns import Truth, take_turns
+from dgbench.systems.base.turns import gain_of as pooled_gain
+from dgbench.systems.base.turns import gains as timed_gains
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
@@ -41,9 +44,6 @@ from dgbench.systems.pipad.experiments.settings import (
     MODELS,
     workload,
 )
-from dgbench.systems.pipad.experiments.turns import Truth, take_turns
-from dgbench.systems.pipad.experiments.turns import gain_of as pooled_gain
-from dgbench.systems.pipad.experiments.turns import gains as timed_gains
 from dgbench.systems.pipad.partitions import Partitions, on_device
 
 CAPS = (8, 16, 32, 64)

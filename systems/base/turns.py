@@ -1,0 +1,256 @@
+"""Settings of a system that take turns inside one process, step by step on the same frames.
+
+What disturbs the machine then disturbs all of them, and ratios are formed turn by turn. Works for
+trainers of frames and of timelines alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.errors import CheckFailed, UnsupportedError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.statistics import paired_ratio, pooled_ratio
+from dgbench.systems.base import RunContext, Workload
+from dgbench.systems.base.compare import Ratio
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.race import TOLERANCE, open_trainer, relative
+from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What the reference answers in float64 on frame 0.
+
+    Attributes:
+        output: of the last snapshot. gradients: by name.
+        allowed: relative deviation that is float32 rounding on this workload: `TOLERANCE`, or
+            twice that of the reference in float32 where it is more, as with batch norms over
+            columns that are nearly constant.
+        data: the `data` field of a measurement.
+    """
+
+    output: Tensor
+    gradients: dict[str, Tensor]
+    allowed: float
+    data: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        task: Workload | TimelineWorkload,
+        context: RunContext,
+        data: SnapshotSequence | None = None,
+    ) -> Truth:
+        """Ask the reference in float64 and in float32: `reference`, or `PlainTimeline`.
+
+        Args:
+            task: what is trained.
+            context: names the device.
+            data: of a timeline, where its snapshots are open already.
+        """
+        exact, rounded = (cls._ask(trainer) for trainer in _references(task, context, data))
+        noise = exact.gap(rounded.output, rounded.gradients)
+        return replace(exact, allowed=max(TOLERANCE, 2 * noise))
+
+    @classmethod
+    def _ask(cls, trainer: Trainer) -> Truth:
+        data = describe(trainer.data)  # type: ignore[attr-defined]
+        found = cls(trainer.evaluate(0), trainer.gradients(0), TOLERANCE, data)
+        trainer.close()
+        return found
+
+    def gap(self, output: Tensor, gradients: Mapping[str, Tensor]) -> float:
+        """Relative deviation of an output, or of all gradients as one vector if that is more."""
+        flat = [
+            torch.cat([of[name].double().flatten() for name in self.gradients])
+            for of in (gradients, self.gradients)
+        ]
+        return max(relative(output, self.output), relative(*flat))
+
+    def check(self, name: str, trainer: Trainer) -> float:
+        """The gap of a trainer; raises CheckFailed where it is more than rounding."""
+        gap = self.gap(trainer.evaluate(0), trainer.gradients(0))
+        if not gap <= self.allowed:
+            raise CheckFailed(
+                f"'{name}' deviates from the reference by {gap:.2g}, allowed are {self.allowed:.2g}"
+            )
+        return gap
+
+
+def _references(
+    task: Workload | TimelineWorkload, context: RunContext, data: SnapshotSequence | None
+) -> Iterator[Trainer]:
+    """The plain trainer in float64, then in float32, one at a time."""
+    if isinstance(task, TimelineWorkload):
+        data = load_timeline(task) if data is None else data
+        for dtype in (torch.float64, torch.float32):
+            yield PlainTimeline(task, data, device=context.device, dtype=dtype)
+        return
+    plain = get_system("reference")
+    for system in (type(plain)(torch.float64), plain):
+        yield open_trainer(system, task, context, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One setting of a race: a system, its switches, and what else its trainer takes.
+
+    Attributes:
+        system: its name in the registry.
+        switches: techniques that differ from the system's defaults.
+        settings: further arguments of `System.open`, such as `nb` of ESDG.
+    """
+
+    system: str
+    switches: Mapping[str, bool] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@contextmanager
+def opened(
+    contenders: Mapping[str, Contender],
+    task: Workload | TimelineWorkload,
+    context: RunContext,
+    *,
+    timing: bool = False,
+) -> Iterator[dict[str, Trainer]]:
+    """Trainers of all contenders, prepared, each with a meter of its own; closed at the end.
+
+    Args:
+        contenders: by the name they have in the results.
+        task: what all of them train.
+        context: names the device.
+        timing: let the meters take the times of phases.
+
+    Raises:
+        UnsupportedError: with the reasons of the first system that cannot train this here.
+    """
+    with ExitStack() as stack:
+        trainers: dict[str, Trainer] = {}
+        for name, one in contenders.items():
+            system = get_system(one.system)
+            reasons = system.unsupported(task, context.device)  # type: ignore[arg-type]
+            if reasons:
+                raise UnsupportedError(f"{system.title}: {'; '.join(reasons)}")
+            trainers[name] = system.open(
+                task,  # type: ignore[arg-type]
+                device=context.device,
+                switches=one.switches,
+                meter=Meter(timing=timing, device=context.device),
+                **one.settings,
+            )
+            stack.callback(trainers[name].close)
+            trainers[name].prepare()
+        yield trainers
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What trainers did in turns.
+
+    Attributes:
+        seconds: of each step, by contender.
+        sent: bytes that a step sends, the mean of the first turns, by contender.
+        parts: by contender, then by name of a phase or of a spent time of its meter: seconds of
+            each step. Phases are there only where the meter times them.
+    """
+
+    seconds: dict[str, list[float]]
+    sent: dict[str, int]
+    parts: dict[str, dict[str, list[float]]]
+
+
+def take_turns(
+    trainers: Mapping[str, Trainer], least: int, budget_s: float
+) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Seconds of each step by setting, and the bytes that a step sends (mean of the first)."""
+    found = turns_of(trainers, least, budget_s)
+    return found.seconds, found.sent
+
+
+def turns_of(
+    trainers: Mapping[str, Trainer], least: int, budget_s: float, *, most: int | None = None
+) -> Turns:
+    """Let trainers take turns, every second turn in reverse order, after two that warm up.
+
+    Args:
+        trainers: by name, prepared; each with a meter of its own.
+        least: turns at least.
+        budget_s: seconds to go on for, the turns that warm up included.
+        most: turns at most.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in trainers}
+    parts: dict[str, dict[str, list[float]]] = {name: {} for name in trainers}
+    sent: dict[str, int] = {}
+    frames = next(iter(trainers.values())).num_frames
+    names = list(trainers)
+    begin, turn = time.perf_counter(), -2  # two turns warm up
+    while turn < least or (
+        time.perf_counter() - begin < budget_s and (most is None or turn < most)
+    ):
+        if turn == 0:
+            for trainer in trainers.values():
+                trainer.meter.reset()
+        for name in names if turn % 2 == 0 else reversed(names):
+            before = _spent(trainers[name])
+            start = time.perf_counter()
+            trainers[name].step((turn + 2) % frames)
+            if turn >= 0:
+                seconds[name].append(time.perf_counter() - start)
+                for part, total in _spent(trainers[name]).items():
+                    found = parts[name].setdefault(part, [0.0] * turn)
+                    found.append(total - before.get(part, 0.0))
+        turn += 1
+        if turn == least:  # the same frames in every run
+            for name, trainer in trainers.items():
+                sent[name] = trainer.meter.counters["bytes_h2d_counted"] // least
+    return Turns(seconds, sent, parts)
+
+
+def _spent(trainer: Trainer) -> dict[str, float]:
+    """Seconds so far by phase and by what else the meter was told of."""
+    return {**trainer.meter.phases(), **trainer.meter.spent}
+
+
+def gains(name: str, slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
+    """Values of a row: `gain`, `low` and `high` of this name, from the times of paired turns.
+
+    Order statistics bound the median ratio, since single turns have outliers; fewer than six turns
+    have no interval.
+    """
+    ratio = paired_ratio(slow, fast, method="sign")
+    found = {f"gain {name}": ratio.value}
+    if ratio.low is not None and ratio.high is not None:
+        found |= {f"low {name}": ratio.low, f"high {name}": ratio.high}
+    return found
+
+
+def gain_of(rows: Sequence[Any], name: str) -> Ratio:
+    """A gain over the rounds; with one round, the interval over its turns."""
+    values = [row.values[f"gain {name}"] for row in rows]
+    pooled = pooled_ratio([(values, [1.0] * len(values))])
+    low, high = pooled.low, pooled.high
+    if len(rows) == 1:
+        low, high = (rows[0].values.get(f"{end} {name}") for end in ("low", "high"))
+    return Ratio(
+        value=pooled.value,
+        low=low,
+        high=high,
+        n=pooled.n,
+        rows=[row.id for row in rows],
+        deviation=max(row.deviation["output"] for row in rows),
+        twin=any(bool(row.data.get("twin")) for row in rows),
+    )

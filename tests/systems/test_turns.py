@@ -1,0 +1,67 @@
+"""Turns inside one process: timelines and their settings, times by part, and a checked truth."""
+
+from __future__ import annotations
+
+import pytest
+from tiny_data import tiny_sequence
+
+from dgbench.runtime.errors import CheckFailed, UnsupportedError
+from dgbench.systems.base import RunContext, turns
+from dgbench.systems.base.timeline import TimelineWorkload
+from dgbench.systems.base.turns import Contender, Truth, opened, turns_of
+from dgbench.systems.base.workload import Workload
+from dgbench.systems.esdg import system as esdg_system
+
+CONTEXT = RunContext("cpu", "smoke", 1)
+BASE = Contender("esdg", {"difference": False, "arena": True}, {"nb": 2})
+GD = Contender("esdg", {"arena": True}, {"nb": 3})
+
+
+@pytest.fixture
+def task(monkeypatch) -> TimelineWorkload:
+    data = tiny_sequence(features=2)
+    for where in (turns, esdg_system):
+        monkeypatch.setattr(where, "load_timeline", lambda workload: data)
+    return TimelineWorkload(dataset="tiny", model="cd_gcn")
+
+
+def test_settings_of_a_timeline_take_turns(task):
+    truth = Truth.of(task, CONTEXT)
+    with opened({"base": BASE, "gd": GD}, task, CONTEXT, timing=True) as trainers:
+        assert [len(t.blocks) for t in trainers.values()] == [2, 3]
+        for name, trainer in trainers.items():
+            assert truth.check(name, trainer) <= truth.allowed
+        found = turns_of(trainers, 3, 0.0)
+        sent = {name: trainer.epoch_bytes() for name, trainer in trainers.items()}
+    assert found.sent == sent
+    for name in ("base", "gd"):
+        assert len(found.seconds[name]) == 3
+        for part in ("transfer", "update", "copy_busy"):
+            assert len(found.parts[name][part]) == 3
+            assert all(s >= 0 for s in found.parts[name][part])
+        phases = zip(found.seconds[name], found.parts[name]["transfer"], strict=True)
+        assert all(whole > part for whole, part in phases)
+
+
+def test_phases_are_not_timed_unless_asked_and_turns_have_an_end(task):
+    with opened({"gd": GD}, task, CONTEXT) as trainers:
+        found = turns_of(trainers, 1, 1e9, most=2)
+    assert len(found.seconds["gd"]) == 2
+    assert "transfer" not in found.parts["gd"]
+    assert found.parts["gd"]["copy_busy"][1] > 0
+
+
+def test_another_answer_is_no_result(task):
+    truth = Truth.of(task, CONTEXT)
+    other = TimelineWorkload(dataset="tiny", model="cd_gcn", seed=2)
+    with opened({"gd": GD}, other, CONTEXT) as trainers, pytest.raises(CheckFailed, match="'gd'"):
+        truth.check("gd", trainers["gd"])
+
+
+def test_a_system_that_cannot_train_this_says_why():
+    frames = Workload(dataset="covid19-england", model="evolvegcn")
+    with (
+        pytest.raises(UnsupportedError, match="whole timeline"),
+        opened({"e": GD}, frames, CONTEXT),
+    ):
+        pass
