@@ -10,7 +10,7 @@ from torch import Tensor
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import factors
 from dgbench.kernels_cuda.aggregate import spmm
-from dgbench.models import Aggregator
+from dgbench.models import Aggregator, sample_pairs
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
 from dgbench.systems.base.timeline import TimelineTrainer, TimelineWorkload
@@ -21,6 +21,9 @@ from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 
 Partition = Literal["snapshot", "vertex"]
 PARTITIONS: tuple[Partition, ...] = ("snapshot", "vertex")
+
+TEST_SEED = 7919
+"""What is added to a workload's seed to draw the pairs that predictions are tested on."""
 
 
 class LocalSnapshots:
@@ -144,9 +147,10 @@ class RankTrainer(TimelineTrainer):
             )
 
     def accumulate(self) -> float:
-        loss = accumulate(self.split, self.blocks, self._loss, checkpoint=self.checkpoint)
-        sum_gradients(self.comm, list(self.model.parameters()))
-        return float(self.comm.all_reduce(torch.tensor([loss], dtype=torch.float64))[0])
+        with self.meter.phase("compute"):
+            loss = accumulate(self.split, self.blocks, self._loss, checkpoint=self.checkpoint)
+            sum_gradients(self.comm, list(self.model.parameters()))
+            return float(self.comm.all_reduce(torch.tensor([loss], dtype=torch.float64))[0])
 
     @torch.no_grad()
     def outputs(self) -> list[Tensor]:
@@ -157,6 +161,65 @@ class RankTrainer(TimelineTrainer):
             out, state = self.split.run(times, state)
             found += self._gather(times, out)
         return found
+
+    @torch.no_grad()
+    def output(self, step: int) -> Tensor:
+        """[N, D] of one step, on every rank."""
+        state = None
+        for times in self.blocks:
+            out, state = self.split.run(times, state)
+            if step in times:
+                return self._gather(times, out)[step - times.start]
+        raise InvalidInputError(f"'step' is {step}, allowed: 0 to {self.task.steps - 1}")
+
+    def evaluate(self, frame: int = 0) -> Tensor:
+        self._check(frame)
+        return self.output(self.task.steps - 1).detach().cpu()
+
+    @torch.no_grad()
+    def accuracy(self) -> float:
+        """Share of right predictions on the last step that has any to make; link and class.
+
+        Of `link` they are made for pairs that the loss does not score: edges of the snapshot that
+        were not drawn as positives, and other random pairs. Which pairs the paper tests on is not
+        said. With `theta` 1 no edge is left, and the trained pairs are scored.
+        """
+        step, pairs, label = self._test()
+        if step < 0:
+            return 0.0
+        scores = (
+            self.model.head(self.output(step), pairs)
+            if pairs is not None
+            else self.model.head(self.output(step))
+        )
+        return int((scores.argmax(-1) == label).sum()) / label.numel()
+
+    def _test(self) -> tuple[int, Tensor | None, Tensor]:
+        """Step, its pairs (None for classes) and labels; step -1 where there is nothing to test."""
+        if self.workload.task == "node":
+            raise InvalidInputError("task is 'node', which has no classes to be right about")
+        last = self.task.steps - 1
+        if self.workload.task == "class":
+            return last, None, self.task.target(last)
+        for step in range(last, -1, -1):
+            pairs, label = self.task.pairs(step)
+            if label.numel():
+                return step, *self._fresh(step, pairs, label)
+        return -1, None, torch.zeros(0)
+
+    def _fresh(self, step: int, pairs: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        csr, nodes = self.data.topology[step + 1], self.data.num_nodes
+        known = pairs[1, label == 1] * nodes + pairs[0, label == 1]
+        seed = self.workload.seed + TEST_SEED
+        drawn, truth = sample_pairs(csr, self.workload.theta, seed=seed, step=step + 1)
+        drawn, truth = drawn.to(pairs.device), truth.to(pairs.device)
+        fresh = (truth == 0) | ~torch.isin(drawn[1] * nodes + drawn[0], known)
+        kept = int(fresh[truth == 1].sum())
+        if not kept:
+            return pairs, label
+        # As many random pairs as edges, so that guessing is right in half of the cases.
+        fresh[truth.numel() // 2 + kept :] = False
+        return drawn[:, fresh], truth[fresh]
 
     def _loss(self, times: range, out: Tensor) -> Tensor:
         return self._loss_sum(times, out) / self.task.count

@@ -1,0 +1,423 @@
+"""Training a timeline on several ranks of this machine and measuring it: one call, one result.
+
+What ESDG (SC 2021) shows of its distributed runs (sections 6.2 to 6.5) comes from here: time per
+epoch, what was sent over every link, what a rank spends its time on, losses and accuracy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import resource
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.collectives import (
+    Communicator,
+    LocalCommunicator,
+    Traffic,
+    TrafficMatrix,
+    stack,
+)
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.ranks import launch
+from dgbench.runtime.steady import falling_warmup
+from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
+from dgbench.systems.esdg.partition_trainer import PARTITIONS, Partition, RankTrainer
+from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+PHASES: Final = ("transfer", "compute", "exchange", "update")
+"""What a rank's time is split into; `exchange` is the time it waits for others."""
+
+LEAST, MOST = 3, 1000
+"""Timed epochs after warm-up that are kept at least, and epochs trained at most, by a budget."""
+
+INSTRUMENTED: Final = 2
+"""Epochs after the timed ones in which clocks are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSettings:
+    """How the work is dealt out and what is kept; every choice trains the same model.
+
+    Attributes:
+        partition: `snapshot` (ESDG 4.1), `vertex` (its baseline, 4.4) or `hybrid` (4.5).
+        blocks: runs of snapshots between two checkpoints, 1 .. steps.
+        checkpoint: run blocks again in the backward pass instead of recording all of them.
+        pieces: above 1, exchanges travel in so many pieces beside the convolutions.
+        precompute: keep A-hat X of the first layer.
+        fused: run LSTMs as a compiled scan.
+        reuse: the re-run takes the activations that the first pass received, instead of
+            exchanging them again; needs `checkpoint` and the snapshot partition.
+        lean: the first pass computes only what the border of a block needs. None: where that
+            leaves out no exchange, so that volumes are the paper's.
+        group: of the hybrid partition, ranks that share a snapshot.
+        difference: of the snapshot partition: bring each rank's snapshots over a link (into memory
+            apart on a CPU), as differences (True) or plain (False). None: they lie where they are.
+        wire: an emulated link, (seconds per message, bytes per second); None: the real one.
+    """
+
+    partition: Partition = "snapshot"
+    blocks: int = 1
+    checkpoint: bool = True
+    pieces: int = 1
+    precompute: bool = True
+    fused: bool = True
+    reuse: bool = False
+    lean: bool | None = None
+    group: int = 1
+    difference: bool | None = None
+    wire: tuple[float, float] | None = None
+
+    def check(self) -> RankSettings:
+        """Return self.
+
+        Raises:
+            UnknownKeyError, InvalidInputError: a field out of range, or two that exclude another.
+            UnsupportedError: what is not built.
+        """
+        if self.partition not in PARTITIONS:
+            raise unknown_key("partition", self.partition, PARTITIONS)
+        for name in ("blocks", "pieces", "group"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidInputError(f"'{name}' is {value!r}; an integer >= 1 is allowed")
+        for name in ("reuse", "difference"):
+            if getattr(self, name) and self.partition != "snapshot":
+                raise InvalidInputError(
+                    f"'{name}' is for the partition 'snapshot', not for '{self.partition}'"
+                )
+        if self.reuse and not self.checkpoint:
+            raise InvalidInputError("'reuse' needs 'checkpoint': without it nothing is run again")
+        if self.group != 1 and self.partition != "hybrid":
+            raise InvalidInputError(
+                f"'group' is {self.group} and the partition '{self.partition}'",
+                hint="partition='hybrid'",
+            )
+        for name, wanted in (
+            ("reuse", self.reuse),
+            ("lean", self.lean),
+            ("difference", self.difference is not None),
+            ("wire", self.wire is not None),
+        ):
+            if wanted:
+                raise UnsupportedError(f"'{name}' is not built for ranks yet")
+        return self
+
+
+@dataclass(slots=True)
+class RankedRun:
+    """A training run on a group of ranks.
+
+    Attributes:
+        samples: seconds of each steady epoch; of the slowest rank.
+        warmup: epochs before them.
+        losses: of every epoch up to the last sample, before its step; equal on all ranks.
+        traffic: of one epoch.
+        phases: per rank, seconds per epoch of `PHASES`, from epochs after the timed ones.
+        counters: of one epoch, summed over the ranks.
+        prepare_s: seconds until the first epoch could begin, the data lying in memory: parts of the
+            vertices, and the slowest rank's set-up. Starting processes is not in it.
+        peak_rss_bytes: per rank, the most private memory beyond its beginning; of one rank without
+            a process of its own, by how much the resident memory of this one grew at its peak.
+        accuracy: after each epoch, share of right predictions on pairs of the last snapshot that
+            the loss does not score; empty unless asked for.
+        state: parameters after the last sample.
+        notes: what readers have to know.
+    """
+
+    samples: list[float]
+    warmup: int
+    losses: list[float]
+    traffic: TrafficMatrix
+    phases: list[dict[str, float]]
+    counters: dict[str, int]
+    prepare_s: float
+    peak_rss_bytes: list[int]
+    accuracy: list[float]
+    state: dict[str, Tensor]
+    notes: list[str]
+
+
+def train_ranked(
+    workload: TimelineWorkload,
+    size: int,
+    settings: RankSettings = RankSettings(),  # noqa: B008 - frozen
+    *,
+    epochs: int | None = None,
+    budget_s: float = 1.0,
+    timeout_s: float = 60.0,
+    device: str = "cpu",
+    threads: int = 1,
+    seed: int | None = None,
+    accuracy: bool = False,
+    data: SnapshotSequence | None = None,
+) -> RankedRun:
+    """Train on `size` ranks of this machine; one rank runs in this process.
+
+    Every rank waits for the others before each timed epoch. Data is loaded here, once: ranks that
+    are forks of this process share it, others map it from one file.
+
+    Args:
+        workload: what to train.
+        size: P, at least 1.
+        settings: how.
+        epochs: trained in all, at least 1; warm-up is taken off the timed ones. None: as many as
+            fit into the budget, at least three after the first.
+        budget_s: seconds of timed epochs to aim for.
+        timeout_s: limit of the whole group, its start included; one rank alone has none.
+        device: `cpu` or `cuda`.
+        threads: of each rank.
+        seed: of what a rank draws itself; None: the workload's, which also makes the parameters.
+        accuracy: measure it after each epoch, outside of the timed part; link and class only.
+        data: of the workload, from `load_timeline`; None: loaded here.
+
+    Raises:
+        InvalidInputError, UnknownKeyError: an argument out of range.
+        UnsupportedError: what this machine cannot do or what is not built.
+        RankError: a rank failed; RankTimeoutError and RankMemoryError where by time or memory.
+    """
+    settings.check()
+    workload.check()
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InvalidInputError(f"'size' is {size!r}; an integer >= 1 is allowed")
+    if epochs is not None and (isinstance(epochs, bool) or epochs < 1):
+        raise InvalidInputError(f"'epochs' is {epochs!r}; an integer >= 1 is allowed")
+    if not budget_s > 0:
+        raise InvalidInputError(f"'budget_s' is {budget_s!r}; more than 0 is needed")
+    data = load_timeline(workload) if data is None else data
+    begin = time.perf_counter()
+    parts = _parts(workload, data, size, settings)
+    work = _Work(workload, settings, epochs, budget_s, accuracy, parts)
+    before = time.perf_counter() - begin
+    seed = workload.seed if seed is None else seed
+    if size == 1:
+        found, peaks = _alone(work, data, device=device, threads=threads, seed=seed)
+    else:
+        with _shipped(data) as parcel:
+            results = launch(
+                _train,
+                size,
+                (work, parcel),
+                timeout_s=timeout_s,
+                device=device,
+                threads=threads,
+                seed=seed,
+            )
+        found, peaks = list(results), results.peak_bytes
+    first = found[0]
+    return RankedRun(
+        samples=first.seconds[first.warmup :],
+        warmup=first.warmup,
+        losses=first.losses,
+        traffic=stack([rank.traffic for rank in found]),
+        phases=[rank.phases for rank in found],
+        counters=dict(sum((rank.counters for rank in found), Counter())),
+        prepare_s=before + max(rank.prepare_s for rank in found),
+        peak_rss_bytes=peaks,
+        accuracy=first.accuracy,
+        state=first.state,
+        notes=first.notes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What every rank is told."""
+
+    workload: TimelineWorkload
+    settings: RankSettings
+    epochs: int | None
+    budget_s: float
+    accuracy: bool
+    parts: VertexParts | None
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one rank tells; `seconds` are the slowest rank's, so they are equal on all ranks."""
+
+    seconds: list[float]
+    warmup: int
+    losses: list[float]
+    accuracy: list[float]
+    traffic: Traffic
+    phases: dict[str, float]
+    counters: Counter[str]
+    prepare_s: float
+    state: dict[str, Tensor]
+    notes: list[str]
+
+
+def _parts(
+    workload: TimelineWorkload, data: SnapshotSequence, size: int, settings: RankSettings
+) -> VertexParts | None:
+    """Parts of the vertices, searched for once and not by every rank."""
+    if settings.partition != "vertex":
+        return None
+    steps = len(data) - (workload.task != "class")
+    return split_vertices([data.topology[t] for t in range(steps)], size)
+
+
+def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
+    """Be one rank."""
+    settings = work.settings
+    data = parcel.open()
+    begin = time.perf_counter()
+    trainer = RankTrainer(
+        comm,
+        work.workload,
+        data,
+        partition=settings.partition,
+        blocks=settings.blocks,
+        checkpoint=settings.checkpoint,
+        pieces=settings.pieces,
+        precompute=settings.precompute,
+        parts=work.parts,
+    )
+    prepare_s = time.perf_counter() - begin
+    seconds, losses, accuracy = _timed(comm, trainer, work)
+    warmup = falling_warmup(seconds)
+    if work.epochs is None:
+        warmup = min(warmup, len(seconds) - LEAST)
+    state = trainer.state()
+    traffic, counters, phases = _instrumented(comm, trainer)
+    notes = list(trainer.notes)
+    trainer.close()
+    return _Found(
+        seconds=seconds,
+        warmup=warmup,
+        losses=losses,
+        accuracy=accuracy,
+        traffic=traffic,
+        phases=phases,
+        counters=counters,
+        prepare_s=prepare_s,
+        state=state,
+        notes=notes,
+    )
+
+
+def _timed(
+    comm: Communicator, trainer: RankTrainer, work: _Work
+) -> tuple[list[float], list[float], list[float]]:
+    """Seconds of every epoch, by the slowest rank; losses; accuracies.
+
+    All ranks see the same seconds, so they agree about the end without asking.
+    """
+    seconds: list[float] = []
+    losses: list[float] = []
+    accuracy: list[float] = []
+    spent = 0.0
+    gc.collect()
+    while True:
+        comm.barrier()
+        begin = time.perf_counter()
+        losses.append(trainer.train_epoch())
+        took = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
+        seconds.append(float(comm.all_gather(took).max()))
+        if work.accuracy:
+            accuracy.append(trainer.accuracy())
+        spent += seconds[-1]
+        done = len(seconds)
+        if work.epochs is not None:
+            if done >= work.epochs:
+                break
+        elif done >= MOST or (done > LEAST and spent + seconds[-1] > work.budget_s):
+            break
+    return seconds, losses, accuracy
+
+
+def _instrumented(
+    comm: Communicator, trainer: RankTrainer
+) -> tuple[Traffic, Counter[str], dict[str, float]]:
+    """Traffic and counters of one epoch, and seconds of its phases, in further epochs."""
+    meter = comm.meter
+    comm.traffic.clear()
+    meter.reset()
+    for number in range(INSTRUMENTED):
+        meter.timing = False  # waiting at the barrier is none of an epoch's phases
+        comm.barrier()
+        meter.timing = True
+        trainer.train_epoch()
+        if number == 0:
+            traffic, counters = _copied(comm.traffic), Counter(meter.counters)
+    meter.timing = False
+    spent = meter.phases()
+    spent["exchange"] = spent.pop("communicate", 0.0)
+    return traffic, counters, {name: spent.get(name, 0.0) / INSTRUMENTED for name in PHASES}
+
+
+def _copied(traffic: Traffic) -> Traffic:
+    found = Traffic(traffic.rank, traffic.size)
+    found.sent = {key: counts.copy() for key, counts in traffic.sent.items()}
+    return found
+
+
+def _alone(
+    work: _Work, data: SnapshotSequence, *, device: str, threads: int, seed: int
+) -> tuple[list[_Found], list[int]]:
+    """One rank, in this process."""
+    before = torch.get_num_threads()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    torch.set_num_threads(threads)
+    try:
+        comm = LocalCommunicator(device=device, meter=Meter(device=device), seed=seed)
+        found = _train(comm, work, Parcel(data))
+    finally:
+        torch.set_num_threads(before)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
+    return [found], [grown * 1024]
+
+
+class Parcel:
+    """A sequence on its way to ranks: a fork finds it in its memory, others in one file.
+
+    Args:
+        data: the sequence.
+        folder: where the file would lie.
+    """
+
+    def __init__(self, data: SnapshotSequence, folder: Path | None = None) -> None:
+        self._data, self._folder = data, folder
+        self._file: Path | None = None
+
+    def open(self) -> SnapshotSequence:
+        """The sequence; mapped, where it came in a file."""
+        return self._data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._folder is None:
+            raise InvalidInputError("a sequence without a folder cannot leave its process")
+        if self._file is None:
+            self._file = self._folder / "sequence.pt"
+            plain = replace(self._data, topology=list(self._data.topology))
+            torch.save(plain, self._file)
+        return _arrived, (str(self._file),)
+
+
+def _arrived(file: str) -> Parcel:
+    # A file of our own making, read by our own child.
+    return Parcel(torch.load(file, mmap=True, weights_only=False))
+
+
+@contextlib.contextmanager
+def _shipped(data: SnapshotSequence) -> Iterator[Parcel]:
+    folder = Path(tempfile.mkdtemp(prefix="dgbench-sequence-"))
+    try:
+        yield Parcel(data, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
