@@ -9,11 +9,13 @@ from dgbench.datasets.transforms.features import (
     random_features,
     standardise,
 )
+from dgbench.datasets.transforms.lives import EdgeLives
 from dgbench.datasets.transforms.m_transform import m_transform, m_transform_features
 from dgbench.datasets.transforms.normalise import factors
 from dgbench.datasets.transforms.windows import equal_windows, fixed_windows
 
 __all__ = [
+    "EdgeLives",
     "degree_features",
     "degree_targets",
     "edge_life",

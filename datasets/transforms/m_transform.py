@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from dgbench.datasets.transforms.stacks import from_sorted, rows_of
+from dgbench.datasets.transforms.edge_life import edge_life
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
@@ -15,35 +16,25 @@ from dgbench.runtime.errors import InvalidInputError
 def m_transform(snapshots: Sequence[Csr], window: int) -> list[Csr]:
     """Average every adjacency matrix with those before it: A_t <- mean of the last min(w, t).
 
-    M[t, k] = 1 / min(w, t) for max(1, t - w + 1) <= k <= t (t from 1) and 0 elsewhere.
+    M[t, k] = 1 / min(w, t) for max(1, t - w + 1) <= k <= t (t from 1) and 0 elsewhere. That is the
+    edge-life of the same length, divided by the number of snapshots it adds up: both smoothings
+    keep the same entries.
 
     Args:
         snapshots: T matrices of one size; an entry without a value counts as 1.
         window: w >= 1; 1 leaves the values as they are.
 
     Returns:
-        T matrices with float32 values, rows sorted, one entry where any of the w had one.
+        T matrices with float32 values, rows sorted, one entry where any of the w had one. Sums are
+        formed in float64 and rounded, then divided.
     """
     _check(window)
-    if not snapshots:
-        return []
-    num = snapshots[0].num_rows
-    keys, values = [], []
-    for step, csr in enumerate(snapshots):
-        if csr.num_rows != num or csr.num_cols != num:
-            raise InvalidInputError(f"snapshot {step} differs from snapshot 0 in its size")
-        keys.append(rows_of(csr) * num + csr.indices.to(torch.int64))
-        filled = torch.ones(csr.nnz) if csr.values is None else csr.values
-        values.append(filled.to(torch.float64))
-    smooth = []
-    for step in range(len(snapshots)):
-        first = max(0, step - window + 1)
-        union, place = torch.unique(torch.cat(keys[first : step + 1]), return_inverse=True)
-        total = torch.zeros(union.numel(), dtype=torch.float64)
-        total.index_add_(0, place, torch.cat(values[first : step + 1]))
-        mean = (total / (step + 1 - first)).to(torch.float32)
-        smooth.append(from_sorted(union // max(1, num), union % max(1, num), num, mean))
-    return smooth
+    filled = [replace(csr, values=_weights(csr)) for csr in snapshots]
+    means = []
+    for step, total in enumerate(edge_life(filled, window)):
+        terms = min(window, step + 1)
+        means.append(total if terms == 1 else replace(total, values=total.values / terms))
+    return means
 
 
 def m_transform_features(x: Tensor, window: int) -> Tensor:
@@ -55,6 +46,10 @@ def m_transform_features(x: Tensor, window: int) -> Tensor:
     total[window:] -= total[:-window].clone()
     terms = torch.arange(1, x.shape[0] + 1, dtype=torch.float64).clamp(max=window)
     return (total / terms.reshape(-1, *[1] * (x.dim() - 1))).to(x.dtype)
+
+
+def _weights(csr: Csr) -> Tensor:
+    return torch.ones(csr.nnz) if csr.values is None else csr.values.to(torch.float32)
 
 
 def _check(window: int) -> None:

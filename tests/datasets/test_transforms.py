@@ -1,4 +1,5 @@
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -115,6 +116,102 @@ def test_m_transform_is_the_banded_average(stack, window):
     torch.testing.assert_close(transforms.m_transform_features(stack, window), want)
     for csr in got:
         assert csr.indices.dtype == torch.int32
+
+
+def slow_m_transform(snapshots, window):
+    """One step at a time, every window united anew; sums and quotients in float64."""
+    found = []
+    for step in range(len(snapshots)):
+        total = {}
+        for csr in snapshots[max(0, step - window + 1) : step + 1]:
+            for row in range(csr.num_rows):
+                for at in range(int(csr.indptr[row]), int(csr.indptr[row + 1])):
+                    value = 1.0 if csr.values is None else float(csr.values[at])
+                    key = row, int(csr.indices[at])
+                    total[key] = total.get(key, 0.0) + value
+        found.append({k: v / min(window, step + 1) for k, v in sorted(total.items())})
+    return found
+
+
+@given(matrices, st.integers(1, 6), st.lists(st.booleans(), min_size=5, max_size=5), st.data())
+@settings(max_examples=50, deadline=None)
+def test_m_transform_keeps_the_entries_of_the_edge_life_in_order(stack, window, weighted, data):
+    seed = data.draw(st.integers(0, 9))
+    noise = torch.rand(stack.shape, generator=torch.Generator().manual_seed(seed)) - 0.5
+    stack = torch.where(stack != 0, noise, 0.0)
+    snapshots = [from_dense(m, w) for m, w in zip(stack, weighted, strict=False)]
+    got = transforms.m_transform(snapshots, window)
+    lives = transforms.edge_life([from_dense(m) for m in stack], window)
+    for csr, life, want in zip(got, lives, slow_m_transform(snapshots, window), strict=True):
+        assert torch.equal(csr.indptr, life.indptr)
+        assert torch.equal(csr.indices, life.indices)
+        rows = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
+        assert list(zip(rows.tolist(), csr.indices.tolist(), strict=True)) == list(want)
+        values = torch.tensor(list(want.values()), dtype=torch.float64)
+        assert csr.values.dtype == torch.float32
+        torch.testing.assert_close(csr.values.double(), values, rtol=3e-7, atol=1e-7)
+
+
+def test_m_transform_of_nothing_and_of_snapshots_that_differ_in_size():
+    assert transforms.m_transform([], 3) == []
+    (same,) = transforms.m_transform([from_dense(torch.eye(2))], 3)
+    assert same.values.tolist() == [1.0, 1.0]
+    with pytest.raises(InvalidInputError, match="snapshot 1 differs"):
+        transforms.m_transform([from_dense(torch.eye(2)), from_dense(torch.eye(3))], 2)
+    with pytest.raises(InvalidInputError, match="window is 0"):
+        transforms.m_transform([], 0)
+
+
+def slow_lives(stack, life):
+    """Entries, and changes against the step before, of the union of the last `life` matrices."""
+    alive = [(stack[max(0, t - life + 1) : t + 1] != 0).any(0) for t in range(len(stack))]
+    before = [torch.zeros_like(alive[0]), *alive[:-1]]
+    count = [
+        [int(x.sum()) for x in (now, now & ~then, then & ~now)]
+        for now, then in zip(alive, before, strict=True)
+    ]
+    return [list(column) for column in zip(*count, strict=True)]
+
+
+@given(matrices, st.integers(1, 8))
+@settings(max_examples=60, deadline=None)
+def test_edge_lives_count_every_smoothing_without_making_it(stack, life):
+    lives = transforms.EdgeLives.of_snapshots([from_dense(m) for m in stack])
+    nnz, added, removed = slow_lives(stack, life)
+    assert lives.entries(life).tolist() == nnz
+    assert lives.added(life).tolist() == added
+    assert lives.removed(life).tolist() == removed
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 40), st.integers(1, 8))
+@settings(max_examples=60, deadline=None)
+def test_edge_lives_of_events_are_those_of_their_snapshots(nodes, steps, events, life):
+    draw = torch.Generator().manual_seed(events)
+    src, dst = torch.randint(0, nodes, (2, events), generator=draw)
+    bins = torch.randint(0, steps, (events,), generator=draw)
+    lives = transforms.EdgeLives.of_events(src, dst, bins, steps, nodes)
+    with mock.patch("dgbench.datasets.transforms.lives.CHUNK", 3):
+        pieces = transforms.EdgeLives.of_events(src, dst, bins, steps, nodes)
+    assert (pieces.waits == lives.waits).all()
+    smooth = slow_edge_snapshots(src, dst, bins, steps, nodes, edge_life=life)
+    assert lives.entries(life).tolist() == [csr.nnz for csr in smooth]
+    for t in range(1, steps):
+        one, two = (
+            {*zip(*dense(c).nonzero().T.tolist(), strict=True)} for c in smooth[t - 1 : t + 1]
+        )
+        assert lives.added(life)[t] == len(two - one)
+        assert lives.removed(life)[t] == len(one - two)
+
+
+def test_edge_lives_refuse_what_they_cannot_count():
+    one = torch.zeros(1, dtype=torch.int64)
+    with pytest.raises(InvalidInputError, match="life is 0"):
+        transforms.EdgeLives.of_events(one, one, one, 1, 1).entries(0)
+    with pytest.raises(InvalidInputError, match="vertices and 4 snapshots"):
+        transforms.EdgeLives.of_events(one, one, one, 4, 2**31)
+    with pytest.raises(InvalidInputError, match="bins"):
+        transforms.EdgeLives.of_events(one, one, one + 3, 2, 2)
+    assert transforms.EdgeLives.of_events(one[:0], one[:0], one[:0], 0, 3).entries(1).tolist() == []
 
 
 @pytest.mark.parametrize("norm", ["sym", "mean"])
