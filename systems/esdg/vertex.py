@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
-from dgbench.datasets.transforms import factors
-from dgbench.kernels_cuda.aggregate import spmm
 from dgbench.models import TimelineModel, TimelineState
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.timeline import TimelineTask
 from dgbench.systems.esdg.partition import Split, consecutive
 from dgbench.systems.esdg.vertex_parts import VertexParts
-from dgbench.systems.esdg.vertex_plan import (
-    Gather,
-    StepPlan,
-    coordinates,
-    local_matrix,
-    needs,
-)
+from dgbench.systems.esdg.vertex_plan import needs
+from dgbench.systems.esdg.vertex_rows import HeldRows, spatial, temporal
 
 
 class VertexSplit(Split):
@@ -35,9 +29,11 @@ class VertexSplit(Split):
 
     Attributes:
         parts: of the vertices.
+        held_rows: this rank's rows of the snapshots.
         pieces: 1: one exchange per layer and block. More: a block's steps travel in so many
             pieces, and one is convolved while the next are under way.
         precompute: whether A-hat X is kept; else the first layer sends its input, forward only.
+        fused: whether a compiled scan runs the recurrences.
     """
 
     def __init__(
@@ -53,8 +49,22 @@ class VertexSplit(Split):
         task: TimelineTask | None = None,
         pieces: int = 1,
         precompute: bool = True,
+        fused: bool = True,
     ) -> None:
-        """Make lists and local matrices of `steps`; `task` is needed for `loss_sum` only."""
+        """Lists and matrices of a block are made by `prepare`, else at its first pass.
+
+        Args:
+            comm: of P ranks.
+            model: replicated.
+            data, steps: the sequence, and what of it is trained on.
+            parts: P of them.
+            norm, dtype: of A-hat.
+            task: needed for `loss_sum` only.
+            pieces, precompute, fused: see above.
+
+        Raises:
+            InvalidInputError: parts that do not fit, or no piece.
+        """
         if parts.size != comm.size or parts.owner.numel() != data.num_nodes:
             raise InvalidInputError(
                 f"'parts' has {parts.size} parts of {parts.owner.numel()} vertices, needed: "
@@ -63,60 +73,52 @@ class VertexSplit(Split):
         if pieces < 1:
             raise InvalidInputError(f"'pieces' is {pieces}; an integer >= 1 is allowed")
         self.comm, self.model, self.parts, self.task = comm, model, parts, task
-        self.pieces, self.precompute = pieces, precompute
-        self.rows = parts.vertices(comm.rank)
-        rank = comm.rank
-        self._plans: list[StepPlan] = []
-        self._matrices, self._scales, self._loops, self._input = [], [], [], []
-        for t in steps:
-            csr = data.topology[t]
-            plan = StepPlan.build(*coordinates(csr), parts, rank)
-            row_scale, col_scale = (scale.to(dtype) for scale in factors(csr, norm))
-            self._plans.append(plan)
-            self._matrices.append(local_matrix(csr, plan, parts, rank))
-            self._scales.append((row_scale[self.rows], col_scale[plan.columns]))
-            self._loops.append((row_scale * col_scale)[self.rows].unsqueeze(1))
-            x = torch.as_tensor(data.features[t]).to(dtype)
-            if precompute:
-                self._input.append(self._convolve(t, x[self.rows], x[parts.order[plan.numbers]]))
-            else:
-                self._input.append(x[self.rows])
-        self._pair_plans: list[StepPlan] = []
-        self._pairs: list[tuple[Tensor, Tensor]] = []
-        self.remote_pairs = 0
-        if task is not None and task.workload.task == "link":
-            for t in steps:
-                self._plan_pairs(*task.pairs(t))
-        self._gather = cache(self._make_gather)
+        self.pieces, self.precompute, self.fused = pieces, precompute, fused
+        self.held_rows = HeldRows(
+            comm,
+            data,
+            parts,
+            member=comm.rank,
+            norm=norm,
+            dtype=dtype,
+            task=task,
+            precompute=precompute,
+        )
+        self.rows = self.held_rows.rows
+        self._steps = steps
+
+    @cached_property
+    def remote_pairs(self) -> int:
+        """Sources of pairs that all ranks ask each other for, over all steps; 0 without pairs."""
+        if self.task is None or self.task.workload.task != "link":
+            return 0
+        pairs = (self.task.pairs(t)[0] for t in self._steps)
+        return sum(needs(target, source, self.parts).shape[1] for source, target in pairs)
+
+    def prepare(self, blocks: Sequence[range]) -> None:
+        """Make the lists and matrices of these blocks, so that no pass has to."""
+        for times in blocks:
+            for run in self._runs(times):
+                self.held_rows.prepare(run)
 
     def run(self, times: range, state: TimelineState | None) -> tuple[Tensor, TimelineState]:
         state = state or TimelineState()
         links, chain = self.model.chain(len(times), state.chain)
-        runs = consecutive(times, min(self.pieces, len(times)))
+        runs = self._runs(times)
         carries: list[tuple[Tensor, ...]] = []
-        hidden: list[Tensor] = [torch.stack(self._input[r.start : r.stop]) for r in runs]
+        hidden = [self.held_rows.inputs(run) for run in runs]
         for layer in range(self.model.num_layers):
-            moved = layer > 0 or not self.precompute
-            if moved:
-                gathers = [self._gather(r.start, r.stop, False) for r in runs]
-                begun = [g.start(h, grad=layer > 0) for g, h in zip(gathers, hidden, strict=True)]
-            done = []
-            for k, run in enumerate(runs):
-                rows = hidden[k]
-                ghosts = gathers[k].finish(begun[k]) if moved else [None] * len(run)
-                found = []
-                for i, t in enumerate(run):
-                    a = rows[i] if ghosts[i] is None else self._convolve(t, rows[i], ghosts[i])
-                    found.append(self.model.spatial(layer, a, links[t - times.start]))
-                done.append(torch.stack(found))
-            hidden = done
+            if layer > 0 or not self.precompute:
+                hidden = self._convolve(runs, hidden, grad=layer > 0)
+            series = torch.cat(hidden) if len(hidden) > 1 else hidden[0]
+            z = spatial(self.model, layer, series, links)
             carry: tuple[Tensor, ...] = ()
             if self.model.has_temporal(layer):
                 given = state.layers[layer] if state.layers else ()
-                z, carry = self.model.temporal(layer, torch.cat(hidden), given)
-                hidden = list(z.split([len(r) for r in runs]))
+                z, carry = temporal(self.model, layer, z, given, fused=self.fused)
             carries.append(carry)
-        return torch.cat(hidden), TimelineState(chain, tuple(carries))
+            hidden = list(z.split([len(run) for run in runs]))
+        return z, TimelineState(chain, tuple(carries))
 
     def loss_sum(self, times: range, out: Tensor) -> Tensor:
         """Summed loss of what this rank scores: its vertices, or the pairs with its targets.
@@ -125,34 +127,15 @@ class VertexSplit(Split):
             times: a block.
             out: [steps, own vertices, D] of all its steps.
         """
-        head = self.model.head
-        if not self._pairs:
-            losses = [
-                self.task.loss_sum(head, t, h, self.rows) for t, h in zip(times, out, strict=True)
-            ]
-            return torch.stack(losses).sum()
-        gather = self._gather(times.start, times.stop, True)
-        ghosts = gather.finish(gather.start(out))
-        losses = [
-            head.loss_sum(torch.cat([out[i], ghosts[i]]), *self._pairs[t])
-            for i, t in enumerate(times)
+        return self.held_rows.loss_sum(self.model.head, times, out)
+
+    def _runs(self, times: range) -> list[range]:
+        return consecutive(times, min(self.pieces, len(times)))
+
+    def _convolve(self, runs: list[range], hidden: list[Tensor], *, grad: bool) -> list[Tensor]:
+        rows = self.held_rows
+        begun = [rows.start(run, h, grad=grad) for run, h in zip(runs, hidden, strict=True)]
+        return [
+            rows.convolve(run, h, exchange)
+            for run, h, exchange in zip(runs, hidden, begun, strict=True)
         ]
-        return torch.stack(losses).sum()
-
-    def _convolve(self, t: int, own: Tensor, ghosts: Tensor) -> Tensor:
-        # A rank's rows are not square, so the loops are added here.
-        y = spmm(self._matrices[t], torch.cat([own, ghosts]), *self._scales[t])
-        return y + self._loops[t] * own
-
-    def _plan_pairs(self, pairs: Tensor, label: Tensor) -> None:
-        source, target = pairs
-        plan = StepPlan.build(target, source, self.parts, self.comm.rank)
-        mine = self.parts.owner[target] == self.comm.rank
-        ends = [plan.local(end[mine], self.parts, self.comm.rank) for end in (source, target)]
-        self._pair_plans.append(plan)
-        self._pairs.append((torch.stack(ends), label[mine]))
-        self.remote_pairs += needs(target, source, self.parts).shape[1]
-
-    def _make_gather(self, first: int, stop: int, pairs: bool) -> Gather:
-        plans = self._pair_plans if pairs else self._plans
-        return Gather(self.comm, plans[first:stop])

@@ -1,10 +1,11 @@
-"""Which rows a rank must be told by which other, step by step, made once (ESDG, section 4.4)."""
+"""Which rows a rank must be told by which other, made once (ESDG, section 4.4)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,9 +33,41 @@ def needs(rows: Tensor, cols: Tensor, parts: VertexParts) -> Tensor:
     return torch.stack([key // parts.size, key % parts.size])
 
 
+def read_counts(topology: Sequence[Csr], parts: VertexParts) -> Iterator[np.ndarray]:
+    """Distinct vertices that the ranks read of each other, one int64[P, P] per snapshot.
+
+    [owner, reader]; the diagonal is zero. Made without the lists themselves, a few array passes
+    over the entries of a snapshot, so that graphs of many millions can be counted in seconds.
+    """
+    size = parts.size
+    small = np.uint8 if size <= 256 else np.uint16 if size <= 65536 else np.int64
+    owner = parts.owner.numpy().astype(small)
+    order = parts.order.numpy()
+    last = np.empty(parts.owner.numel(), dtype=np.int32)
+    for csr in topology:
+        found = np.zeros((size, size), dtype=np.int64)
+        readers = np.repeat(owner, csr.indptr.diff().numpy())
+        cols = csr.indices.numpy()
+        remote = np.flatnonzero(owner[cols] != readers)
+        readers, cols = readers[remote], cols[remote]
+        if size > 1 and bool((order[1:] < order[:-1]).any()):
+            # Small unsigned keys are sorted by their digits, in time linear in the entries.
+            by = np.argsort(readers, kind="stable")
+            readers, cols = readers[by], cols[by]
+        cuts = np.searchsorted(readers, np.arange(size + 1))
+        for reader in np.flatnonzero(np.diff(cuts)):
+            read = cols[cuts[reader] : cuts[reader + 1]]
+            # Of entries that name one vertex, one is the last to leave its number there.
+            number = np.arange(len(read), dtype=np.int32)
+            last[read] = number
+            distinct = read[last[read] == number]
+            found[:, reader] = np.bincount(owner[distinct], minlength=size)
+        yield found
+
+
 def remote_reads(topology: Sequence[Csr], parts: VertexParts) -> int:
     """Sum of lambda over all snapshots and vertices: rows that one layer sends in one pass."""
-    return sum(needs(*coordinates(csr), parts).shape[1] for csr in topology)
+    return sum(int(found.sum()) for found in read_counts(topology, parts))
 
 
 def coordinates(csr: Csr) -> tuple[Tensor, Tensor]:
@@ -70,8 +103,9 @@ class StepPlan:
         own = (vertex >= first) & (vertex < stop)
         numbers = vertex[needer == rank]
         received = torch.bincount(parts.owner[parts.order[numbers]], minlength=parts.size)
+        mine, by = vertex[own] - first, needer[own]
         return cls(
-            tuple(vertex[own & (needer == q)] - first for q in range(parts.size)),
+            tuple(mine[by == q] for q in range(parts.size)),
             tuple(received.tolist()),
             torch.cat([parts.vertices(rank), parts.order[numbers]]),
             numbers,
@@ -86,41 +120,49 @@ class StepPlan:
 
 
 class Gather:
-    """The rows that a run of steps needs, in one exchange."""
+    """The rows that a run of steps needs, in one exchange.
 
-    def __init__(self, comm: Communicator, plans: Sequence[StepPlan]) -> None:
-        self.comm, self._plans = comm, plans
-        size = comm.size
-        self._send = [sum(p.send[q].numel() for p in plans) for q in range(size)]
-        self._receive = [sum(p.receive[q] for p in plans) for q in range(size)]
-        own = plans[0].columns.numel() - plans[0].numbers.numel() if plans else 0
-        picked = [p.send[q] + i * own for q in range(size) for i, p in enumerate(plans)]
+    What arrives is left as it is, ordered by rank, then step, then vertex: `places` says where each
+    step's rows are, so that matrices can be numbered to read them there and nothing is unpacked.
+
+    Attributes:
+        places: for each step, int64[ghosts]: where its i-th row of another rank arrives.
+        arriving: rows that arrive.
+    """
+
+    def __init__(
+        self, comm: Communicator, plans: Sequence[StepPlan], own: int, *, base: int = 0
+    ) -> None:
+        """Lists of one run.
+
+        Args:
+            comm: of P ranks.
+            plans: of the steps, made for this rank among those that take part; may be empty.
+            own: vertices of this rank.
+            base: the first of the consecutive ranks that take part; the others get nothing.
+        """
+        self.comm = comm
+        inside = len(plans[0].send) if plans else 0
+        before, behind = [0] * base, [0] * (comm.size - base - inside)
+        send = [sum(p.send[q].numel() for p in plans) for q in range(inside)]
+        receive = [sum(p.receive[q] for p in plans) for q in range(inside)]
+        self._send, self._receive = before + send + behind, before + receive + behind
+        self.arriving = sum(receive)
+        picked = [p.send[q] + i * own for q in range(inside) for i, p in enumerate(plans)]
         self._rows = torch.cat(picked) if picked else torch.zeros(0, dtype=torch.int64)
+        arrived: list[list[Tensor]] = [[] for _ in plans]
+        first = 0
+        for q in range(inside):
+            for i, plan in enumerate(plans):
+                arrived[i].append(torch.arange(first, first + plan.receive[q]))
+                first += plan.receive[q]
+        self.places = [torch.cat(runs) for runs in arrived]
 
     def start(self, h: Tensor, *, grad: bool = True) -> Exchange:
-        """Send what others need of h [steps, n, D]; `grad`: alike on all ranks, see all_to_all."""
-        rows = h.reshape(h.shape[0] * h.shape[1], h.shape[2]).index_select(0, self._rows)
+        """Send what others need of h [steps, n, D]; `grad`: alike on all ranks, see all_to_all.
+
+        `wait` of what it returns gives [arriving, D].
+        """
+        with self.comm.meter.phase("pack"):
+            rows = h.reshape(-1, h.shape[-1]).index_select(0, self._rows)
         return self.comm.start_all_to_all(rows, self._send, self._receive, grad=grad)
-
-    def finish(self, exchange: Exchange) -> list[Tensor]:
-        """The rows received for each step, [ghosts, D] each; a list of none without steps."""
-        received = exchange.wait()
-        if not self._plans:
-            return []
-        runs = [p.receive[q] for q in range(self.comm.size) for p in self._plans]
-        parts, steps = received.split(runs), len(self._plans)
-        return [torch.cat(parts[i::steps]) for i in range(steps)]
-
-
-def local_matrix(csr: Csr, plan: StepPlan, parts: VertexParts, rank: int) -> Csr:
-    """A rank's rows of a snapshot over its local columns, without what was renumbered away."""
-    rows, cols = coordinates(csr)
-    mine = (parts.owner[rows] == rank).nonzero().squeeze(1)
-    row = parts.position[rows[mine]] - parts.starts[rank]
-    col = plan.local(cols[mine], parts, rank)
-    width = plan.columns.numel()
-    by = torch.argsort(row * max(1, width) + col)
-    indptr = torch.zeros(parts.sizes[rank] + 1, dtype=torch.int64)
-    indptr[1:] = torch.bincount(row, minlength=parts.sizes[rank]).cumsum(0)
-    values = None if csr.values is None else csr.values[mine[by]].contiguous()
-    return Csr(indptr, col[by].to(torch.int32), width, values)
