@@ -23,6 +23,7 @@ from dgbench.runtime.collectives.traffic import (
     ring_share,
     stack,
 )
+from dgbench.runtime.collectives.wire import Link, Wire
 
 __all__ = [
     "OPERATIONS",
@@ -33,10 +34,12 @@ __all__ = [
     "CountOnly",
     "Exchange",
     "GroupCommunicator",
+    "Link",
     "LocalCommunicator",
     "Progress",
     "Traffic",
     "TrafficMatrix",
+    "Wire",
     "count_ranks",
     "equal_parts",
     "rank_seed",

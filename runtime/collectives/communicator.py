@@ -21,6 +21,7 @@ from dgbench.runtime.collectives.traffic import (
     TrafficMatrix,
     ring_share,
 )
+from dgbench.runtime.collectives.wire import Wire
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
 
@@ -42,10 +43,14 @@ class Communicator(ABC):
     send each part straight to its receiver, an all-reduce is a ring, a broadcast goes from its
     root to each other rank. Barriers carry no data and are not counted.
 
-    The seconds that a rank waits for the others on a CPU are in `meter.spent["communicate_wait"]`.
+    Seconds that a rank on a CPU stands still for the others are in `meter.spent`, in every run:
+    `communicate_wait` in all operations, `exchange_wait` in all-to-alls alone. The latter is the
+    communication that is exposed, for an exchange that has arrived when it is waited for costs
+    nothing there. Both are the phase `communicate` of an instrumented run.
 
     Attributes:
         rank, size: this rank, 0 <= rank < size.
+        wire: what links are emulated, None for those that there are (see `use_wire`).
         device: where its tensors live.
         meter: gets the counters.
         traffic: what this rank sent.
@@ -70,7 +75,22 @@ class Communicator(ABC):
         self.progress = progress or Progress()
         self.generator = torch.Generator().manual_seed(rank_seed(seed, rank))
         self.operations = 0
+        self.wire: Wire | None = None
         self._phase: Phase = "forward"
+
+    # What it travels on.
+
+    def use_wire(self, wire: Wire | None) -> None:
+        """Let operations take no less time than on such links, or with None their own again.
+
+        All ranks call it alike, with nothing under way. Values and counts stay what they are. See
+        `dgbench.runtime.collectives.wire` for the rule. A communicator on which nothing travels
+        (one rank, or counts alone) takes note of it and is as fast as before.
+
+        Raises:
+            UnsupportedError: ranks of several machines, or of GPUs that talk to each other.
+        """
+        self.wire = wire
 
     # What to count as.
 

@@ -24,7 +24,8 @@ from dgbench.runtime.collectives.communicator import (
 )
 from dgbench.runtime.collectives.exchange import Ticket
 from dgbench.runtime.collectives.progress import Progress
-from dgbench.runtime.collectives.traffic import TrafficMatrix, stack
+from dgbench.runtime.collectives.traffic import Operation, Phase, TrafficMatrix, stack
+from dgbench.runtime.collectives.wire import Clock, Link, Timetable, Wire, share_memory
 from dgbench.runtime.errors import UnsupportedError, unknown_key
 from dgbench.runtime.meter import Meter
 
@@ -75,6 +76,41 @@ class GroupCommunicator(Communicator):
         self.group = group
         self.backend = str(dist.get_backend(group))
         self.method: Method = method
+        self._timetable: Timetable | None = None
+        self._leaving: dict[int, tuple[int, int]] = {}
+
+    def use_wire(
+        self, wire: Wire | None, *, link: Link | None = None, clock: Clock | None = None
+    ) -> None:
+        """See `Communicator.use_wire`.
+
+        Operations but barriers then note in `meter.spent` also `wire_busy`, the seconds that this
+        rank's link was busy, and `wire_late`, those that a rank waited longer than the wire says
+        because the real transfer took longer.
+
+        Args:
+            wire: what to emulate.
+            link: of this rank, where another communicator uses it as well; its wire is `wire`.
+            clock: the same for all ranks; None: the machine's.
+        """
+        if wire is not None and not self.host:
+            raise UnsupportedError(
+                f"a wire is emulated between host memories, not for '{self.backend}'",
+                hint="backend='gloo'",
+            )
+        super().use_wire(wire)
+        self._timetable = None
+        if wire is None:
+            return
+        with self._waiting("wire"):
+            memory = share_memory(
+                Timetable.nbytes(self.size),
+                self.rank,
+                self._tell,
+                lambda: dist.barrier(self.group),
+            )
+        link = link or Link(wire)
+        self._timetable = Timetable(memory, self.rank, self.size, link, clock)
 
     @property
     def host(self) -> bool:
@@ -91,20 +127,32 @@ class GroupCommunicator(Communicator):
 
     def all_traffic(self) -> TrafficMatrix:
         """See `Communicator.all_traffic`."""
-        rows: list[Any] = [None] * self.size
         with self._waiting("all_traffic"):
-            dist.all_gather_object(rows, self.traffic, self.group)
-        return stack(rows)
+            return stack(self._tell(self.traffic))
+
+    def _tell(self, what: Any) -> list[Any]:
+        """What every rank says, in order of rank."""
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, what, self.group)
+        return found
+
+    def _count(
+        self, operation: Operation, phase: Phase, to: int, floats: int, itemsize: int, messages: int
+    ) -> None:
+        super()._count(operation, phase, to, floats, itemsize, messages)
+        if self._timetable is not None and to != self.rank and floats:
+            self._leaving[to] = (messages, floats * itemsize)
 
     def _begin(self, x: Tensor, send: tuple[int, ...], receive: tuple[int, ...]) -> Ticket:
         out = x.new_empty((sum(receive), *x.shape[1:]))
-        number = self._number()
+        number = self._depart()
         source, target = self._carried(x), self._carried(out)
         width = math.prod(x.shape[1:]) * x.element_size()
         sends, receives = ([n * width for n in sizes] for sizes in (send, receive))
         with self._naming("all_to_all", number):
             works = self._exchange(_bytes(source), _bytes(target), sends, receives, number)
-        return _Waiting(self, works, number, out, target, source)
+        senders = [by for by, n in enumerate(receives) if n and by != self.rank]
+        return _Waiting(self, works, number, senders, out, target, source)
 
     def _exchange(
         self, source: Tensor, target: Tensor, send: list[int], receive: list[int], number: int
@@ -149,7 +197,7 @@ class GroupCommunicator(Communicator):
 
     def _all_reduce(self, x: Tensor, op: Reduction) -> Tensor:
         out = self._carried(x.detach()).clone(memory_format=torch.contiguous_format)
-        with self._waiting("all_reduce"):
+        with self._waiting("all_reduce", senders=range(self.size) if out.numel() else ()):
             dist.all_reduce(out, _OPERATORS["sum" if op == "mean" else op], self.group)
         return (out / self.size if op == "mean" else out).to(x.device)
 
@@ -162,7 +210,8 @@ class GroupCommunicator(Communicator):
             padded = mine.new_zeros((most, *mine.shape[1:]))
             padded[: mine.shape[0]] = mine
         parts = [torch.empty_like(padded) for _ in rows]
-        with self._waiting("all_gather"):
+        senders = [by for by, n in enumerate(rows) if n and padded.numel() and by != self.rank]
+        with self._waiting("all_gather", senders=senders):
             if padded.numel():
                 dist.all_gather([_bytes(p) for p in parts], _bytes(padded), self.group)
         found = torch.cat([part[:n] for part, n in zip(parts, rows, strict=True)])
@@ -171,7 +220,7 @@ class GroupCommunicator(Communicator):
     def _broadcast(self, x: Tensor, root: int) -> Tensor:
         out = self._carried(x.detach()).clone(memory_format=torch.contiguous_format)
         peer = root if self.group is None else dist.get_global_rank(self.group, root)
-        with self._waiting("broadcast"):
+        with self._waiting("broadcast", senders=(root,) if out.numel() else ()):
             if out.numel():
                 dist.broadcast(_bytes(out), peer, self.group)
         return out.to(x.device)
@@ -184,16 +233,48 @@ class GroupCommunicator(Communicator):
         self.operations += 1
         return self.operations
 
+    def _depart(self, *, whole: bool = False) -> int:
+        """Number the next operation and put what was counted of it on the wire."""
+        number = self._number()
+        if self._timetable is not None:
+            busy = self._timetable.depart(number, self._leaving, whole=whole)
+            self._leaving.clear()
+            self.meter.spend("wire_busy", busy)
+        return number
+
+    def _arrive(self, number: int, senders: Sequence[int], since: float) -> None:
+        """Return when the wire has brought what the group has brought; `since`: waiting began."""
+        table = self._timetable
+        if table is None or not senders:
+            return
+        due, now = table.due(number, senders), table.now()
+        self.meter.spend("wire_late", max(0.0, now - max(due, since)))
+        table.sleep_until(due)
+
     @contextmanager
-    def _waiting(self, operation: str, number: int | None = None) -> Iterator[None]:
-        """Note, time and name a wait for other ranks."""
-        number = self._number() if number is None else number
+    def _waiting(
+        self, operation: str, number: int | None = None, senders: Sequence[int] = ()
+    ) -> Iterator[None]:
+        """Note, time and name a wait for other ranks.
+
+        Args:
+            operation: its name.
+            number: None where it begins here.
+            senders: ranks whose data it brings, if they travel on the wire.
+        """
+        if number is None:
+            number = self._depart(whole=operation == "all_reduce")
         self.progress.waits(operation, number)
         start = time.perf_counter()
+        since = self._timetable.now() if self._timetable is not None else 0.0
         with self._naming(operation, number), self.meter.phase("communicate"):
             yield
+            self._arrive(number, senders, since)
         if self.host:
-            self.meter.spend("communicate_wait", time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            self.meter.spend("communicate_wait", seconds)
+            if operation == "all_to_all":
+                self.meter.spend("exchange_wait", seconds)
         self.progress.goes_on()
 
     @contextmanager
@@ -216,16 +297,17 @@ class _Waiting(Ticket):
         comm: GroupCommunicator,
         works: Sequence[Any],
         number: int,
+        senders: Sequence[int],
         received: Tensor,
         target: Tensor,
         source: Tensor,
     ) -> None:
         self.received = received
-        self._comm, self._works, self._number = comm, works, number
+        self._comm, self._works, self._number, self._senders = comm, works, number, senders
         self._target, self._source = target, source
 
     def wait(self) -> None:
-        with self._comm._waiting("all_to_all", self._number):
+        with self._comm._waiting("all_to_all", self._number, self._senders):
             for work in self._works:
                 work.wait()
         if self._target is not self.received:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.runtime.collectives import Communicator, GroupCommunicator
+from dgbench.runtime.collectives import Communicator, GroupCommunicator, Link, Wire
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
 
 Plan = tuple[list[list[int]], tuple[int, ...], int]
@@ -110,6 +110,110 @@ def about(comm: Communicator, tag: str) -> dict[str, Any]:
         "shared": torch.rand(1).item(),
         "own": torch.rand(1, generator=comm.generator).item(),
     }
+
+
+class FakeClock:
+    """Time that passes when it is told to; each rank has its own."""
+
+    def __init__(self) -> None:
+        self.moment = 1.0
+
+    def now(self) -> float:
+        return self.moment
+
+    def sleep_until(self, moment: float) -> None:
+        self.moment = max(self.moment, moment)
+
+
+WireStep = tuple[str, Any]
+
+
+def on_wire(comm: GroupCommunicator, wires: list[Wire], steps: list[WireStep]) -> Any:
+    """The rank's own moment after every step, on each wire; what was received, waited and sent.
+
+    Steps: ("compute", seconds by rank), ("start", rows from each rank to each), ("wait", number of
+    the start), ("reduce", floats), ("gather", rows by rank), ("broadcast", (root, floats)).
+    """
+    found = []
+    for wire in wires:
+        clock, under_way, moments, sums = FakeClock(), [], [], []
+        comm.use_wire(wire, clock=clock)
+        comm.meter.reset()
+        for name, what in steps:
+            if name == "compute":
+                clock.moment += what[comm.rank]
+            elif name == "start":
+                receive = [row[comm.rank] for row in what]
+                x = torch.full((sum(what[comm.rank]), 3), float(comm.rank + 1))
+                under_way.append(comm.start_all_to_all(x, what[comm.rank], receive))
+            elif name == "wait":
+                sums.append(under_way[what].wait().sum().item())
+            elif name == "reduce":
+                comm.all_reduce(torch.ones(what))
+            elif name == "gather":
+                comm.all_gather(torch.ones(what[comm.rank], 2), what)
+            elif name == "broadcast":
+                comm.broadcast(torch.ones(what[1]), what[0])
+            moments.append(clock.moment)
+        comm.barrier()
+        found.append((moments, sums, comm.meter.spent["wire_busy"]))
+    comm.use_wire(None)
+    before = clock.moment
+    comm.all_reduce(torch.ones(2**10))
+    return found, clock.moment == before
+
+
+def two_communicators_one_link(comm: GroupCommunicator) -> tuple[float, float]:
+    """Moments after an exchange on each of two communicators that share a link."""
+    wire, clock = Wire(1.0, float("inf")), FakeClock()
+    link = Link(wire)
+    second = GroupCommunicator()
+    comm.use_wire(wire, link=link, clock=clock)
+    second.use_wire(wire, link=link, clock=clock)
+    ones = [1] * comm.size
+    first = comm.start_all_to_all(torch.ones(comm.size), ones, ones)
+    after = second.start_all_to_all(torch.ones(comm.size), ones, ones)
+    first.wait()
+    moment = clock.moment
+    after.wait()
+    return moment, clock.moment
+
+
+def too_many_on_a_wire(comm: GroupCommunicator, slots: int) -> None:
+    """Begin more exchanges than a wire holds."""
+    comm.use_wire(Wire(0.0, float("inf")))
+    ones = [1] * comm.size
+    begun = [comm.start_all_to_all(torch.ones(comm.size), ones, ones) for _ in range(slots + 1)]
+    comm.barrier()
+    begun[0].wait()
+
+
+def wait_on_wire(comm: GroupCommunicator, seconds: float, rounds: int) -> dict[str, float]:
+    """Exchanges on the machine's clock; what the meter noted."""
+    comm.use_wire(Wire(seconds, float("inf")))
+    comm.meter.reset()
+    ones = [1] * comm.size
+    for _ in range(rounds):
+        comm.all_to_all(torch.ones(comm.size), ones, ones)
+    return dict(comm.meter.spent)
+
+
+def fault_on_wire(comm: GroupCommunicator, how: str, at: int) -> int:
+    """Rank `at` fails between begin and wait of an exchange on a wire; all others wait for it."""
+    comm.use_wire(Wire(1e-3, 1e9))
+    ones = [1] * comm.size
+    first = comm.start_all_to_all(torch.ones(comm.size), ones, ones)
+    if comm.rank == at:
+        break_down(comm, how)
+    first.wait()
+    comm.all_to_all(torch.ones(comm.size), ones, ones)
+    return comm.rank
+
+
+def slow_wire(comm: GroupCommunicator) -> None:
+    """Wait for a message that takes an hour."""
+    comm.use_wire(Wire(3600.0, 1.0))
+    comm.all_reduce(torch.ones(4))
 
 
 def large(comm: Communicator) -> Tensor:

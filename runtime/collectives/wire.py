@@ -1,0 +1,215 @@
+"""An emulated wire: exchanges of ranks on one machine take the time of links that it does not have.
+
+Data travel as they do without it; an operation is held back until its data would have arrived. A
+rank that waits for them sleeps, so a core that has something to compute computes on, as it would
+beside a network card. Whatever is timed on it is a result of this emulation, not of a network, and
+is to be labelled "emulated wire".
+
+The rule: every rank has one outgoing link. A message of b bytes keeps it busy for
+`seconds_per_message + b / bytes_per_second`. Messages leave in the order in which they were given
+to it, those of one exchange by the distance of their receivers (rank + 1 first), and a message is
+there when its last byte has left. An exchange has arrived when the share of the slowest sender has.
+Incoming links are as wide as they need to be.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+
+SLOTS: Final = 1024
+"""Operations of a group that may be under way at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """What links to emulate; the same on all ranks of a group.
+
+    Attributes:
+        seconds_per_message: cost of a message whatever its size, >= 0.
+        bytes_per_second: bandwidth of a rank's outgoing link, > 0 (infinite is allowed).
+
+    Raises:
+        InvalidInputError: a number out of range.
+    """
+
+    seconds_per_message: float
+    bytes_per_second: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seconds_per_message < float("inf"):
+            raise InvalidInputError(
+                f"'seconds_per_message' is {self.seconds_per_message!r}, needed: >= 0"
+            )
+        if not self.bytes_per_second > 0:
+            raise InvalidInputError(f"'bytes_per_second' is {self.bytes_per_second!r}, needed: > 0")
+
+    def seconds(self, messages: int, count: int) -> float:
+        """For how long `messages` messages of `count` bytes in all keep a link busy."""
+        return messages * self.seconds_per_message + count / self.bytes_per_second
+
+
+class Clock(Protocol):
+    """Seconds that all ranks of the machine agree on, and a way to let them pass."""
+
+    def now(self) -> float: ...
+
+    def sleep_until(self, moment: float) -> None: ...
+
+
+class MonotonicClock:
+    """The machine's monotonic clock, which on Linux is one for all processes."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep_until(self, moment: float) -> None:
+        # A sleep is never shorter than asked for; the loop is for moments that round down.
+        while (left := moment - time.monotonic()) > 0:
+            time.sleep(left)
+
+
+class Link:
+    """The outgoing link of one rank.
+
+    Communicators of one rank that share its network card (a group and a part of it) are given the
+    same link.
+
+    Attributes:
+        wire: what it is like. free_at: moment when all that was given to it has left.
+    """
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire, self.free_at = wire, 0.0
+
+    def depart(self, now: float, messages: Iterable[tuple[int, int]]) -> list[float]:
+        """Give it messages, each a pair (number of messages, bytes in all); when each is there."""
+        arrivals = []
+        self.free_at = max(self.free_at, now)
+        for number, count in messages:
+            self.free_at += self.wire.seconds(number, count)
+            arrivals.append(self.free_at)
+        return arrivals
+
+
+class Timetable:
+    """When whose data arrive where; a piece of memory that the ranks of a group share.
+
+    Every rank writes its own rows before it sends, so whoever has received the data of an operation
+    can read when they were due.
+
+    Attributes:
+        wire: of all ranks.
+    """
+
+    def __init__(
+        self, memory: mmap.mmap, rank: int, size: int, link: Link, clock: Clock | None = None
+    ) -> None:
+        self.wire, self._rank, self._size = link.wire, rank, size
+        self._link, self._clock = link, clock or MonotonicClock()
+        # [rank, slot]: number of the operation, then the moment of arrival at each rank.
+        rows = np.frombuffer(memory, dtype=np.float64)
+        self._rows = rows.reshape(size, SLOTS, size + 1)
+
+    @staticmethod
+    def nbytes(size: int) -> int:
+        """Of the memory of a group."""
+        return 8 * size * SLOTS * (size + 1)
+
+    def depart(
+        self, number: int, leaving: Mapping[int, tuple[int, int]], *, whole: bool = False
+    ) -> float:
+        """Note when this rank's part of an operation arrives; seconds that its link is busy.
+
+        Args:
+            number: of the operation, the same on all ranks.
+            leaving: receiver -> (messages, bytes).
+            whole: nobody has the result before all has left (a reduction); else each has its share
+                when that has arrived.
+        """
+        row = self._rows[self._rank, number % SLOTS]
+        order = sorted(leaving, key=lambda to: (to - self._rank) % self._size)
+        row[1:] = 0.0
+        for to, moment in zip(
+            order,
+            self._link.depart(self._clock.now(), (leaving[to] for to in order)),
+            strict=True,
+        ):
+            row[1 + to] = moment
+        if whole:
+            row[1:] = row[1:].max()
+        row[0] = number
+        return sum(self.wire.seconds(*leaving[to]) for to in order)
+
+    def due(self, number: int, senders: Iterable[int]) -> float:
+        """When the data of these ranks have arrived here; to be asked when they are here.
+
+        Raises:
+            UnsupportedError: a sender has begun `SLOTS` operations since.
+        """
+        latest = 0.0
+        for rank in senders:
+            row = self._rows[rank, number % SLOTS]
+            moment = float(row[1 + self._rank])
+            if row[0] != number:
+                raise UnsupportedError(
+                    f"an emulated wire holds {SLOTS} operations, rank {rank} has begun more since "
+                    f"operation {number}",
+                    hint="wait for exchanges before beginning so many others",
+                )
+            latest = max(latest, moment)
+        return latest
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def sleep_until(self, moment: float) -> None:
+        self._clock.sleep_until(moment)
+
+
+def share_memory(
+    nbytes: int, rank: int, tell: Callable[[Any], list[Any]], done: Callable[[], None]
+) -> mmap.mmap:
+    """Zeroed memory that all ranks of a group on one machine see; it has no name and leaves none.
+
+    Args:
+        nbytes: how much.
+        rank: of the caller; rank 0 makes it.
+        tell: an all-gather of objects.
+        done: a barrier.
+
+    Raises:
+        UnsupportedError: ranks of several machines, or not on Linux.
+    """
+    made, note = -1, None
+    if rank == 0 and hasattr(os, "memfd_create"):
+        made = os.memfd_create("dgbench")
+        os.ftruncate(made, nbytes)
+        note = f"/proc/{os.getpid()}/fd/{made}"
+    machine = Path("/proc/sys/kernel/random/boot_id")
+    notes = tell((machine.read_text() if machine.exists() else None, note))
+    machines = {name for name, _ in notes}
+    path = notes[0][1]
+    if len(machines) != 1 or None in machines or path is None:
+        if made >= 0:
+            os.close(made)
+        raise UnsupportedError(
+            "memory can be shared by the ranks of one Linux machine only",
+            hint="ranks of several machines have a real wire",
+        )
+    file = made if rank == 0 else os.open(path, os.O_RDWR)
+    try:
+        memory = mmap.mmap(file, nbytes)
+        done()  # nobody opens it any more
+    finally:
+        os.close(file)
+    return memory
