@@ -72,6 +72,11 @@ def draw_points(
         raise unknown_key("kind of figure", kind, KINDS)
     module = importlib.import_module(f"dgbench.harness.figures.{kind}")
     options = dict(options or {})
+    if any(p.get("projected") for p in points) and not getattr(module, "PROJECTS", False):
+        raise InvalidInputError(
+            f"figure '{name}' has projected points, which a {kind} would show as measured",
+            hint="take a kind that draws projections apart: speedup, sweep, time_split",
+        )
     points = _checked(name, module, points)
     if not points:
         return Drawn(name, kind, title, "Nothing ran that this figure shows.", "", [], empty=True)

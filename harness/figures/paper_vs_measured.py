@@ -14,6 +14,7 @@ from dgbench.harness.figures.panels import order
 
 REQUIRED = ("claim",)
 NUMBERS = ("paper", "measured")
+PROJECTS = True
 STRONG = ("measured", "counted")
 _BLUE = "#0B5C7A"
 
@@ -30,7 +31,11 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         else side + 0.5 + line * (len(listed[u]) + (1 if listed[u] else 0)) for u in units
     ]  # fmt: skip
     footer = style.footer_lines(
-        ["filled: the kind of device the claim names", "hollow: analogue or projection"],
+        [
+            "filled: the kind of device the claim names, or counted",
+            "hollow circle: analogue",
+            "hollow diamond: projection",
+        ],
         context,
         width=width,
     )
@@ -87,10 +92,12 @@ def _panel(axes, points, unit, named, side) -> None:
     axes.set_title("factors" if unit == "x" else str(unit))
     numbers = {id(p): n for n, p in named}
     for point in good:
-        strong = point.get("evidence") in STRONG
+        projected = point.get("projected") or point.get("evidence") == "projected"
+        strong = point.get("evidence") in STRONG and not projected
         style.interval(axes, point.get("low"), point.get("high"), point["paper"], _BLUE,
                        vertical=True)  # fmt: skip
-        axes.plot([point["paper"]], [point["measured"]], marker="o", ms=4.6, mew=1.0, mec=_BLUE,
+        axes.plot([point["paper"]], [point["measured"]], mew=1.0, mec=_BLUE,
+                  marker="D" if projected else "o", ms=4.0 if projected else 4.6,
                   mfc=_BLUE if strong else "white", ls="none", zorder=5)  # fmt: skip
         if id(point) in numbers:
             axes.annotate(str(numbers[id(point)]), (point["paper"], point["measured"]),

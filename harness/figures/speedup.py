@@ -15,6 +15,7 @@ from dgbench.harness.figures.panels import Grid, order, row_label
 
 REQUIRED = ("row", "system", "baseline")
 NUMBERS = ("value",)
+PROJECTS = True
 
 
 def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide: bool) -> Any:
@@ -39,6 +40,8 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     handles = [style.mark_handle(look) for look in systems.values()]
     if any(p.get("paper") is not None for p in shown):
         handles.append(style.paper_handle())
+    if any(p.get("projected") for p in shown):
+        handles.append(style.projected_handle())
     if context.noise is not None:
         handles.append(style.noise_handle(context.noise))
     if len(shown) < len(points):
@@ -101,19 +104,23 @@ def _panel(axes, points, rows, systems, titles, labels, limits, height, context,
                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.2},
                 )  # fmt: skip
                 continue
-            value, which = point["value"], style.side(point, context.noise)
-            is_same, plain = which == "same", which in ("same", "undecided")
+            value, modelled = point["value"], bool(point.get("projected"))
+            which = "projected" if modelled else style.side(point, context.noise)
+            is_same, plain = which == "same", which in ("same", "undecided", "projected")
             style.interval(axes, point.get("low"), point.get("high"), place, look.mark.colour)
             if point.get("paper") is not None:
                 style.paper_tick(axes, point["paper"], place, 0.09 / height)
-            style.dot(axes, value, place, look, hollow=is_same)
+            if modelled:
+                style.stem(axes, 1.0, value, place, look.mark.colour)
+            style.dot(axes, value, place, look, hollow=is_same or modelled)
             text = style.factor(value)
             if detail:
                 text = style.with_interval(value, point.get("low"), point.get("high"))
             axes.text(
                 1.03, place, "same" if is_same else text, transform=transform, va="center",
                 fontsize=style.CELL, fontweight="normal" if plain else "bold",
-                color=SECONDARY if plain else INK, style="italic" if is_same else "normal",
+                color=SECONDARY if plain else INK,
+                style="italic" if is_same or modelled else "normal",
             )  # fmt: skip
     if any(p.get("rest") for p in points):
         first = min(rows.index(p["row"]) for p in points if p.get("rest"))
@@ -130,6 +137,8 @@ def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
         items.append(f"n = {low} pairs" if low == high else f"n = {low} to {high} pairs")
         items.append("bar: 95 % paired t interval")
     deviations = [p["deviation"] for p in points if p.get("deviation") is not None]
+    if any(p.get("projected") for p in points):
+        items.append(style.PROJECTED)
     if deviations:
         items.append(f"largest deviation from the reference {max(deviations):.0e}")
     if points and all(p.get("twin") for p in points):
@@ -145,6 +154,14 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
     parts = []
     for name in strong:
         mine = [p for p in points if p["system"] == name and not p.get("rest")]
+        modelled = sum(bool(p.get("projected")) for p in mine)
+        good = [p for p in mine if not p.get("failed")]
+        if good and modelled == len(good):
+            low, high = (pick(good, key=lambda p: p["value"]) for pick in (min, max))
+            text = f"a model projects {systems[name].title} over {base}"
+            parts.append(f"{text} from {_where(low, context)} to {_where(high, context)}")
+            continue
+        mine = [p for p in mine if not p.get("projected")]
         good = [p for p in mine if not p.get("failed")]
         if not good:
             parts.append(f"{systems[name].title} over {base}: no value on {len(mine)} workloads")
@@ -159,6 +176,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         open_ = sides.count("undecided")
         text += f"; {open_} undecided, the interval includes 1x" if open_ else ""
         failed = len(mine) - len(good)
+        text += f"; {modelled} more are projected, not measured" if modelled else ""
         parts.append(text + (f"; {failed} failed" if failed else ""))
     return ". ".join(parts) + "."
 
@@ -166,7 +184,6 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
 def _where(point: dict, context: Any) -> str:
     twin = " (twin)" if point.get("twin") else ""
     panel = f", {point['panel']}" if point.get("panel") else ""
-    value = (
-        "the same" if style.same(point["value"], context.noise) else style.factor(point["value"])
-    )
+    alike = not point.get("projected") and style.same(point["value"], context.noise)
+    value = "the same" if alike else style.factor(point["value"])
     return f"{value} ({point['row']}{twin}{panel})"

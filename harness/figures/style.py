@@ -23,6 +23,8 @@ HALF: Final = 3.4
 ROW: Final = 0.24
 BODY, SMALL, CELL, FOOT = 7.5, 7.0, 6.5, 5.6
 HATCH_EDGE: Final = "#8A929B"
+PROJECTED: Final = "dashed and hollow: projected by a model, not measured"
+PROJECTED_DASHES: Final = (0, (3, 2))
 WIDE: Final = 20.0
 """An interval whose ends are further apart than this factor says nothing and sets no axis."""
 _FINE = (1, 1.1, 1.2, 1.3, 1.5, 1.7, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
@@ -246,6 +248,17 @@ def paper_tick(axes: Any, x: float, y: float, half: float, *, horizontal: bool =
     )
 
 
+def stem(axes: Any, x0: float, x1: float, y: float, colour: str) -> None:
+    """A thin dashed line that says: projected by a model, not measured."""
+    axes.plot([x0, x1], [y, y], color=colour, lw=0.8, ls=PROJECTED_DASHES, zorder=3)
+
+
+def tint(colour: str, share: float = 0.3) -> str:
+    """A colour mixed with white."""
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(255 - share * (255 - part)):02X}" for part in parts)
+
+
 def dot(axes: Any, x: float, y: float, look: Any, *, hollow: bool = False, size: float = 4.2):
     """A system's mark at a point."""
     filled = look.mark.filled and not hollow
@@ -429,6 +442,14 @@ def paper_handle() -> Any:
     from matplotlib.lines import Line2D
 
     return Line2D([], [], ls="none", marker="|", ms=8, mew=1.5, color="black", label="paper")
+
+
+def projected_handle(colour: str = SECONDARY) -> Any:
+    """Legend entry of what a model projects where measurements stand beside it."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=colour, lw=0.9, ls=PROJECTED_DASHES, marker="o", ms=4.6, mec=colour,
+                  mfc="white", label="projected")  # fmt: skip
 
 
 def noise_handle(noise: float) -> Any:

@@ -5,6 +5,7 @@ Keys of a point: see `docs/figures.md`, kind `sweep`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from dgbench.harness.figures.panels import Grid, order
 
 REQUIRED = ("series", "x")
 NUMBERS = ("y",)
+PROJECTS = True
 _LINE_GAP_PT = 8.5
 
 
@@ -33,6 +35,8 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         right = 0.1 + style.label_room([look.title for look in series.values()], most=1.25,
                                        size=style.CELL)  # fmt: skip
     handles = [style.mark_handle(look) for look in series.values()] if words or many else []
+    if handles and any(p.get("projected") for p in points):
+        handles.append(style.projected_handle())
     if any(p.get("failed") for p in points):
         handles.append(style.failed_handle())
     grid = Grid(
@@ -65,10 +69,12 @@ def _lines(axes, points, series, options) -> None:
         mine = sorted((p for p in good if p["series"] == name), key=lambda p: p["x"])
         if not mine:
             continue
-        projected = [p for p in mine if p.get("projected")]
         xs, ys = [p["x"] for p in mine], [p["y"] for p in mine]
-        axes.plot(xs, ys, color=look.mark.colour, lw=1.4 if look.strong else 1.0,
-                  ls="--" if projected else "-", zorder=3)  # fmt: skip
+        for first, second in itertools.pairwise(mine):  # solid only between measurements
+            dashed = first.get("projected") or second.get("projected")
+            axes.plot([first["x"], second["x"]], [first["y"], second["y"]], zorder=3,
+                      color=look.mark.colour, lw=1.4 if look.strong else 1.0,
+                      ls=style.PROJECTED_DASHES if dashed else "-")  # fmt: skip
         for point in mine:
             style.interval(axes, point.get("low"), point.get("high"), point["x"],
                            look.mark.colour, vertical=True)  # fmt: skip
@@ -255,7 +261,7 @@ def _dots(axes, points, series, options) -> None:
             look = series[point["series"]]
             offset = (index - (len(here) - 1) / 2) * 0.12 if len(here) > 3 else 0.0
             style.interval(axes, point.get("low"), point.get("high"), y + offset, look.mark.colour)
-            style.dot(axes, point["y"], y + offset, look)
+            style.dot(axes, point["y"], y + offset, look, hollow=bool(point.get("projected")))
 
 
 def _special(points: Sequence[dict]) -> list[str]:
@@ -265,7 +271,7 @@ def _special(points: Sequence[dict]) -> list[str]:
     elif any(p.get("low") is not None for p in points):
         items.append("bar: 95 % interval")
     if any(p.get("projected") for p in points):
-        items.append("dashed and hollow: projected")
+        items.append(style.PROJECTED)
     if points and all(p.get("twin") for p in points):
         items.append("data: all twins")
     return items
@@ -280,7 +286,12 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
             parts.append(f"{look.title} gave no value")
             continue
         values = [p["y"] for p in mine]
-        parts.append(f"{look.title} {style.digits(min(values))} to {style.digits(max(values))}")
+        modelled = sum(bool(p.get("projected")) for p in mine)
+        said = "" if not modelled else " (projected)" if modelled == len(mine) else (
+            f" ({modelled} of {len(mine)} projected)"
+        )  # fmt: skip
+        span = f"{style.digits(min(values))} to {style.digits(max(values))}"
+        parts.append(f"{look.title} {span}{said}")
     failed = sum(bool(p.get("failed")) for p in points)
     what = options.get("ylabel") or "values"
     return f"{what}: " + "; ".join(parts) + (f"; {failed} failed." if failed else ".")

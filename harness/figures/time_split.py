@@ -15,6 +15,7 @@ from dgbench.harness.figures.panels import Grid, order, row_label
 
 REQUIRED = ("row", "system")
 NUMBERS = ("phase", "seconds", "total")
+PROJECTS = True
 _BAR = 0.66
 
 
@@ -42,9 +43,13 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     ]
     handles.append(Patch(facecolor="white", edgecolor=SECONDARY, ls="--", lw=0.8,
                          label="not attributed"))  # fmt: skip
+    if any(p.get("projected") for p in points):
+        handles.append(Patch(facecolor=style.tint(SECONDARY), edgecolor=SECONDARY, lw=0.8,
+                             ls=style.PROJECTED_DASHES, label="projected, pale"))  # fmt: skip
     tick = style.paper_handle()
     tick.set_label("total without instruments")
-    handles.append(tick)
+    if not all(p.get("projected") for p in points if not p.get("failed")):
+        handles.append(tick)
     grid = Grid(
         panels,
         wide=wide,
@@ -92,9 +97,12 @@ def _panel(axes, points, bars, labels, names) -> None:
             axes.text(total * 0.02, y, " overlapped", va="center", fontsize=style.CELL)
         else:
             _stack(axes, mine, y, total)
-        style.paper_tick(axes, total, y, 0.4)
+        modelled = any(p.get("projected") for p in mine)
+        if not modelled:  # the total of a bar that is partly a model was never measured
+            style.paper_tick(axes, total, y, 0.4)
         axes.text(1.02, y, style.seconds_text(total / 1e3), transform=transform, va="center",
-                  fontsize=style.CELL, fontweight="bold")  # fmt: skip
+                  fontsize=style.CELL, fontweight="normal" if modelled else "bold",
+                  style="italic" if modelled else "normal")  # fmt: skip
 
 
 def _stack(axes, points, y, total) -> None:
@@ -106,9 +114,13 @@ def _stack(axes, points, y, total) -> None:
         width = 1e3 * point["seconds"]
         colour, hatch = PHASES.get(point["phase"], ("#FFFFFF", "xxx"))
         box = (x, y - _BAR / 2)
-        axes.add_patch(Rectangle(box, width, _BAR, facecolor=colour, edgecolor="white",
-                                 hatch=hatch, lw=0, zorder=2))  # fmt: skip
-        axes.add_patch(Rectangle(box, width, _BAR, fill=False, ec=SECONDARY, lw=0.5, zorder=2.1))
+        modelled = bool(point.get("projected"))
+        axes.add_patch(Rectangle(box, width, _BAR, hatch=hatch, lw=0, zorder=2,
+                                 facecolor=style.tint(colour) if modelled else colour,
+                                 edgecolor=colour if modelled else "white"))  # fmt: skip
+        axes.add_patch(Rectangle(box, width, _BAR, fill=False, ec=SECONDARY, zorder=2.1,
+                                 lw=0.9 if modelled else 0.5,
+                                 ls=style.PROJECTED_DASHES if modelled else "-"))  # fmt: skip
         x += width
     if total - x > 0.004 * total:
         axes.add_patch(Rectangle((x, y - _BAR / 2), total - x, _BAR, facecolor="white",
@@ -133,7 +145,11 @@ def _label(key, points, names) -> str:
 
 
 def _special(points: Sequence[dict]) -> list[str]:
-    items = ["phases from a second, instrumented run"]
+    items = []
+    if not all(p.get("projected") for p in points):
+        items.append("phases from a second, instrumented run")
+    if any(p.get("projected") for p in points):
+        items.append("pale and dashed: projected by a model, not measured")
     slow = [p["slowdown"] for p in points if p.get("slowdown") is not None]
     if slow:
         items.append(f"which was at most {100 * max(slow):.1f} % slower")
@@ -156,6 +172,8 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         for point in mine:
             spent[point["phase"]] = spent.get(point["phase"], 0.0) + point["seconds"]
         top = max(spent, key=spent.get)
-        parts.append(f"{look.title} spends {100 * spent[top] / total:.0f} % in {top}")
+        modelled = " (projected)" if any(p.get("projected") for p in mine) else ""
+        share = f"{100 * spent[top] / total:.0f} % in {top}"
+        parts.append(f"{look.title} spends {share}{modelled}")
     failed = sum(bool(p.get("failed")) for p in points)
     return "; ".join(parts) + (f"; {failed} failed." if failed else ".")

@@ -70,7 +70,7 @@ class PaperSection:
     def main(self) -> tuple[Section, Drawn] | None:
         """The figure that stands on the overview: the first race, else the first figure."""
         drawn = [(e, f) for e in self.sections for f in e.figures if not f.empty]
-        races = [pair for pair in drawn if pair[1].kind == "speedup"]
+        races = [pair for pair in drawn if pair[1].kind == "speedup" and _raced(pair[1])]
         return next(iter(races or drawn), None)
 
     @property
@@ -254,16 +254,21 @@ def fastest(paper: Any, sections: Sequence[Section], context: Context) -> list[d
     found = []
     for section in sections:
         for drawn in section.figures:
-            if drawn.kind != "speedup":
+            if drawn.kind != "speedup" or not _raced(drawn):
                 continue
             tasks: dict[tuple, list[dict]] = {}
             for point in drawn.points:
-                if not point.get("rest"):
+                if not point.get("rest") and not point.get("projected"):
                     tasks.setdefault((point.get("panel"), point["row"]), []).append(point)
             for (panel, row), points in tasks.items():
                 found.append(_race(paper, panel, row, points, context))
             return found  # the first race of a paper is its main one
     return found
+
+
+def _raced(drawn: Drawn) -> bool:
+    """Whether anything in a figure of ratios was measured: a projection wins no race."""
+    return any(not p.get("projected") for p in drawn.points)
 
 
 def _race(paper, panel, row, points, context) -> dict[str, Any]:

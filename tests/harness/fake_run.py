@@ -126,6 +126,11 @@ def category_points() -> list[dict[str, Any]]:
     ]
 
 
+def projected(points: list[dict[str, Any]], keep: Any) -> list[dict[str, Any]]:
+    """The same points, those that `keep` picks as projections of a model."""
+    return [{**p, "projected": True} if keep(p) and not p.get("failed") else p for p in points]
+
+
 def limit_points() -> list[dict[str, Any]]:
     return [
         {"row": "aggregate, F = 2", "system": "pipad", "value": 9.1, "limit": 30.4,

@@ -136,6 +136,55 @@ def test_only_failures_still_make_a_figure(kind, tmp_path):
     assert (tmp_path / "f-half.png").stat().st_size > 1000
 
 
+PROJECTING = {
+    "speedup": lambda p: p["row"] == "HepTh" or p["system"] == "pygt-g",
+    "time_split": lambda p: p["system"] == "pipad",
+    "sweep": lambda p: p["x"] >= 64,
+    "paper_vs_measured": lambda p: p["claim"].endswith("1"),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(PROJECTING))
+def test_projections_look_and_read_differently(kind, tmp_path):
+    make, options = fake_run.POINTS[kind]
+    plain = make()
+    some = fake_run.projected(plain, PROJECTING[kind])
+    assert sum(bool(p.get("projected")) for p in some) >= 1
+    every = fake_run.projected(plain, lambda p: True)
+    shown = {
+        name: draw_points(kind, name, "t", points, tmp_path, fake_run.CONTEXT, options)
+        for name, points in (("plain", plain), ("some", some), ("every", every))
+    }
+    svg = {name: (tmp_path / f"{name}-full.svg").read_text() for name in shown}
+    assert len(set(svg.values())) == 3
+    assert "projected" in (tmp_path / "some.csv").read_text().splitlines()[0]
+    if kind != "paper_vs_measured":  # its marks say it, its sentence counts values of any kind
+        assert "project" not in shown["plain"].alt
+        assert "project" in shown["some"].alt
+        assert "project" in shown["every"].alt
+
+
+def test_a_projection_is_never_called_faster_or_the_same(tmp_path):
+    common = {"system": "esdg", "baseline": "pygt", "projected": True}
+    points = [{**common, "row": "a", "value": 1.001}, {**common, "row": "b", "value": 9.0}]
+    noisy = Context(noise=0.05)
+    drawn = draw_points("speedup", "f", "t", points, tmp_path, noisy)
+    assert "faster" not in drawn.alt
+    assert "the same" not in drawn.alt
+    mixed = [*points, {**common, "row": "c", "value": 2.0, "projected": False}]
+    drawn = draw_points("speedup", "g", "t", mixed, tmp_path, noisy)
+    assert "faster than PyGT on 1 of 1 workloads" in drawn.alt
+    assert "2 more are projected" in drawn.alt
+
+
+@pytest.mark.parametrize("kind", ["ablation", "limit_share", "failed_cells"])
+def test_other_kinds_refuse_projections(kind, tmp_path):
+    make, options = fake_run.POINTS[kind]
+    points = fake_run.projected(make(), lambda p: True)
+    with pytest.raises(InvalidInputError, match="projected"):
+        draw_points(kind, "f", "t", points, tmp_path, fake_run.CONTEXT, options)
+
+
 def test_nothing_to_draw_is_said_not_drawn(tmp_path):
     drawn = draw_points("speedup", "f", "t", [], tmp_path, fake_run.CONTEXT)
     assert drawn.empty
