@@ -35,7 +35,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         right = 0.1 + style.label_room([look.title for look in series.values()], most=1.25,
                                        size=style.CELL)  # fmt: skip
     handles = [style.mark_handle(look) for look in series.values()] if words or many else []
-    if handles and any(p.get("projected") for p in points):
+    if any(p.get("projected") for p in points):
         handles.append(style.projected_handle())
     if any(p.get("failed") for p in points):
         handles.append(style.failed_handle())
@@ -261,6 +261,8 @@ def _dots(axes, points, series, options) -> None:
             look = series[point["series"]]
             offset = (index - (len(here) - 1) / 2) * 0.12 if len(here) > 3 else 0.0
             style.interval(axes, point.get("low"), point.get("high"), y + offset, look.mark.colour)
+            if point.get("projected"):
+                style.stem(axes, limits[0], point["y"], y + offset, look.mark.colour)
             style.dot(axes, point["y"], y + offset, look, hollow=bool(point.get("projected")))
 
 

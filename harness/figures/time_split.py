@@ -148,11 +148,11 @@ def _special(points: Sequence[dict]) -> list[str]:
     items = []
     if not all(p.get("projected") for p in points):
         items.append("phases from a second, instrumented run")
-    if any(p.get("projected") for p in points):
-        items.append("pale and dashed: projected by a model, not measured")
     slow = [p["slowdown"] for p in points if p.get("slowdown") is not None]
     if slow:
         items.append(f"which was at most {100 * max(slow):.1f} % slower")
+    if any(p.get("projected") for p in points):
+        items.append("pale and dashed: projected by a model, not measured")
     if points and all(p.get("twin") for p in points):
         items.append("data: all twins")
     return items
