@@ -6,7 +6,7 @@ In short, from the strongest rule to the weakest:
    not use one: *not run here*.
 2. Weak evidence (an analogue, a projection, or a twin for a number bound to one dataset) supports
    a direction and no more. Pointing the other way it decides nothing: *not run here*, marked. A
-   factor whose interval holds 1x supports neither side.
+   factor whose interval holds 1x, or a saving whose interval holds 0 %, supports neither side.
 3. Counted evidence is exact: within the tolerance it reproduces, with the right sign but another
    value it is *direction only*, otherwise it contradicts.
 4. Measured evidence reproduces with the right sign and a value within the tolerance. It
@@ -36,6 +36,7 @@ MAX_DEVIATION: Final = 1e-5
 FACTOR, SHARE, EXACT = 0.25, 0.05, 0.0
 _SHARE_KINDS = frozenset({"utilisation", "similarity", "hit_rate", "accuracy"})
 _COUNT_KINDS = frozenset({"volume", "dataset_stat", "complexity"})
+_DIFFERENCES = ("% less", "% more", "% fewer", "% shorter", "% longer")
 _STRICTNESS = {"allowed": 0, "direction": 1, "never": 2}
 
 
@@ -97,6 +98,13 @@ def is_factor(claim: Claim) -> bool:
     if unit == "x" or unit.startswith(("x ", "x(")) or "speedup" in unit:
         return True
     return not unit and claim.kind in ("speedup", "ordering")
+
+
+def neutral(claim: Claim) -> float | None:
+    """The value that says "no difference": 1 of a factor, 0 of a saving in percent, else None."""
+    if is_factor(claim):
+        return 1.0
+    return 0.0 if (claim.unit or "").startswith(_DIFFERENCES) else None
 
 
 def tolerance_of(claim: Claim) -> float:
@@ -170,8 +178,8 @@ def decide(
 
     if weak:
         side = _interval_side(claim, finding, bounds, tolerance)
-        if is_factor(claim) and side == "both":
-            reason = f"undecided: the interval of {weak} includes 1x"
+        if side == "both" and neutral(claim) is not None:
+            reason = f"undecided: the interval of {weak} includes {_no_difference(claim)}"
             return _verdict(claim, finding, "not run here", reason, **extra)
         return _weak(claim, finding, weak, agrees, same_way, extra)
     if finding.evidence == "counted":
@@ -223,8 +231,8 @@ def _measured(claim, finding, value, bounds, agrees, same_way, tolerance, extra)
             else "undecided: it points the other way, without an interval"
         )
         return _verdict(claim, finding, "not run here", reason, **extra)
-    if side == "both" and is_factor(claim):
-        reason = "right sign, but the interval includes 1x"
+    if side == "both" and neutral(claim) is not None:
+        reason = f"right sign, but the interval includes {_no_difference(claim)}"
         return _verdict(claim, finding, "direction only", reason, **extra)
     if agrees:
         words = "the statement holds" if finding.holds is not None else _within(tolerance)
@@ -337,12 +345,13 @@ def _direction(claim: Claim, finding: Finding, value, bounds) -> bool | None:
         return finding.direction
     if finding.holds is not None:
         return True if finding.holds else None
-    if value is None or bounds is None or not is_factor(claim):
+    middle = neutral(claim)
+    if value is None or bounds is None or middle is None:
         return None
-    if bounds[0] > 1:
-        return value > 1
-    if bounds[1] < 1:
-        return value < 1
+    if bounds[0] > middle:
+        return value > middle
+    if bounds[1] < middle:
+        return value < middle
     return None
 
 
@@ -350,17 +359,22 @@ def _interval_side(claim: Claim, finding: Finding, bounds, tolerance: float) -> 
     """Where the interval lies: `right`, `other`, `both`, or "" when there is none."""
     if finding.low is None or finding.high is None:
         return ""
-    if is_factor(claim):
-        if finding.low <= 1 <= finding.high:
+    middle = neutral(claim)
+    if middle is not None:
+        if finding.low <= middle <= finding.high:
             return "both"
-        above = finding.low > 1
-        wants_above = bounds[0] >= 1 if bounds is not None else True
+        above = finding.low > middle
+        wants_above = bounds[0] >= middle if bounds is not None else True
         return "right" if above == wants_above else "other"
     if bounds is None:
         return ""
     low = bounds[0] - abs(bounds[0]) * tolerance
     high = bounds[1] + abs(bounds[1]) * tolerance
     return "other" if finding.high < low or finding.low > high else "both"
+
+
+def _no_difference(claim: Claim) -> str:
+    return "1x" if is_factor(claim) else "0 %"
 
 
 def _within(tolerance: float) -> str:

@@ -24,6 +24,7 @@ def interval(value, low, high, evidence="measured", **more) -> Finding:
 SHARE = {"kind": "utilisation", "value": 40.0, "unit": "%"}
 COUNT = {"kind": "volume", "value": 100, "unit": "bytes"}
 ORDER = {"kind": "ordering", "value": "a > b", "unit": None}
+LESS = {"kind": "speedup", "value": {"high": 40}, "unit": "% less execution time"}
 BOUND = {"needs": {"real_dataset_required": True}}
 
 TABLE = [
@@ -58,6 +59,12 @@ TABLE = [
     ("share", SHARE, interval(41.0, 40, 42), "reproduced", "R", "5%"),
     ("share off", SHARE, interval(20.0, 19, 21), "direction only", "d", "not within"),
     ("share wrong", SHARE, interval(20.0, 19, 21, direction=False), "contradicted", "X", ""),
+    ("saving", LESS, interval(39, 37, 41, target=40), "reproduced", "R", "5%"),
+    ("saving less", LESS, interval(9, 7, 11, target=40), "direction only", "d", "right sign"),
+    ("saving open", LESS, interval(-1, -4, 2, target=40), "not run here", "-", "both sides"),
+    ("saving straddles", LESS, interval(2, -1, 5, target=40), "direction only", "d", "0 %"),
+    ("saving none", LESS, interval(-6, -9, -3, target=40), "contradicted", "X", "other side"),
+    ("saving weak", LESS, interval(2, -1, 5, "analogue", target=40), "not run here", "-", "0 %"),
     ("order", ORDER, Finding(measured="a > b", holds=True, evidence="counted"),
      "reproduced", "R", ""),
     ("order not", ORDER, Finding(measured="b > a", holds=False, evidence="counted"),
