@@ -1,0 +1,261 @@
+"""ESDG's ledger, checks and experiments hang together, and its claims can be judged."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+from types import SimpleNamespace
+
+import pytest
+from msgspec import structs
+
+from dgbench.datasets.twins.limits import twin_rule
+from dgbench.harness.claims.evaluate import evaluate
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import decide, is_factor, show, tolerance_of, what_it_needs
+from dgbench.harness.store.row import Row
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Finding, RunContext
+from dgbench.systems.esdg import PAPER, checks
+from dgbench.systems.esdg.checks.common import as_printed, printed
+
+PRESETS = ("smoke", "quick", "full", "paper")
+LEDGER = load_ledger(PAPER.ledger)
+BY_ID = {claim.id.removeprefix("esdg-"): claim for claim in LEDGER}
+COUNTS = 67
+
+FACTORS = {
+    "abs-strong-scaling", "abs-gd-transfer", "s62-cdgcn-gd",
+    "s63-weak-tmgcn", "s63-weak-cdgcn", "s63-weak-evolvegcn",
+    "s62-gd-order-smoothing", "fig5-node-boundary-drop",
+    # Orders without a unit: a ratio of what is compared, neutral at 1.
+    "s31-fewer-blocks-faster", "s62-gd-gains-shrink", "s41-vertex-volume-grows",
+    "fig5-comm-bottleneck", "s63-recovers-with-nodes", "s1-sublinear-nodes",
+    "s32-transfer-important", "s63-weak-drop", "tab2-cross-tmgcn", "tab2-cross-cdgcn",
+    "tab2-egcn-superior",
+}  # fmt: skip
+TARGETS = {
+    "abs-strong-scaling": 30.0, "abs-gd-transfer": 4.1, "abs-gd-overall": 40.0,
+    "s62-cdgcn-gd": 2.0, "s63-weak-tmgcn": 125.0, "s63-weak-cdgcn": 79.0,
+    "s63-weak-evolvegcn": 260.0, "s31-oom-below-8": 8.0, "s32-transfer-twice": 2.0,
+    "s64-theta": 0.1,
+}  # fmt: skip
+
+
+def _rule(claim):
+    """What a twin may decide, from the limits and the ledger together."""
+    rule = twin_rule(claim.id)[0]
+    if rule == "allowed" and claim.needs["real_dataset_required"]:
+        return "direction"
+    return rule
+
+
+def test_every_claim_has_exactly_one_check_of_its_own() -> None:
+    assert len(LEDGER) == len(BY_ID) == COUNTS
+    assert all(claim.id.startswith("esdg-") for claim in LEDGER)
+    assert set(PAPER.checks) == {claim.id for claim in LEDGER}
+    tree = ast.parse(inspect.getsource(checks))
+    named = next(
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and node.target.id == "_CHECKS"
+    )
+    entries = 0
+    for key, value in zip(named.keys, named.values, strict=True):
+        # A dictionary drops a second entry for an id without a word.
+        entries += 1 if key else len(eval(ast.unparse(value), vars(checks)))
+    assert entries == COUNTS
+    for name, check in PAPER.checks.items():
+        own = inspect.unwrap(check)
+        assert own.__module__.startswith("dgbench.systems.esdg.checks."), name
+
+
+def test_facts_are_complete() -> None:
+    for claim in LEDGER:
+        assert set(claim.needs) == {"gpus", "cpu_only_ok", "real_dataset_required"}, claim.id
+        assert bool(claim.hardware) or not claim.needs["gpus"], claim.id
+        assert claim.statement.endswith("."), claim.id
+        assert what_it_needs(claim)
+        assert show(claim.value, claim.unit, printed=True), claim.id
+
+
+def test_factors_are_what_is_neutral_at_one() -> None:
+    assert {name for name, claim in BY_ID.items() if is_factor(claim)} == FACTORS
+
+
+def test_counts_are_exact_unless_the_printed_digits_leave_room() -> None:
+    kinds = {"volume", "dataset_stat", "complexity"}
+    for name, claim in BY_ID.items():
+        if claim.kind not in kinds or (claim.unit or "").startswith("fraction"):
+            continue
+        if claim.tolerance is None:
+            assert tolerance_of(claim) == 0, name
+    for name, digits in (("tmgcn", {4: 5.184, 16: 6.48, 64: 6.804}),
+                         ("cdgcn", {4: 13.824, 16: 17.28, 64: 18.144})):  # fmt: skip
+        claim = BY_ID[f"tab2-volume-{name}"]
+        for ranks, found in digits.items():
+            paper = claim.value[ranks]
+            assert as_printed(found, paper)
+            finding = Finding(measured=found, target=paper, evidence="counted")
+            assert decide(claim, finding).verdict == "reproduced"
+            third = Finding(measured=found * 2 / 3, target=paper, evidence="counted")
+            assert decide(claim, third).verdict == "contradicted"
+
+
+@pytest.mark.parametrize("name", sorted(BY_ID))
+def test_every_claim_can_be_judged(name) -> None:
+    """Counted statements decide, weak evidence gives a direction, a twin what its rule leaves."""
+    claim = BY_ID[name]
+
+    def verdict(holds=True, evidence="counted", twin=False, **more):
+        found = Finding(measured="words", holds=holds, evidence=evidence, twin=twin, **more)
+        return decide(claim, found, twin_rule=twin_rule(claim.id))
+
+    assert verdict().verdict == "reproduced"
+    assert verdict(holds=False).verdict == "contradicted"
+    assert verdict(deviation=1e-3).verdict == "direction only"
+    assert (verdict(evidence="projected").verdict, verdict(evidence="projected").glyph) == (
+        "direction only",
+        "p",
+    )
+    assert verdict(evidence="analogue").verdict == "direction only"
+    wrong = verdict(holds=False, evidence="projected")
+    assert (wrong.verdict, wrong.other_way) == ("not run here", True)
+    assert verdict(undecided=True).verdict == "not run here"
+    expected = {"allowed": "reproduced", "direction": "direction only", "never": "not run here"}
+    assert verdict(twin=True).verdict == expected[_rule(claim)]
+
+
+@pytest.mark.parametrize("name", sorted(TARGETS))
+def test_printed_numbers_are_compared(name) -> None:
+    claim, target = BY_ID[name], TARGETS[name]
+
+    def verdict(value, evidence="measured", **more):
+        given = {"low": value * 0.99, "high": value * 1.01, **more}
+        return decide(claim, Finding(measured=value, target=target, evidence=evidence, **given))
+
+    assert verdict(target).verdict == "reproduced"
+    assert verdict(target * 1.6, direction=True).verdict == "direction only"
+    projected = verdict(target, "projected", direction=True)
+    assert (projected.verdict, projected.glyph) == ("direction only", "p")
+    if name in FACTORS:
+        assert verdict(0.5).verdict == "contradicted"
+        assert verdict(1.0, low=0.9, high=1.1).verdict in ("direction only", "not run here")
+
+
+def test_a_saving_of_nothing_contradicts_no_saving() -> None:
+    claim = BY_ID["abs-gd-overall"]
+    found = Finding(measured=-1.0, low=-4.0, high=2.0, target=40.0, evidence="measured")
+    assert decide(claim, found).verdict == "not run here"
+    worse = Finding(measured=-9.0, low=-12.0, high=-6.0, target=40.0, evidence="measured")
+    assert decide(claim, worse).verdict == "contradicted"
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "half"),
+    [
+        (5.2, 5.2, 0.05), (5.0, 5.0, 0.05), (0, 0.0, 0.5), ("0.0", 0.0, 0.05), (125, 125.0, 0.5),
+        ("653 M", 653e6, 0.5e6), ("2.1B", 2.1e9, 0.05e9), ("16M", 16e6, 0.5e6),
+        ("63.8%", 63.8, 0.05), ("755 K", 755e3, 500.0),
+    ],
+)  # fmt: skip
+def test_printed_digits(text, number, half) -> None:
+    assert printed(text) == (pytest.approx(number), pytest.approx(half))
+    assert as_printed(number + half, text)
+    assert as_printed(number - half, text)
+    assert not as_printed(number + 1.01 * half, text)
+
+
+def test_other_graphs_take_no_part_in_claims_about_the_papers() -> None:
+    names = ("epinions", "amlsim-20k-fanin200", "random", "sx-mathoverflow", "bitcoin-otc", None)
+    rows = [SimpleNamespace(params={"dataset": name} if name else {}) for name in names]
+    seen = []
+
+    def check(claim, rows):
+        seen.append([row.params.get("dataset") for row in rows])
+        return Finding(reason="looked")
+
+    wrapped = checks._on_the_papers_graphs(check)
+    wrapped(BY_ID["s62-gd-gains-shrink"], rows)
+    wrapped(BY_ID["s32-gd-bytes"], rows)  # a formula holds on any graph
+    assert seen[0] == ["epinions", "amlsim-20k-fanin200", "random", None]
+    assert seen[1] == list(names)
+
+
+def test_without_rows_every_claim_says_what_it_needs() -> None:
+    for claim in LEDGER:
+        finding = PAPER.checks[claim.id](claim, [])
+        assert isinstance(finding, Finding)
+        assert finding.measured is None
+        assert finding.holds is None
+        assert finding.reason, claim.id
+    found = evaluate(PAPER, [])
+    assert not found.warnings
+    assert len(found.verdicts) == COUNTS
+    assert {v.verdict for v in found.verdicts} == {"not run here"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
+def test_cells_are_distinct_and_pairs_share_a_group(preset, experiment) -> None:
+    cells = experiment.cells(preset, "cpu")
+    assert cells
+    keys = {tuple(sorted((k, repr(v)) for k, v in cell.params.items())) for cell in cells}
+    assert len(keys) == len(cells)
+    for cell in cells:
+        assert (cell.paper, cell.experiment) == ("esdg", experiment.name)
+        if cell.repeats > 1:
+            others = [c for c in cells if c.group == cell.group and c.repeats == cell.repeats]
+            assert len(others) > 1, f"{cell.params} has nothing to be paired with"
+            if preset != "smoke":
+                assert cell.repeats >= 5
+
+
+def test_experiments_name_claims_of_the_ledger() -> None:
+    ids = {claim.id for claim in LEDGER}
+    for experiment in PAPER.experiments:
+        assert experiment.title
+        assert experiment.question.endswith("?"), experiment.name
+        assert set(experiment.claims) <= ids, experiment.name
+
+
+def _rows(experiment, most) -> list[Row]:
+    """Rows of the first cells of the smoke preset, each run once."""
+    rows: list[Row] = []
+    for cell in experiment.cells("smoke", "cpu")[:most]:
+        common = {
+            "id": f"{experiment.name}-{len(rows)}", "run": "test", "cell_hash": str(len(rows)),
+            "paper": "esdg", "experiment": experiment.name, "params": dict(cell.params),
+            "group": cell.group, "device": "cpu", "preset": "smoke", "round": 1,
+        }  # fmt: skip
+        if cell.unavailable:
+            rows.append(Row(status="no-gpu", reason=cell.unavailable, **common))
+            continue
+        meter = Meter(timing=False)
+        context = RunContext("cpu", "smoke", 1, instrumented=False, meter=meter, budget_s=0.02)
+        found = experiment.run(cell, context)
+        rows.append(
+            Row(
+                status="ok", values=found.values, units=found.units,
+                counters={**meter.counters, **found.counters}, phases=found.phases,
+                samples=found.samples, warmup=found.warmup, deviation=found.deviation,
+                data=found.data, notes=found.notes, **common,
+            )
+        )  # fmt: skip
+    return rows
+
+
+@pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
+def test_small_cells_run_and_can_be_drawn(experiment) -> None:
+    rows = _rows(experiment, 2)
+    assert rows
+    for row in rows:
+        assert all(math.isfinite(v) for v in row.values.values()), row.values
+    for figure in experiment.figures():
+        for point in figure.points(rows):
+            assert "row_ids" in point or point.get("failed")
+    assert isinstance(experiment.answer(rows), str)
+    quick = [structs.replace(row, preset="quick") for row in rows]
+    for claim in LEDGER:
+        assert isinstance(PAPER.checks[claim.id](claim, quick), Finding)
