@@ -13,12 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda.csr import Csr
 from dgbench.models import TimelineModel, build_model
 from dgbench.models.timeline import Carry
 from dgbench.runtime.collectives import Communicator, TrafficMatrix, count_ranks
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.esdg.hybrid_plan import Balance, GroupShares, parts_of, row_blocks
 from dgbench.systems.esdg.partition import Shares, accumulate, block_ranges
 from dgbench.systems.esdg.partition_snapshots import SnapshotSplit
+from dgbench.systems.esdg.vertex_plan import remote_reads
 
 PAPER_STEPS, PAPER_NODES = 192, 1_000_000
 """T and N of Table 2: the AMLSim graph, its 200 steps trimmed to a multiple of 64 [derived]."""
@@ -85,6 +88,67 @@ def vertex_floats(
     hidden = sum(model.input_dims[1:])
     first = 0 if precompute else model.input_dims[0] * (passes - 1)
     return remote * (passes * hidden + first) + remote_pairs * 2 * model.output_dim
+
+
+def hybrid_reads(
+    topology: Sequence[Csr], num_nodes: int, group: int, *, balance: Balance = "rows"
+) -> int:
+    """Rows that members of a group ask each other for in one layer and pass, over all snapshots.
+
+    However many groups there are: each snapshot lies in one of them.
+
+    Args:
+        topology: of the steps that are trained on.
+        num_nodes: N.
+        group: ranks that share a snapshot.
+        balance: see `hybrid_plan.row_blocks`.
+    """
+    return remote_reads(topology, parts_of(row_blocks(topology, num_nodes, group, balance)))
+
+
+def hybrid_floats(
+    model: TimelineModel,
+    topology: Sequence[Csr],
+    num_nodes: int,
+    blocks: Sequence[range],
+    size: int,
+    group: int,
+    *,
+    balance: Balance = "rows",
+    remote_pairs: int = 0,
+    checkpoint: bool = True,
+    precompute: bool = True,
+) -> int:
+    """Floats that all ranks send to each other per epoch under the hybrid partition.
+
+    Exact: redistributions, in which a rank keeps what its rows and its vertices share, and reads
+    inside the groups, which count as in the vertex partition. One rank per group gives
+    `snapshot_floats`.
+
+    Args:
+        model: its widths count.
+        topology: of the steps that are trained on.
+        num_nodes: N.
+        blocks: of the timeline.
+        size: P.
+        group: ranks that share a snapshot, a divisor of P.
+        balance: see `hybrid_plan.row_blocks`.
+        remote_pairs: of link prediction (`HybridSplit.remote_pairs`).
+        checkpoint, precompute: as of `vertex_floats`.
+    """
+    passes = 3 if checkpoint else 2
+    rows = row_blocks(topology, num_nodes, group, balance)
+    moved = sum(
+        len(times) * num_nodes - GroupShares(times, tuple(rows), size).kept for times in blocks
+    )
+    inside = vertex_floats(
+        model,
+        remote_reads(topology, parts_of(rows)),
+        remote_pairs=remote_pairs,
+        checkpoint=checkpoint,
+        precompute=precompute,
+    )
+    return passes * floats_per_vertex_step(model) * moved + inside
 
 
 def gradient_floats(model: TimelineModel, size: int) -> int:
