@@ -1,3 +1,5 @@
 """ESDG's experiments, in the order of the paper."""
 
-EXPERIMENTS = ()
+from dgbench.systems.esdg.experiments.table2 import Table2
+
+EXPERIMENTS = (Table2(),)

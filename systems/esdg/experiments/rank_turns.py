@@ -1,0 +1,169 @@
+"""Ways to deal out the work that take turns inside one group of ranks, epoch by epoch.
+
+What disturbs the machine then disturbs all of them alike, and ratios are formed turn by turn. The
+processes, their data and their links are the same for all.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
+from dgbench.runtime.ranks import launch
+from dgbench.systems.base.timeline import TimelineWorkload
+from dgbench.systems.esdg.partition_trainer import RankTrainer
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+WARM = 2
+"""Turns before the first that counts."""
+
+PHASES = ("compute", "communicate")
+
+
+@dataclass(slots=True)
+class RankTurns:
+    """What the contenders did.
+
+    Attributes:
+        seconds: of each epoch by contender, the slowest rank's.
+        phases: seconds per epoch by contender, mean over ranks: `communicate` is the time that a
+            rank stands still for others (which on fewer cores than ranks includes waiting for a
+            core), `compute` the rest.
+        traffic: of one epoch, by contender.
+        prepare_s: the slowest rank's seconds to cut its matrices and make its lists.
+        losses: of every epoch, by contender; warm-up included.
+        output, gradients: of the untrained model, by contender, as the whole timeline's.
+    """
+
+    seconds: dict[str, list[float]]
+    phases: dict[str, dict[str, float]]
+    traffic: dict[str, TrafficMatrix]
+    prepare_s: dict[str, float]
+    losses: dict[str, list[float]]
+    output: dict[str, Tensor]
+    gradients: dict[str, dict[str, Tensor]]
+
+
+def take_rank_turns(
+    workload: TimelineWorkload,
+    data: SnapshotSequence,
+    ranks: int,
+    contenders: Mapping[str, Mapping[str, Any]],
+    *,
+    least: int,
+    budget_s: float,
+    timeout_s: float = 120.0,
+) -> RankTurns:
+    """Train every contender on the same ranks, one epoch each per turn, in alternating order.
+
+    Args:
+        workload, data: what all of them train.
+        ranks: P, at least 1; processes of this machine over Gloo, with one thread each.
+        contenders: name -> arguments of `RankTrainer`.
+        least: turns that count, at least.
+        budget_s: seconds to go on for, warm-up included.
+        timeout_s: of the whole group.
+
+    Raises:
+        RankError: a rank failed.
+    """
+    found = launch(
+        _take,
+        ranks,
+        (workload, data, {name: dict(c) for name, c in contenders.items()}, least, budget_s),
+        timeout_s=timeout_s,
+        threads=1,
+        seed=workload.seed,
+    )
+    first = found[0]
+    names = list(contenders)
+    return RankTurns(
+        seconds={n: [max(turn) for turn in zip(*(f.seconds[n] for f in found))] for n in names},  # noqa: B905
+        phases={
+            n: {
+                "communicate": sum(f.waited[n] for f in found) / ranks,
+                "compute": sum(sum(f.seconds[n]) / len(f.seconds[n]) - f.waited[n] for f in found)
+                / ranks,
+            }
+            for n in names
+        },
+        traffic={n: stack([f.traffic[n] for f in found]) for n in names},
+        prepare_s={n: max(f.prepare_s[n] for f in found) for n in names},
+        losses=first.losses,
+        output=first.output,
+        gradients=first.gradients,
+    )
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one rank tells."""
+
+    seconds: dict[str, list[float]]
+    waited: dict[str, float]
+    traffic: dict[str, Traffic]
+    prepare_s: dict[str, float]
+    losses: dict[str, list[float]]
+    output: dict[str, Tensor]
+    gradients: dict[str, dict[str, Tensor]]
+
+
+def _take(
+    comm: Communicator,
+    workload: TimelineWorkload,
+    data: SnapshotSequence,
+    contenders: dict[str, dict[str, Any]],
+    least: int,
+    budget_s: float,
+) -> _Found:
+    """Be one rank."""
+    found = _Found({}, {}, {}, {}, {}, {}, {})
+    trainers: dict[str, RankTrainer] = {}
+    for name, options in contenders.items():
+        comm.barrier()
+        begin = time.perf_counter()
+        trainers[name] = trainer = RankTrainer(comm, workload, data, **options)
+        found.prepare_s[name] = time.perf_counter() - begin
+        output, gradients = trainer.evaluate(), trainer.gradients()
+        if comm.rank == 0:
+            found.output[name], found.gradients[name] = output, gradients
+        found.seconds[name], found.losses[name], found.waited[name] = [], [], 0.0
+    gc.collect()
+    names = list(contenders)
+    begin, turn, going = time.perf_counter(), -WARM, True
+    while going:
+        for name in names if turn % 2 == 0 else reversed(names):
+            comm.traffic.clear()
+            comm.barrier()
+            before = comm.meter.spent["communicate_wait"]
+            start = time.perf_counter()
+            loss = trainers[name].train_epoch()
+            took = time.perf_counter() - start
+            found.losses[name].append(loss)
+            if turn < 0:
+                continue
+            found.seconds[name].append(took)
+            found.waited[name] += comm.meter.spent["communicate_wait"] - before
+            if turn == 0:
+                found.traffic[name] = _copied(comm.traffic)
+        turn += 1
+        # The first rank's clock decides, so that all stop together.
+        spent = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
+        going = turn < least or float(comm.broadcast(spent)[0]) < budget_s
+    found.waited = {name: waited / turn for name, waited in found.waited.items()}
+    return found
+
+
+def _copied(traffic: Traffic) -> Traffic:
+    copy = Traffic(traffic.rank, traffic.size)
+    copy.sent = {key: counts.copy() for key, counts in traffic.sent.items()}
+    return copy

@@ -1,0 +1,323 @@
+"""Table 2: volume and time of the snapshot partition and of the vertex partition (section 6.4)."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.turns import gain_of
+from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS
+from dgbench.systems.esdg.experiments.table2_runs import (
+    CUTS,
+    MIXINGS,
+    PRINTED,
+    RANKS,
+    ROUNDS,
+    SAMPLES,
+    methods,
+    mix,
+    part,
+    race,
+    sample_workload,
+    walk,
+)
+
+KAHYPAR_LIMIT_S: Final = 1800
+
+Rows = Sequence[Any]
+
+
+class Table2(Experiment):
+    paper = "esdg"
+    name = "table2"
+    title = "Table 2: volume and time of both partitions"
+    question = "What do snapshot and vertex partition send, and which of them is faster?"
+    reading = (
+        "Volumes of the snapshot partition are counted at the paper's size, message by message and "
+        "without data, as three passes: forward, its re-run and backward. For the vertex partition "
+        "a vertex's own part does not count. PaToH is not free: KaHyPar or METIS parts "
+        "the vertices where they are installed, consecutive ranges otherwise, and each row says "
+        "which. The generator's 20 000 accounts stand for a million: cut by their own steps, and "
+        "cut into 9 windows, which have as many edges per vertex as the paper's steps. Times are "
+        "those of processes on one machine's cores over Gloo, where all ranks share the cores."
+    )
+    claims = (
+        "esdg-s1-volume-constant",
+        "esdg-s41-vertex-volume",
+        "esdg-s41-vertex-volume-grows",
+        "esdg-s42-redistributions",
+        "esdg-s64-volume-factor",
+        "esdg-s55-evolvegcn-comm",
+        *(f"esdg-tab2-volume-{m}" for m in ("tmgcn", "cdgcn", "egcn")),
+        *(f"esdg-tab2-hyper-volume-{m}" for m in ("tmgcn", "cdgcn", "egcn")),
+        "esdg-tab2-cross-tmgcn",
+        "esdg-tab2-cross-cdgcn",
+        "esdg-tab2-egcn-superior",
+        "esdg-tab2-time-order",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        whole = preset in ("full", "paper")
+        found = [
+            self._cell({"part": "walk", "model": model, "ranks": ranks}, timeout_s=120)
+            for model in MODELS
+            for ranks in ((4,) if preset == "smoke" else (*RANKS, 128) if whole else RANKS)
+        ]
+        for dataset, cut in _cuts(preset):
+            for method in methods(preset):
+                lacking = method != "ranges" and importlib.util.find_spec(method) is None
+                found += [
+                    self._cell(
+                        {
+                            "part": "parts",
+                            "dataset": dataset,
+                            "cut": cut,
+                            "model": model,
+                            "method": method,
+                        },
+                        timeout_s=KAHYPAR_LIMIT_S if method == "kahypar" else 300,
+                        unavailable=f"pip install {method}" if lacking else "",
+                    )
+                    for model in (MODELS[:2] if preset == "smoke" else MODELS)
+                ]
+        if preset != "smoke":
+            found += [
+                self._cell({"part": "mixing", "dataset": "amlsim", "mixing": mixing})
+                for mixing in MIXINGS
+            ]
+        found += [
+            self._cell(
+                {
+                    "part": "time",
+                    "dataset": SAMPLES[0],
+                    "cut": cut,
+                    "model": model,
+                    "ranks": ranks,
+                },
+                timeout_s=600 if whole else 60,
+            )
+            for cut, ranks in _timed(preset)
+            for model in (MODELS[:1] if preset == "smoke" else MODELS)
+        ]
+        return found
+
+    def _cell(self, params: dict[str, Any], **fields: Any) -> Cell:
+        words = [str(v) for v in params.values()]
+        return Cell(
+            paper=self.paper, experiment=self.name, params=params, group="/".join(words), **fields
+        )
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        params, preset = cell.params, context.preset
+        if params["part"] == "walk":
+            return walk(str(params["model"]), int(params["ranks"]))  # type: ignore[arg-type]
+        if params["part"] == "mixing":
+            return mix(float(params["mixing"]), preset)  # type: ignore[arg-type]
+        task = sample_workload(params, preset)
+        if params["part"] == "parts":
+            return part(task, str(params["method"]))
+        return race(task, int(params["ranks"]), context)  # type: ignore[arg-type]
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="table2",
+                title="Billions of floats per epoch at the paper's size",
+                points=volume_points,
+                options={"xlabel": "ranks", "ylabel": "floats, billions", "base": 2, "ylog": False},
+            ),
+            FigureSpec(
+                kind="speedup",
+                name="table2_time",
+                title="Snapshot partition over vertex partition, time of an epoch",
+                points=time_points,
+                options={
+                    "baseline_label": "vertex partition",
+                    "xlabel": "speed-up over the vertex partition",
+                },
+            ),
+            FigureSpec(
+                kind="time_split",
+                name="table2_split",
+                title="What the ranks of both partitions spend an epoch on",
+                points=split_points,
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        walks = walked(rows)
+        if not walks:
+            return ""
+        right = sum(rounds_to(r.counters["floats"], _printed(r)) for r in walks if _is_printed(r))
+        total = sum(_is_printed(r) for r in walks)
+        words = [
+            f"{right} of {total} printed volumes of the snapshot partition come out to every digit."
+        ]
+        found = ratios(rows)
+        if found:
+            shown = [
+                f"{ratio.value:.2g}x for {MODEL_TITLES[model]} ({ranks} ranks)"
+                for (model, ranks, cut), ratio in found.items()
+                if cut == "dense"
+            ]
+            words.append(
+                "On this machine's cores it trains faster than the vertex partition by "
+                + ", ".join(shown)
+                + "; below 1x it is slower."
+            )
+        return " ".join(words)
+
+
+def _cuts(preset: Preset) -> list[tuple[str, str]]:
+    if preset == "smoke":
+        return [(SAMPLES[0], "dense")]
+    samples = SAMPLES if preset in ("full", "paper") else SAMPLES[:1]
+    cuts = [(name, cut) for name in samples for cut in CUTS]
+    return [*cuts, ("amlsim", "own")]
+
+
+def _timed(preset: Preset) -> list[tuple[str, int]]:
+    if preset == "smoke":
+        return [("dense", 2)]
+    if preset == "quick":
+        return [("dense", 4), ("dense", 2)]
+    return [(cut, ranks) for cut in CUTS for ranks in (2, 4, 8)]
+
+
+def walked(rows: Rows, **params: Any) -> list[Any]:
+    """Rows counted at the paper's size."""
+    return select(rows, experiment="table2", part="walk", **params)
+
+
+def parted(rows: Rows, **params: Any) -> list[Any]:
+    """Rows of remote reads, those on real data first, then those of better partitioners."""
+    found = select(rows, experiment="table2", part="parts", **params)
+    return sorted(found, key=lambda r: (bool(r.data.get("twin")), r.values["remote_64"]))
+
+
+def remote_per_vertex_step(rows: Rows, model: str, parts: int) -> float | None:
+    """Parts other than the owner that read a vertex at a step, on average (lambda, section 4.1).
+
+    From the generator's real samples at the paper's number of edges per vertex, parted by the best
+    partitioner of the run; else from what there is, a twin at last. None where nothing was parted.
+
+    Args:
+        rows: of a run.
+        model: whose smoothing the snapshots have.
+        parts: 4, 16 or 64.
+    """
+    for wanted in ({"cut": "dense"}, {}):
+        for row in parted(rows, model=model, **wanted):
+            if f"remote_{parts}" in row.values:
+                return row.values[f"remote_{parts}"]
+    return None
+
+
+def _is_printed(row: Any) -> bool:
+    return row.params["ranks"] in RANKS
+
+
+def _printed(row: Any) -> float:
+    return PRINTED["snapshot"][row.params["model"]][row.params["ranks"]]
+
+
+def rounds_to(floats: int, printed: float) -> bool:
+    """Whether a count rounds to a printed number of billions with one digit behind the point."""
+    return abs(floats / 1e9 - printed) <= 0.05
+
+
+def ratios(rows: Rows) -> dict[tuple[str, int, str], Any]:
+    """(model, ranks, cut) -> time of the vertex partition over that of the snapshot partition."""
+    found: dict[tuple[str, int, str], list[Any]] = {}
+    for row in select(rows, experiment="table2", part="time"):
+        key = (row.params["model"], row.params["ranks"], row.params["cut"])
+        found.setdefault(key, []).append(row)
+    return {key: gain_of(mine, "snapshot") for key, mine in found.items()}
+
+
+def volume_points(rows: Rows) -> list[dict[str, Any]]:
+    """Counted volumes of both partitions, and the printed ones."""
+    points = []
+    for model in MODELS:
+        panel = MODEL_TITLES[model]
+        for row in walked(rows, model=model):
+            point = {"panel": panel, "x": row.params["ranks"], "counted": True, "row_ids": [row.id]}
+            points.append({**point, "series": "snapshots, counted", "y": row.values["billions"]})
+        for row in parted(rows, model=model, cut="dense")[:1]:
+            points += [
+                {
+                    "panel": panel,
+                    "series": "vertices, 20K sample scaled",
+                    "x": ranks,
+                    "y": row.values[f"billions_{ranks}"],
+                    "projected": True,
+                    "row_ids": [row.id],
+                }
+                for ranks in RANKS
+            ]
+        for partition, words in (("snapshot", "snapshots, paper"), ("vertex", "vertices, paper")):
+            points += [
+                {"panel": panel, "series": words, "x": ranks, "y": value, "counted": True}
+                for ranks, value in PRINTED[partition][model].items()
+                if points
+            ]
+    return points
+
+
+def time_points(rows: Rows) -> list[dict[str, Any]]:
+    """Gains of the snapshot partition by model, cut and number of ranks."""
+    points = []
+    for row in rows:
+        if row.experiment != "table2" or row.params.get("part") != "time":
+            continue
+        model, ranks, cut = (row.params[k] for k in ("model", "ranks", "cut"))
+        point: dict[str, Any] = {
+            "panel": MODEL_TITLES[model],
+            "row": f"{BY_NAME[row.params['dataset']].title}, {cut}, {ranks} ranks",
+            "system": "esdg",
+            "baseline": "vertex partition",
+            "row_ids": [row.id],
+        }
+        if row.status != "ok":
+            points.append({**point, "failed": f"{row.status}: {row.reason}"})
+            continue
+        ratio = ratios([row])[model, ranks, cut]
+        points.append(
+            {
+                **point,
+                "value": ratio.value,
+                "low": ratio.low,
+                "high": ratio.high,
+                "n": ROUNDS.get(row.preset, ratio.n),
+                "deviation": ratio.deviation,
+            }
+        )
+    return points
+
+
+def split_points(rows: Rows) -> list[dict[str, Any]]:
+    """Computing and standing still, by model and partition, of the largest groups of ranks."""
+    points = []
+    found = select(rows, experiment="table2", part="time", cut="dense")
+    most = max((r.params["ranks"] for r in found if r.params["ranks"] <= 4), default=0)
+    for row in found:
+        if row.params["ranks"] != most:
+            continue
+        for name, title in (("snapshot", "esdg"), ("vertex", "vertex partition")):
+            points += [
+                {
+                    "panel": f"{most} ranks",
+                    "row": MODEL_TITLES[row.params["model"]],
+                    "system": title,
+                    "phase": phase,
+                    "seconds": row.values[f"{phase} {name}"],
+                    "total": row.values[f"epoch_s {name}"],
+                    "row_ids": [row.id],
+                }
+                for phase in ("compute", "communicate")
+            ]
+    return points
