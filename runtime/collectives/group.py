@@ -1,8 +1,11 @@
 """A communicator over torch.distributed: Gloo between CPUs, NCCL between GPUs.
 
-Rows travel as plain bytes, so every dtype works on every backend. Where a backend has no all-to-all
-(older Gloo), each pair of ranks exchanges by itself; the counts are the same. Gloo is given host
-memory: tensors of a GPU that several ranks share are staged, which is for tests and not for speed.
+Rows travel as plain bytes, so every dtype works on every backend. Ranks of one machine that have no
+GPUs of their own pass rows through memory that they share (`Mailbox`), which no loopback comes near
+to; Gloo then brings them together and carries what is large and reduced. Between machines it
+carries everything. Where a backend has no all-to-all (older Gloo), each pair of ranks exchanges by
+itself; the counts are the same. Tensors of a GPU that several ranks share are staged through the
+host, which is for tests and not for speed.
 """
 
 from __future__ import annotations
@@ -24,13 +27,17 @@ from dgbench.runtime.collectives.communicator import (
 )
 from dgbench.runtime.collectives.exchange import Ticket
 from dgbench.runtime.collectives.progress import Progress
+from dgbench.runtime.collectives.shared import Mailbox, share_memory
 from dgbench.runtime.collectives.traffic import Operation, Phase, TrafficMatrix, stack
-from dgbench.runtime.collectives.wire import Clock, Link, Timetable, Wire, share_memory
+from dgbench.runtime.collectives.wire import Clock, Link, Timetable, Wire
 from dgbench.runtime.errors import UnsupportedError, unknown_key
 from dgbench.runtime.meter import Meter
 
-Method = Literal["auto", "collective", "pairs"]
-METHODS: tuple[Method, ...] = ("auto", "collective", "pairs")
+Method = Literal["auto", "shared", "collective", "pairs"]
+METHODS: tuple[Method, ...] = ("auto", "shared", "collective", "pairs")
+
+REDUCED_HERE = 2**20
+"""Bytes of all ranks together up to which each rank reduces all of them itself."""
 
 _OPERATORS = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "min": dist.ReduceOp.MIN}
 
@@ -41,11 +48,14 @@ class GroupCommunicator(Communicator):
     Args:
         group: the process group, None for the default one.
         device, meter, seed, progress: see `Communicator`.
-        method: how rows are exchanged: by the backend's all-to-all, in `pairs` of sends and
-            receives, or `auto`: the former where the backend has it.
+        method: how rows are exchanged: through `shared` memory, by the backend's all-to-all
+            (`collective`), in `pairs` of sends and receives, or `auto`: the first of these that
+            works here. The same on all ranks; may be changed by all with nothing under way.
+        timeout_s: after which waiting on shared memory fails. The group has its own.
 
     Raises:
-        UnsupportedError: torch.distributed is missing or not initialised.
+        UnsupportedError: torch.distributed is missing or not initialised; later, where the method
+            is `shared` and ranks are not of one Linux machine.
     """
 
     def __init__(
@@ -57,6 +67,7 @@ class GroupCommunicator(Communicator):
         seed: int = 1,
         progress: Progress | None = None,
         method: Method = "auto",
+        timeout_s: float = 1800.0,
     ) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise UnsupportedError(
@@ -76,8 +87,11 @@ class GroupCommunicator(Communicator):
         self.group = group
         self.backend = str(dist.get_backend(group))
         self.method: Method = method
+        self._timeout_s = timeout_s
         self._timetable: Timetable | None = None
         self._leaving: dict[int, tuple[int, int]] = {}
+        self._box: Mailbox | None = None
+        self._box_asked = False
 
     def use_wire(
         self, wire: Wire | None, *, link: Link | None = None, clock: Clock | None = None
@@ -102,13 +116,8 @@ class GroupCommunicator(Communicator):
         self._timetable = None
         if wire is None:
             return
-        with self._waiting("wire"):
-            memory = share_memory(
-                Timetable.nbytes(self.size),
-                self.rank,
-                self._tell,
-                lambda: dist.barrier(self.group),
-            )
+        with self._waiting("share_memory"):
+            memory = share_memory(Timetable.nbytes(self.size), self.rank, self._tell)
         link = link or Link(wire)
         self._timetable = Timetable(memory, self.rank, self.size, link, clock)
 
@@ -149,10 +158,32 @@ class GroupCommunicator(Communicator):
         source, target = self._carried(x), self._carried(out)
         width = math.prod(x.shape[1:]) * x.element_size()
         sends, receives = ([n * width for n in sizes] for sizes in (send, receive))
-        with self._naming("all_to_all", number):
-            works = self._exchange(_bytes(source), _bytes(target), sends, receives, number)
         senders = [by for by, n in enumerate(receives) if n and by != self.rank]
+        data, place = _bytes(source), _bytes(target)
+        box = self._mailbox("all_to_all", number)
+        with self._naming("all_to_all", number):
+            if box is not None:
+                parts, places = data.split(sends), place.split(receives)
+                places[self.rank].copy_(parts[self.rank])
+                box.post(number, {to: p for to, p in enumerate(parts) if to != self.rank})
+                taking = {by: places[by] for by in senders}
+                return _Fetching(self, box, taking, number, out, target)
+            works = self._exchange(data, place, sends, receives, number)
         return _Waiting(self, works, number, senders, out, target, source)
+
+    def _mailbox(self, operation: str, number: int) -> Mailbox | None:
+        """The shared memory, where the method has any; the first call opens it, on all ranks."""
+        if self.method not in ("auto", "shared") or not self.host:
+            return None
+        if not self._box_asked:
+            with self._waiting(operation, number):
+                self._box = Mailbox.open(self.rank, self.size, self._tell, self._timeout_s)
+            self._box_asked = True
+        if self._box is None and self.method == "shared":
+            raise UnsupportedError(
+                "memory can be shared by the ranks of one Linux machine only", hint="method='auto'"
+            )
+        return self._box
 
     def _exchange(
         self, source: Tensor, target: Tensor, send: list[int], receive: list[int], number: int
@@ -197,12 +228,44 @@ class GroupCommunicator(Communicator):
 
     def _all_reduce(self, x: Tensor, op: Reduction) -> Tensor:
         out = self._carried(x.detach()).clone(memory_format=torch.contiguous_format)
-        with self._waiting("all_reduce", senders=range(self.size) if out.numel() else ()):
-            dist.all_reduce(out, _OPERATORS["sum" if op == "mean" else op], self.group)
+        number = self._depart(whole=True)
+        box = self._mailbox("all_reduce", number)
+        nbytes = out.numel() * out.element_size() * self.size
+        senders = range(self.size) if out.numel() else ()
+        with self._waiting("all_reduce", number, senders):
+            if box is None or nbytes > REDUCED_HERE or out.dtype == torch.bool:
+                dist.all_reduce(out, _OPERATORS["sum" if op == "mean" else op], self.group)
+            else:
+                whole = self._everybodys(box, number, out.reshape(-1), [out.numel()] * self.size)
+                # In order of rank, so every rank has the same bits.
+                out = _reduced(whole.reshape(self.size, *out.shape), op)
         return (out / self.size if op == "mean" else out).to(x.device)
 
     def _all_gather(self, x: Tensor, rows: tuple[int, ...]) -> Tensor:
         mine = self._carried(x.detach()).contiguous()
+        number = self._depart()
+        box = self._mailbox("all_gather", number)
+        width = math.prod(x.shape[1:])
+        senders = [by for by, n in enumerate(rows) if n and width and by != self.rank]
+        with self._waiting("all_gather", number, senders):
+            if box is not None:
+                found = self._everybodys(box, number, mine, rows)
+            else:
+                found = self._gather_padded(mine, rows)
+        return found.to(x.device)
+
+    def _everybodys(self, box: Mailbox, number: int, mine: Tensor, rows: Sequence[int]) -> Tensor:
+        """[sum(rows), ...], each rank's rows in order of rank, through shared memory."""
+        found = mine.new_empty((sum(rows), *mine.shape[1:]))
+        parts = found.split(list(rows))
+        parts[self.rank].copy_(mine)
+        others = [by for by in range(self.size) if by != self.rank]
+        box.post(number, dict.fromkeys(others, _bytes(mine)), same=True)
+        for by in others:
+            box.take(number, by, _bytes(parts[by]))
+        return found
+
+    def _gather_padded(self, mine: Tensor, rows: Sequence[int]) -> Tensor:
         # Gloo gathers equal parts only, so parts are padded to the longest.
         most = max(rows)
         padded = mine
@@ -210,19 +273,24 @@ class GroupCommunicator(Communicator):
             padded = mine.new_zeros((most, *mine.shape[1:]))
             padded[: mine.shape[0]] = mine
         parts = [torch.empty_like(padded) for _ in rows]
-        senders = [by for by, n in enumerate(rows) if n and padded.numel() and by != self.rank]
-        with self._waiting("all_gather", senders=senders):
-            if padded.numel():
-                dist.all_gather([_bytes(p) for p in parts], _bytes(padded), self.group)
-        found = torch.cat([part[:n] for part, n in zip(parts, rows, strict=True)])
-        return found.to(x.device)
+        if padded.numel():
+            dist.all_gather([_bytes(p) for p in parts], _bytes(padded), self.group)
+        return torch.cat([part[:n] for part, n in zip(parts, rows, strict=True)])
 
     def _broadcast(self, x: Tensor, root: int) -> Tensor:
         out = self._carried(x.detach()).clone(memory_format=torch.contiguous_format)
-        peer = root if self.group is None else dist.get_global_rank(self.group, root)
-        with self._waiting("broadcast", senders=(root,) if out.numel() else ()):
-            if out.numel():
-                dist.broadcast(_bytes(out), peer, self.group)
+        number = self._depart()
+        box = self._mailbox("broadcast", number)
+        with self._waiting("broadcast", number, (root,) if out.numel() else ()):
+            if box is None:
+                peer = root if self.group is None else dist.get_global_rank(self.group, root)
+                if out.numel():
+                    dist.broadcast(_bytes(out), peer, self.group)
+            elif self.rank == root:
+                others = [to for to in range(self.size) if to != root]
+                box.post(number, dict.fromkeys(others, _bytes(out)), same=True)
+            else:
+                box.take(number, root, _bytes(out))
         return out.to(x.device)
 
     def _carried(self, x: Tensor) -> Tensor:
@@ -263,7 +331,7 @@ class GroupCommunicator(Communicator):
             senders: ranks whose data it brings, if they travel on the wire.
         """
         if number is None:
-            number = self._depart(whole=operation == "all_reduce")
+            number = self._depart()
         self.progress.waits(operation, number)
         start = time.perf_counter()
         since = self._timetable.now() if self._timetable is not None else 0.0
@@ -314,6 +382,41 @@ class _Waiting(Ticket):
             self.received.copy_(self._target)
         self._works = ()
         del self._target, self._source
+
+
+class _Fetching(Ticket):
+    """An exchange through shared memory; what is there lies with its senders until `wait`."""
+
+    def __init__(
+        self,
+        comm: GroupCommunicator,
+        box: Mailbox,
+        places: dict[int, Tensor],
+        number: int,
+        received: Tensor,
+        target: Tensor,
+    ) -> None:
+        self.received = received
+        self._comm, self._box, self._places, self._number = comm, box, places, number
+        self._target = target
+
+    def wait(self) -> None:
+        with self._comm._waiting("all_to_all", self._number, list(self._places)):
+            for by, place in self._places.items():
+                self._box.take(self._number, by, place)
+        if self._target is not self.received:
+            self.received.copy_(self._target)
+        self._places = {}
+        del self._target
+
+
+def _reduced(parts: Tensor, op: Reduction) -> Tensor:
+    """[...] from [P, ...]; `mean` is summed."""
+    if op == "max":
+        return parts.amax(0)
+    if op == "min":
+        return parts.amin(0)
+    return parts.sum(0, dtype=parts.dtype)
 
 
 def _bytes(x: Tensor) -> Tensor:

@@ -15,12 +15,10 @@ Incoming links are as wide as they need to be.
 from __future__ import annotations
 
 import mmap
-import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -174,42 +172,3 @@ class Timetable:
 
     def sleep_until(self, moment: float) -> None:
         self._clock.sleep_until(moment)
-
-
-def share_memory(
-    nbytes: int, rank: int, tell: Callable[[Any], list[Any]], done: Callable[[], None]
-) -> mmap.mmap:
-    """Zeroed memory that all ranks of a group on one machine see; it has no name and leaves none.
-
-    Args:
-        nbytes: how much.
-        rank: of the caller; rank 0 makes it.
-        tell: an all-gather of objects.
-        done: a barrier.
-
-    Raises:
-        UnsupportedError: ranks of several machines, or not on Linux.
-    """
-    made, note = -1, None
-    if rank == 0 and hasattr(os, "memfd_create"):
-        made = os.memfd_create("dgbench")
-        os.ftruncate(made, nbytes)
-        note = f"/proc/{os.getpid()}/fd/{made}"
-    machine = Path("/proc/sys/kernel/random/boot_id")
-    notes = tell((machine.read_text() if machine.exists() else None, note))
-    machines = {name for name, _ in notes}
-    path = notes[0][1]
-    if len(machines) != 1 or None in machines or path is None:
-        if made >= 0:
-            os.close(made)
-        raise UnsupportedError(
-            "memory can be shared by the ranks of one Linux machine only",
-            hint="ranks of several machines have a real wire",
-        )
-    file = made if rank == 0 else os.open(path, os.O_RDWR)
-    try:
-        memory = mmap.mmap(file, nbytes)
-        done()  # nobody opens it any more
-    finally:
-        os.close(file)
-    return memory

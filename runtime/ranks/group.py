@@ -91,7 +91,9 @@ def enter_group(
     dist.init_process_group(
         backend, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s), **where
     )
-    return GroupCommunicator(device=device, meter=meter, seed=seed, progress=progress)
+    return GroupCommunicator(
+        device=device, meter=meter, seed=seed, progress=progress, timeout_s=timeout_s
+    )
 
 
 @contextmanager

@@ -34,10 +34,10 @@ def weights_of(plan: Plan, rank: int) -> Tensor:
     return torch.from_numpy(random.standard_normal((received, *shape), dtype=np.float32))
 
 
-def exchange_plans(comm: Communicator, plans: list[Plan], pairs: bool) -> list[Any]:
+def exchange_plans(comm: Communicator, plans: list[Plan], method: str) -> list[Any]:
     """Per plan: received rows, gradient of the sent ones, and the traffic of both passes."""
-    if pairs and isinstance(comm, GroupCommunicator):
-        comm.method = "pairs"
+    if isinstance(comm, GroupCommunicator):
+        comm.method = method
     found = []
     for plan in plans:
         comm.traffic.clear()
@@ -69,8 +69,9 @@ def two_at_once(comm: Communicator) -> list[Tensor]:
     return [x.detach(), y.detach(), a.grad, b.grad]
 
 
-def every_dtype(comm: Communicator) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
+def every_dtype(comm: GroupCommunicator, method: str) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
     """all_to_all, all_gather and broadcast of many dtypes."""
+    comm.method = method
     found = {}
     for dtype in (torch.bool, torch.int8, torch.int64, torch.bfloat16, torch.float64):
         x = (torch.arange(comm.size) + 10 * comm.rank).remainder(7).to(dtype)
@@ -83,8 +84,9 @@ def every_dtype(comm: Communicator) -> dict[str, tuple[Tensor, Tensor, Tensor]]:
     return found
 
 
-def others(comm: Communicator) -> dict[str, Any]:
+def others(comm: GroupCommunicator, method: str) -> dict[str, Any]:
     """Reductions, sizes, counters."""
+    comm.method = method
     x = torch.arange(5, dtype=torch.float64) + comm.rank
     found: dict[str, Any] = {op: comm.all_reduce(x, op) for op in ("sum", "max", "min", "mean")}
     found["untouched"] = x
@@ -96,6 +98,10 @@ def others(comm: Communicator) -> dict[str, Any]:
     found["counters"] = dict(comm.meter.counters)
     found["links"] = comm.traffic.counters()
     comm.barrier()
+    large = torch.ones(2**18, dtype=torch.float64) * 2**comm.rank
+    found["large"] = comm.all_reduce(large)
+    found["any"] = comm.all_reduce(torch.tensor([comm.rank == 1, False]), "max")
+    found["whole"] = comm.all_reduce(torch.tensor([3 + comm.rank], dtype=torch.int8), "sum")
     return found
 
 
@@ -128,13 +134,16 @@ class FakeClock:
 WireStep = tuple[str, Any]
 
 
-def on_wire(comm: GroupCommunicator, wires: list[Wire], steps: list[WireStep]) -> Any:
+def on_wire(
+    comm: GroupCommunicator, wires: list[Wire], steps: list[WireStep], method: str = "auto"
+) -> Any:
     """The rank's own moment after every step, on each wire; what was received, waited and sent.
 
     Steps: ("compute", seconds by rank), ("start", rows from each rank to each), ("wait", number of
     the start), ("reduce", floats), ("gather", rows by rank), ("broadcast", (root, floats)).
     """
     found = []
+    comm.method = method
     for wire in wires:
         clock, under_way, moments, sums = FakeClock(), [], [], []
         comm.use_wire(wire, clock=clock)
@@ -198,8 +207,9 @@ def wait_on_wire(comm: GroupCommunicator, seconds: float, rounds: int) -> dict[s
     return dict(comm.meter.spent)
 
 
-def fault_on_wire(comm: GroupCommunicator, how: str, at: int) -> int:
+def fault_on_wire(comm: GroupCommunicator, how: str, at: int, method: str) -> int:
     """Rank `at` fails between begin and wait of an exchange on a wire; all others wait for it."""
+    comm.method = method
     comm.use_wire(Wire(1e-3, 1e9))
     ones = [1] * comm.size
     first = comm.start_all_to_all(torch.ones(comm.size), ones, ones)

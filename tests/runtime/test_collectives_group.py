@@ -48,12 +48,15 @@ def reference(plan: workers.Plan) -> tuple[list[Tensor], list[Tensor]]:
     return received, [x.grad for x in inputs]
 
 
-@pytest.mark.parametrize(("ranks", "pairs"), [(1, False), (2, False), (3, True), (4, False)])
+@pytest.mark.parametrize(
+    ("ranks", "method"),
+    [(1, "auto"), (2, "shared"), (2, "collective"), (3, "pairs"), (4, "auto"), (4, "collective")],
+)
 @settings(max_examples=3, deadline=None)
 @given(data=st.data())
-def test_exchange(ranks: int, pairs: bool, data: st.DataObject) -> None:
+def test_exchange(ranks: int, method: str, data: st.DataObject) -> None:
     plans = data.draw(st.lists(plan(ranks), min_size=5, max_size=12))
-    results = launch(workers.exchange_plans, ranks, (plans, pairs), timeout_s=LIMIT_S, threads=1)
+    results = launch(workers.exchange_plans, ranks, (plans, method), timeout_s=LIMIT_S, threads=1)
     for number, one in enumerate(plans):
         sizes, shape, _ = one
         width = torch.Size(shape).numel()
@@ -84,9 +87,10 @@ def test_two_exchanges_at_once(ranks: int) -> None:
         assert torch.allclose(grad_b, 18 * (a[rank] + 0.5))
 
 
-def test_dtypes() -> None:
+@pytest.mark.parametrize("method", ["shared", "collective"])
+def test_dtypes(method: str) -> None:
     ranks = 3
-    results = launch(workers.every_dtype, ranks, timeout_s=LIMIT_S, threads=1)
+    results = launch(workers.every_dtype, ranks, (method,), timeout_s=LIMIT_S, threads=1)
     for name, _ in results[0].items():
         dtype = getattr(torch, name.removeprefix("torch."))
         x = [(torch.arange(ranks) + 10 * r).remainder(7).to(dtype) for r in range(ranks)]
@@ -97,9 +101,10 @@ def test_dtypes() -> None:
             assert torch.equal(sent, x[-1])
 
 
-def test_other_operations() -> None:
+@pytest.mark.parametrize("method", ["shared", "collective"])
+def test_other_operations(method: str) -> None:
     ranks = 4
-    results = launch(workers.others, ranks, timeout_s=LIMIT_S, threads=1)
+    results = launch(workers.others, ranks, (method,), timeout_s=LIMIT_S, threads=1)
     x = torch.stack([torch.arange(5, dtype=torch.float64) + r for r in range(ranks)])
     for rank, found in enumerate(results):
         assert torch.equal(found["sum"], x.sum(0))
@@ -112,6 +117,9 @@ def test_other_operations() -> None:
         assert found["counters"]["sizes_bytes_forward"] == 8 * (ranks - 1)
         assert found["counters"].get("broadcast_floats_forward", 0) == 3 * 3 * (rank == 0)
         assert "all_gather_floats_forward" not in found["counters"]
+        assert torch.equal(found["large"], torch.full((2**18,), 15.0, dtype=torch.float64))
+        assert torch.equal(found["any"], torch.tensor([True, False]))
+        assert torch.equal(found["whole"], torch.tensor([18], dtype=torch.int8))
         sums = {
             name: sum(n for link, n in found["links"].items() if link.startswith(name))
             for name in found["counters"]

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.runtime.collectives import CountOnly, Link, LocalCommunicator, Wire
-from dgbench.runtime.collectives.wire import SLOTS, MonotonicClock, Timetable, share_memory
+from dgbench.runtime.collectives.shared import share_memory
+from dgbench.runtime.collectives.wire import SLOTS, MonotonicClock, Timetable
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.ranks import RankError, RankMemoryError, RankTimeoutError, launch
 
@@ -114,12 +115,12 @@ def simulate(ranks: int, wire: Wire, steps: list[workers.WireStep]) -> Any:
     return moments, sums, busy
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize(("ranks", "method"), [(2, "collective"), (3, "shared"), (3, "pairs")])
 @settings(max_examples=4, deadline=None)
 @given(data=st.data())
-def test_moments_of_arrival(ranks: int, data: st.DataObject) -> None:
+def test_moments_of_arrival(ranks: int, method: str, data: st.DataObject) -> None:
     drawn = data.draw(steps(ranks))
-    results = launch(workers.on_wire, ranks, (WIRES, drawn), timeout_s=LIMIT_S, threads=1)
+    results = launch(workers.on_wire, ranks, (WIRES, drawn, method), timeout_s=LIMIT_S, threads=1)
     for number, wire in enumerate(WIRES):
         moments, sums, busy = simulate(ranks, wire, drawn)
         for rank in range(ranks):
@@ -166,23 +167,26 @@ def test_the_clock_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "kind", "limit"),
+    ("how", "kind", "limit", "method"),
     [
-        ("killed", RankError, LIMIT_S),
-        ("raises", RankError, LIMIT_S),
-        ("vanishes", RankError, LIMIT_S),
-        ("allocates", RankMemoryError, LIMIT_S),
-        ("too-much", RankMemoryError, LIMIT_S),
-        ("hangs", RankTimeoutError, 2.0),
-        ("spins", RankTimeoutError, 2.0),
+        ("killed", RankError, LIMIT_S, "shared"),
+        ("killed", RankError, LIMIT_S, "collective"),
+        ("raises", RankError, LIMIT_S, "shared"),
+        ("vanishes", RankError, LIMIT_S, "shared"),
+        ("allocates", RankMemoryError, LIMIT_S, "shared"),
+        ("too-much", RankMemoryError, LIMIT_S, "collective"),
+        ("hangs", RankTimeoutError, 2.0, "shared"),
+        ("spins", RankTimeoutError, 2.0, "collective"),
     ],
 )
-def test_a_fault_on_the_wire_ends_the_group(how: str, kind: type, limit: float) -> None:
+def test_a_fault_on_the_wire_ends_the_group(
+    how: str, kind: type, limit: float, method: str
+) -> None:
     with pytest.raises(kind, match=r"rank 1 of 3"):
         launch(
             workers.fault_on_wire,
             3,
-            (how, 1),
+            (how, 1, method),
             timeout_s=limit,
             memory_bytes=100 * 2**20,
             threads=1,
@@ -217,17 +221,8 @@ def test_nothing_travels_on_one_rank() -> None:
         comm.barrier()
 
 
-def test_memory_needs_one_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    notes = [("here", "/proc/1/fd/1"), ("there", None)]
-    with pytest.raises(UnsupportedError, match="one Linux machine"):
-        share_memory(64, 1, lambda _: notes, lambda: None)
-    monkeypatch.delattr("os.memfd_create", raising=False)
-    with pytest.raises(UnsupportedError, match="one Linux machine"):
-        share_memory(64, 0, lambda note: [note, note], lambda: None)
-
-
 def test_a_slot_is_used_again() -> None:
-    memory = share_memory(Timetable.nbytes(2), 0, lambda note: [note], lambda: None)
+    memory = share_memory(Timetable.nbytes(2), 0, lambda note: [note])
     clock = workers.FakeClock()
     tables = [Timetable(memory, r, 2, Link(Wire(1.0, 1.0)), clock) for r in range(2)]
     for number in (1, 1 + SLOTS):

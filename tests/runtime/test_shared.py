@@ -1,0 +1,235 @@
+"""Mailboxes in shared memory: several in one process, in threads of their own where they wait."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dgbench.runtime.collectives import shared
+from dgbench.runtime.collectives.shared import Mailbox, share_memory
+from dgbench.runtime.errors import UnsupportedError
+
+
+@pytest.fixture(autouse=True)
+def no_copy_thread_is_left() -> None:
+    """No test here opens a link, so the costly look for its threads is left out."""
+
+
+class Room:
+    """An all-gather between threads."""
+
+    def __init__(self, size: int) -> None:
+        self.said: list[Any] = [None] * size
+        self.barrier = threading.Barrier(size, timeout=20)
+
+    def tell(self, rank: int) -> Callable[[Any], list[Any]]:
+        def say(what: Any) -> list[Any]:
+            self.said[rank] = what
+            self.barrier.wait()
+            found = list(self.said)
+            self.barrier.wait()
+            return found
+
+        return say
+
+
+def together(size: int, function: Callable[[int, Callable[[Any], list[Any]]], Any]) -> list[Any]:
+    """Results of `function(rank, tell)` in a thread each."""
+    room = Room(size)
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(lambda rank: function(rank, room.tell(rank)), range(size)))
+
+
+@contextmanager
+def boxes(size: int, timeout_s: float = 20.0) -> Iterator[list[Mailbox]]:
+    found = together(size, lambda rank, tell: Mailbox.open(rank, size, tell, timeout_s))
+    yield found
+    for box in found:
+        if box is not None and box._bells:
+            box.close()
+
+
+def filled(length: int, value: int) -> Tensor:
+    return torch.full((length,), value % 251, dtype=torch.uint8)
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_parts_arrive_in_any_order(data: st.DataObject) -> None:
+    size = data.draw(st.integers(2, 4))
+    length = st.one_of(st.just(0), st.integers(1, 20_000))
+    plans = data.draw(
+        st.lists(
+            st.lists(st.lists(length, min_size=size, max_size=size), min_size=size, max_size=size),
+            min_size=1,
+            max_size=8,
+        )
+    )
+    with boxes(size) as found:
+        for number, plan in enumerate(plans, 1):
+            for by in range(size):
+                parts = {to: filled(plan[by][to], by + number) for to in range(size) if to != by}
+                found[by].post(number, parts)
+        orders = [
+            (number, by, to)
+            for number in range(1, len(plans) + 1)
+            for by in range(size)
+            for to in range(size)
+            if by != to
+        ]
+        for number, by, to in data.draw(st.permutations(orders)):
+            into = torch.zeros(plans[number - 1][by][to], dtype=torch.uint8)
+            found[to].take(number, by, into)
+            assert torch.equal(into, filled(len(into), by + number))
+        for box in found:
+            box._drain()
+            assert box.lent_bytes == 0
+
+
+def test_one_part_for_all_is_laid_out_once() -> None:
+    with boxes(3) as found:
+        part = filled(10_000, 7)
+        found[0].post(1, {1: part, 2: part}, same=True)
+        assert found[0].lent_bytes == 10_000
+        for to in (2, 1):
+            into = torch.zeros_like(part)
+            found[to].take(1, 0, into)
+            assert torch.equal(into, part)
+        found[0]._drain()
+        assert found[0].lent_bytes == 0
+
+
+def test_memory_is_used_again() -> None:
+    """Many exchanges with two under way touch the memory of two, not of all."""
+    with boxes(2) as found:
+        into = torch.zeros(100_000, dtype=torch.uint8)
+        for number in range(1, 40):
+            found[0].post(number, {1: filled(100_000, number)})
+            if number > 1:
+                found[1].take(number - 1, 0, into)
+                assert torch.equal(into, filled(100_000, number - 1))
+        assert not found[0]._boxes[0][400_000:1_000_000].any()
+
+
+def test_a_gap_that_is_too_small_is_left() -> None:
+    with boxes(2) as found:
+        for number, length in ((1, 5_000), (2, 50_000), (3, 5_000)):
+            found[0].post(number, {1: filled(length, number)})
+        found[1].take(1, 0, torch.zeros(5_000, dtype=torch.uint8))
+        found[0].post(4, {1: filled(9_000, 4)})  # the gap of the first is 8192 bytes
+        found[0].post(5, {1: filled(8_192, 5)})
+        for number, length in ((5, 8_192), (3, 5_000), (2, 50_000), (4, 9_000)):
+            into = torch.zeros(length, dtype=torch.uint8)
+            found[1].take(number, 0, into)
+            assert torch.equal(into, filled(length, number))
+
+
+def test_more_notes_than_a_pipe_holds() -> None:
+    """The sender waits until the receiver reads; nobody waits for ever."""
+    with boxes(2) as found, ThreadPoolExecutor(1) as pool:
+        count = 5_000
+
+        def send() -> None:
+            for number in range(count):
+                found[0].post(number, {1: filled(1, number)})
+
+        sending = pool.submit(send)
+        for number in range(count):
+            into = torch.zeros(1, dtype=torch.uint8)
+            found[1].take(number, 0, into)
+            assert into.item() == number % 251
+        sending.result(timeout=20)
+
+
+def test_who_is_late_and_who_is_gone() -> None:
+    with boxes(2, timeout_s=0.02) as found:
+        into = torch.zeros(4, dtype=torch.uint8)
+        with pytest.raises(RuntimeError, match=r"rank 1 did not send within 0\.02 s"):
+            found[0].take(1, 1, into)
+        found[1].post(1, {0: filled(3, 1)})
+        with pytest.raises(RuntimeError, match="rank 1 sends 3 bytes, expected 4"):
+            found[0].take(1, 1, into)
+        found[1].post(2, {0: filled(4, 1)})
+        found[1].close()
+        found[0].take(2, 1, into)  # what it left is still there
+        with pytest.raises(RuntimeError, match="all other ranks are gone"):
+            found[0].take(3, 1, into)
+
+
+def test_one_of_the_others_is_gone() -> None:
+    with boxes(3) as found:
+        found[1].close()
+        with pytest.raises(RuntimeError, match="rank 1 is gone"):
+            found[0].post(1, {1: filled(3, 1)})
+
+
+def test_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    sysconf = os.sysconf
+    monkeypatch.setattr("os.sysconf", lambda name: 4 if name == "SC_PHYS_PAGES" else sysconf(name))
+    with boxes(2) as found:
+        found[0].post(1, {1: filled(10_000, 1)})
+        with pytest.raises(MemoryError, match="10000 bytes are to be sent"):
+            found[0].post(2, {1: filled(10_000, 1)})
+
+
+def test_nothing_is_left_open() -> None:
+    with boxes(3):
+        pass
+    before = open_files()
+    for _ in range(3):
+        with boxes(3):
+            pass
+    assert open_files() == before
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Let one of two ranks be on another machine, or let files not open."""
+    if how == "machines":
+        names = iter(("here", "there"))
+        monkeypatch.setattr(shared, "_machine", lambda: next(names))
+    elif how == "system":
+        monkeypatch.delattr("os.memfd_create")
+    else:
+        monkeypatch.setattr(shared, "_map", lambda *_: None)
+
+
+@pytest.mark.parametrize("how", ["machines", "system", "files"])
+def test_where_memory_cannot_be_shared(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    with boxes(2):
+        pass
+    before = open_files()
+    with monkeypatch.context() as patch:
+        elsewhere(patch, how)
+        with boxes(2) as found:
+            assert found == [None, None]
+    with monkeypatch.context() as patch:
+        elsewhere(patch, how)
+
+        def ask(rank: int, tell: Callable[[Any], list[Any]]) -> str:
+            with pytest.raises(UnsupportedError, match="one Linux machine"):
+                share_memory(4096, rank, tell)
+            return "refused"
+
+        assert together(2, ask) == ["refused"] * 2
+    assert open_files() == before
+
+
+def test_shared_memory_is_shared() -> None:
+    first, second = together(2, lambda rank, tell: share_memory(64, rank, tell))
+    assert first[:] == bytes(64)
+    first[3] = 9
+    assert second[3] == 9
