@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from dgbench.models import TimelineModel, TimelineState
 from dgbench.runtime.collectives import Communicator, equal_parts
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.esdg.checkpoint import compact
 
 LossOf = Callable[[range, Tensor], Tensor]
 """(times of a block, what `Split.run` gave for it) -> this rank's share of the loss, a scalar."""
@@ -76,8 +78,9 @@ class Shares:
 class Split(ABC):
     """A rank's part of a model's pass over a block of snapshots.
 
-    All ranks call `run` with the same blocks in the same order. What `run` returns must depend on
-    every exchange it made, for a backward pass that leaves one out would leave the others waiting.
+    All ranks call the same methods with the same blocks in the same order. What is propagated
+    backwards must depend on every exchange that was made, for a backward pass that leaves one out
+    would leave the others waiting.
 
     Attributes:
         comm: this rank's end of the group.
@@ -99,9 +102,37 @@ class Split(ABC):
             [steps held, rows held, output_dim], and the state.
         """
 
+    def border(self, times: range, state: TimelineState | None, *, lean: bool) -> TimelineState:
+        """The state alone, of a block that `again` will be called for; loads what it needs.
+
+        Args:
+            times, state: as of `run`.
+            lean: leave out what the state does not need, exchanges included. Off, what `run`
+                exchanges is exchanged.
+        """
+        if lean and not any(map(self.model.has_temporal, range(self.model.num_layers))):
+            # The weights evolve whatever the snapshots are.
+            _, chain = self.model.chain(len(times), state.chain if state else ())
+            return TimelineState(chain, ((),) * self.model.num_layers)
+        with self.load(times, recorded=False):
+            return self.run(times, state)[1]
+
+    def again(self, times: range, state: TimelineState | None) -> tuple[Tensor, TimelineState]:
+        """As `run`, of a block whose `border` was asked for in this pass over the timeline."""
+        return self.run(times, state)
+
+    def load(self, times: range, *, recorded: bool) -> AbstractContextManager[None]:
+        """The time in which a block's inputs are there; `recorded` if for a backward pass."""
+        return nullcontext()
+
 
 def accumulate(
-    split: Split, blocks: Sequence[range], loss_of: LossOf | None, *, checkpoint: bool
+    split: Split,
+    blocks: Sequence[range],
+    loss_of: LossOf | None,
+    *,
+    checkpoint: bool,
+    lean: bool = False,
 ) -> float:
     """Add this rank's part of the gradient to `.grad` of the parameters.
 
@@ -114,35 +145,44 @@ def accumulate(
     Args:
         split: how the work is dealt out.
         blocks: of the timeline, in order.
-        loss_of: this rank's share of the loss of a block; None: outputs count for nothing, which
-            leaves the exchanges as they are.
+        loss_of: this rank's share of the loss of a block, which depends on what it is given or on
+            nothing; None: outputs count for nothing, which leaves the exchanges as they are.
         checkpoint: whether to run again instead of recording the whole timeline.
+        lean: let the forward pass of a checkpoint do only what the borders need, see
+            `Split.border`; the last block then has none at all.
 
     Returns:
         This rank's share of the loss.
     """
     if not checkpoint:
         state, loss, roots = None, 0.0, _Roots()
-        for times in blocks:
-            out, state = split.run(times, state)
-            loss += roots.add(out, loss_of and loss_of(times, out))
-        roots.backward()
+        with ExitStack() as loaded:
+            for times in blocks:
+                loaded.enter_context(split.load(times, recorded=True))
+                out, state = split.run(times, state)
+                loss += roots.add(out, loss_of and loss_of(times, out))
+                del out
+            roots.backward()
         return loss
     kept: list[TimelineState | None] = [None]
     with torch.no_grad():
-        for times in blocks:
-            kept.append(split.run(times, kept[-1])[1])
+        # What follows the last border nobody asks for.
+        for times in blocks[: len(blocks) - 1 if lean else None]:
+            kept.append(compact(split.border(times, kept[-1], lean=lean)))
     loss, coming = 0.0, None
-    for times, before in zip(reversed(blocks), reversed(kept[:-1]), strict=True):
+    for number in reversed(range(len(blocks))):
+        times, before = blocks[number], kept[number]
         state = before and before.detach()
-        with split.comm.phase("rerun"):
-            out, after = split.run(times, state)
-            roots = _Roots()
-            loss += roots.add(out, loss_of and loss_of(times, out))
-        if coming is not None:
-            roots.add_gradients(after.tensors, coming)
-        del out, after
-        roots.backward()
+        with split.load(times, recorded=True):
+            with split.comm.phase("rerun"):
+                out, after = split.again(times, state)
+                roots = _Roots()
+                loss += roots.add(out, loss_of and loss_of(times, out))
+            if coming is not None:
+                roots.add_gradients(after.tensors, coming)
+            del out, after
+            roots.backward()
+        del kept[number:]
         coming = [t.grad for t in state.tensors] if state else None
     return loss
 
@@ -155,11 +195,11 @@ class _Roots:
         self._gradients: list[Tensor] = []
 
     def add(self, out: Tensor, loss: Tensor | None) -> float:
-        # The output is a root even where the loss does not reach it (a rank without snapshots, or
-        # without a pair): every exchange has to run backwards on every rank.
-        self._append(out, out.new_zeros(()).expand_as(out))
-        if loss is None:
-            return 0.0
+        if loss is None or not loss.requires_grad:
+            # Nothing to score here (a rank without snapshots, or no loss at all), but every
+            # exchange has to run backwards on every rank.
+            self._append(out, out.new_zeros(()).expand_as(out))
+            return 0.0 if loss is None else float(loss)
         self._append(loss, torch.ones_like(loss))
         return float(loss.detach())
 

@@ -2,62 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
-from dgbench.datasets.transforms import factors
-from dgbench.kernels_cuda.aggregate import spmm
 from dgbench.models import Aggregator, sample_pairs
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
+from dgbench.runtime.transfer import open_link
 from dgbench.systems.base.timeline import TimelineTrainer, TimelineWorkload
-from dgbench.systems.esdg.partition import accumulate, block_ranges, sum_gradients
+from dgbench.systems.esdg.partition import accumulate, block_ranges, consecutive, sum_gradients
+from dgbench.systems.esdg.partition_local import LocalSnapshots
 from dgbench.systems.esdg.partition_snapshots import SnapshotSplit
+from dgbench.systems.esdg.transfer import Delivery, Form, slots_for
 from dgbench.systems.esdg.vertex import VertexSplit
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 
-Partition = Literal["snapshot", "vertex"]
-PARTITIONS: tuple[Partition, ...] = ("snapshot", "vertex")
+if TYPE_CHECKING:
+    from dgbench.systems.esdg.hybrid import HybridSplit
 
-TEST_SEED = 7919
+Partition = Literal["snapshot", "vertex", "hybrid"]
+PARTITIONS: Final[tuple[Partition, ...]] = ("snapshot", "vertex", "hybrid")
+
+TEST_SEED: Final = 7919
 """What is added to a workload's seed to draw the pairs that predictions are tested on."""
-
-
-class LocalSnapshots:
-    """A-hat over the snapshots of this process by the compiled product.
-
-    Only snapshots that are asked for are touched. With `precompute` A-hat_t X_t is made at its
-    first use and kept (ESDG, section 3.3).
-    """
-
-    def __init__(
-        self, data: SnapshotSequence, norm: str, dtype: torch.dtype, *, precompute: bool = True
-    ) -> None:
-        self._data, self._norm, self._dtype, self._precompute = data, norm, dtype, precompute
-        self._first: dict[int, Tensor] = {}
-        self._scales: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def raw(self, t: int) -> Tensor:
-        return torch.as_tensor(self._data.features[t]).to(self._dtype)
-
-    def first(self, t: int) -> Tensor:
-        if t in self._first:
-            return self._first[t]
-        with torch.no_grad():
-            found = self.apply(t, self.raw(t))
-        if self._precompute:
-            self._first[t] = found
-        return found
-
-    def apply(self, t: int, h: Tensor) -> Tensor:
-        csr = self._data.topology[t]
-        if t not in self._scales:
-            rows, cols = factors(csr, self._norm)
-            self._scales[t] = (rows.to(self._dtype), cols.to(self._dtype))
-        return spmm(csr, h, *self._scales[t], self_loop=True)
 
 
 class RankTrainer(TimelineTrainer):
@@ -68,10 +38,12 @@ class RankTrainer(TimelineTrainer):
 
     Attributes:
         comm: this rank's end of the group; its traffic is what was sent.
-        partition: `snapshot` (sections 4.1 to 4.3) or `vertex` (the baseline of 4.4).
+        partition: `snapshot` (sections 4.1 to 4.3), `vertex` (the baseline of 4.4) or `hybrid`.
         blocks: the timeline in blocks.
         checkpoint: whether blocks are run again in the backward pass.
+        lean: whether the first pass of a checkpoint does only what borders need.
         split: how a block is computed.
+        delivery: what brings this rank's snapshots over a link; None where they lie.
     """
 
     def __init__(
@@ -85,6 +57,11 @@ class RankTrainer(TimelineTrainer):
         checkpoint: bool = True,
         pieces: int = 1,
         precompute: bool = True,
+        fused: bool = True,
+        reuse: bool = False,
+        lean: bool | None = None,
+        group: int = 1,
+        difference: bool | None = None,
         dtype: torch.dtype = torch.float32,
         parts: VertexParts | None = None,
         aggregator: Aggregator | None = None,
@@ -92,65 +69,96 @@ class RankTrainer(TimelineTrainer):
         """Lay the data out for this rank.
 
         Args:
-            comm: of a CPU.
+            comm: of a CPU or, for the snapshot partition, of a CUDA device.
             workload, data: as of `PlainTimeline`; equal on all ranks.
-            partition: `snapshot` or `vertex`.
+            partition: `snapshot`, `vertex` or `hybrid`.
             blocks: 1 .. steps of the timeline.
             checkpoint: see `accumulate`.
-            pieces: overlap of exchanges and convolutions, see `SnapshotSplit` and `VertexSplit`;
-                1 is off.
+            pieces: overlap of exchanges and convolutions, see the splits; 1 is off.
             precompute: keep A-hat_t X_t.
+            fused: run recurrences as compiled scans.
+            reuse: for `snapshot` with `checkpoint`: keep what the first pass receives.
+            lean: see `accumulate`. None: where that leaves out neither exchange nor transfer, so
+                that volumes are the paper's: the snapshot partition of a model without a temporal
+                half, whose snapshots lie where they are used.
+            group: for `hybrid`: ranks that share a snapshot.
+            difference: for `snapshot`: bring the rank's snapshots block by block over a link, into
+                memory apart on a CPU; as differences (True) or plain (False). None: they are used
+                where they lie, on a CUDA device after one copy.
             dtype: float32 or float64.
             parts: of the vertices, for `vertex`; None: `split_vertices`, which is deterministic and
                 so the same on all ranks.
             aggregator: for `snapshot`; None: `LocalSnapshots`.
 
         Raises:
-            UnknownKeyError, InvalidInputError: an argument out of range.
-            UnsupportedError: ranks that do not compute on a CPU.
+            UnknownKeyError, InvalidInputError: an argument out of range, or two that exclude
+                each other.
+            UnsupportedError: a partition that does not compute on this device.
         """
-        if comm.device.type != "cpu":
-            raise UnsupportedError(f"ranks on '{comm.device}' are not built, only on a CPU")
-        super().__init__(workload, data, device="cpu", meter=comm.meter, dtype=dtype)
         if partition not in PARTITIONS:
             raise unknown_key("partition", partition, PARTITIONS)
+        if comm.device.type not in ("cpu", "cuda") or (
+            comm.device.type == "cuda" and partition != "snapshot"
+        ):
+            raise UnsupportedError(
+                f"the partition '{partition}' is not built for ranks on '{comm.device}'",
+                hint="device='cpu', or partition='snapshot' on 'cuda'",
+            )
+        _exclude(partition, checkpoint, reuse, group, difference, parts, aggregator)
+        super().__init__(workload, data, device=str(comm.device), meter=comm.meter, dtype=dtype)
         self.comm, self.partition, self.checkpoint = comm, partition, checkpoint
         self.blocks = block_ranges(self.task.steps, blocks)
-        self.split: SnapshotSplit | VertexSplit
+        if lean is None:
+            moved = any(map(self.model.has_temporal, range(self.model.num_layers)))
+            lean = partition == "snapshot" and not moved and difference is None
+        self.lean = lean
+        self.delivery: Delivery | None = None
+        self._scored: dict[range, tuple[Tensor, Tensor]] = {}
+        common: dict[str, Any] = {"pieces": pieces, "fused": fused}
+        laid: dict[str, Any] = {
+            "norm": workload.norm,
+            "dtype": dtype,
+            "task": self.task,
+            "precompute": precompute,
+        }
+        self.split: SnapshotSplit | VertexSplit | HybridSplit
         if partition == "snapshot":
-            if parts is not None:
-                raise InvalidInputError("'parts' is for the partition 'vertex' only")
+            if difference is not None:
+                aggregator = self.delivery = self._deliver(difference, precompute)
             self.split = SnapshotSplit(
                 comm,
                 self.model,
-                aggregator or LocalSnapshots(data, workload.norm, dtype, precompute=precompute),
+                aggregator
+                or LocalSnapshots(
+                    data, workload.norm, dtype, device=comm.device, precompute=precompute
+                ),
                 data.num_nodes,
-                pieces=pieces,
+                reuse=reuse,
+                **common,
             )
-        else:
-            if aggregator is not None:
-                raise InvalidInputError("'aggregator' is for the partition 'snapshot' only")
+            self._stage()
+        elif partition == "vertex":
             steps = range(self.task.steps)
             parts = parts or split_vertices([data.topology[t] for t in steps], comm.size)
             self.notes.append(f"vertices parted by {parts.method}")
-            self.split = VertexSplit(
-                comm,
-                self.model,
-                data,
-                steps,
-                parts,
-                norm=workload.norm,
-                dtype=dtype,
-                task=self.task,
-                pieces=pieces,
-                precompute=precompute,
+            self.split = VertexSplit(comm, self.model, data, steps, parts, **laid, **common)
+            self.split.prepare(self.blocks)
+        else:
+            from dgbench.systems.esdg.hybrid import HybridSplit
+
+            self.split = HybridSplit(
+                comm, self.model, data, data.num_nodes, group=group, **laid, **common
             )
+            self.split.prepare(self.blocks)
 
     def accumulate(self) -> float:
         with self.meter.phase("compute"):
-            loss = accumulate(self.split, self.blocks, self._loss, checkpoint=self.checkpoint)
+            loss = accumulate(
+                self.split, self.blocks, self._loss, checkpoint=self.checkpoint, lean=self.lean
+            )
             sum_gradients(self.comm, list(self.model.parameters()))
-            return float(self.comm.all_reduce(torch.tensor([loss], dtype=torch.float64))[0])
+            whole = torch.tensor([loss], dtype=torch.float64, device=self.device)
+            return float(self.comm.all_reduce(whole)[0])
 
     @torch.no_grad()
     def outputs(self) -> list[Tensor]:
@@ -158,18 +166,24 @@ class RankTrainer(TimelineTrainer):
         found: list[Tensor] = []
         state = None
         for times in self.blocks:
-            out, state = self.split.run(times, state)
-            found += self._gather(times, out)
+            with self.split.load(times, recorded=False):
+                out, state = self.split.run(times, state)
+                found += self._gather(times, out)
         return found
 
     @torch.no_grad()
     def output(self, step: int) -> Tensor:
-        """[N, D] of one step, on every rank."""
+        """[N, D] of one step, on every rank.
+
+        Raises:
+            InvalidInputError: a step that the model does not run over.
+        """
         state = None
         for times in self.blocks:
-            out, state = self.split.run(times, state)
-            if step in times:
-                return self._gather(times, out)[step - times.start]
+            with self.split.load(times, recorded=False):
+                out, state = self.split.run(times, state)
+                if step in times:
+                    return self._gather(times, out)[step - times.start]
         raise InvalidInputError(f"'step' is {step}, allowed: 0 to {self.task.steps - 1}")
 
     def evaluate(self, frame: int = 0) -> Tensor:
@@ -184,30 +198,59 @@ class RankTrainer(TimelineTrainer):
         were not drawn as positives, and other random pairs. Which pairs the paper tests on is not
         said. With `theta` 1 no edge is left, and the trained pairs are scored.
         """
-        step, pairs, label = self._test()
+        step, test, label = self._test()
         if step < 0:
             return 0.0
-        scores = (
-            self.model.head(self.output(step), pairs)
-            if pairs is not None
-            else self.model.head(self.output(step))
-        )
+        scores = self.model.head(self.output(step), *test)
         return int((scores.argmax(-1) == label).sum()) / label.numel()
 
-    def _test(self) -> tuple[int, Tensor | None, Tensor]:
-        """Step, its pairs (None for classes) and labels; step -1 where there is nothing to test."""
+    def close(self) -> None:
+        super().close()
+        if self.delivery is not None:
+            self.delivery.close()
+
+    def _deliver(self, difference: bool, precompute: bool) -> Delivery:
+        """What brings this rank's share of every block."""
+        own = self._own_steps()
+        # Without checkpoints all blocks stay until the backward pass, so each needs its slots.
+        held = [max(map(len, own))] if self.checkpoint else [sum(map(len, own))]
+        link = open_link(
+            self.device,
+            self.meter,
+            asynchronous=True,
+            arena=self.device.type == "cpu",
+            slots=slots_for(max(1, *held)),
+        )
+        times = [t for steps in own for t in steps]
+        form = Form(difference=difference, precompute=precompute)
+        return Delivery(
+            self.data, times, form, self.workload.norm, link, self.meter, dtype=self.dtype
+        )
+
+    def _stage(self) -> None:
+        if self.delivery is not None:
+            self.delivery.prepare([steps for steps in self._own_steps() if steps])
+
+    def _own_steps(self) -> list[range]:
+        """This rank's steps of every block under the snapshot partition."""
+        return [consecutive(times, self.comm.size)[self.comm.rank] for times in self.blocks]
+
+    def _test(self) -> tuple[int, tuple[Tensor, ...], Tensor]:
+        """Step, what its head reads besides, and labels; step -1 where there is nothing to test."""
         if self.workload.task == "node":
             raise InvalidInputError("task is 'node', which has no classes to be right about")
         last = self.task.steps - 1
         if self.workload.task == "class":
-            return last, None, self.task.target(last)
+            return last, (), self.task.target(last)
         for step in range(last, -1, -1):
             pairs, label = self.task.pairs(step)
             if label.numel():
-                return step, *self._fresh(step, pairs, label)
-        return -1, None, torch.zeros(0)
+                pairs, label = self._fresh(step, pairs, label)
+                return step, (pairs,), label
+        return -1, (), torch.zeros(0)
 
     def _fresh(self, step: int, pairs: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        """Pairs of a step that the loss does not score, as many edges as others."""
         csr, nodes = self.data.topology[step + 1], self.data.num_nodes
         known = pairs[1, label == 1] * nodes + pairs[0, label == 1]
         seed = self.workload.seed + TEST_SEED
@@ -225,19 +268,57 @@ class RankTrainer(TimelineTrainer):
         return self._loss_sum(times, out) / self.task.count
 
     def _loss_sum(self, times: range, out: Tensor) -> Tensor:
-        if isinstance(self.split, VertexSplit):
+        if not isinstance(self.split, SnapshotSplit):
             return self.split.loss_sum(times, out)
-        held = self.split.held(times)
-        losses = [self.task.loss_sum(self.model.head, t, h) for t, h in zip(held, out, strict=True)]
-        return torch.stack(losses).sum() if losses else out.new_zeros(())
+        held, head = self.split.held(times), self.model.head
+        if not held:
+            return out.new_zeros(())
+        if self.workload.task != "link":
+            losses = [self.task.loss_sum(head, t, h) for t, h in zip(held, out, strict=True)]
+            return torch.stack(losses).sum()
+        if held not in self._scored:
+            pairs, labels = zip(*map(self.task.pairs, held), strict=True)
+            below = [p + i * self.data.num_nodes for i, p in enumerate(pairs)]
+            self._scored[held] = torch.cat(below, dim=1), torch.cat(labels)
+        return head.loss_sum(out.flatten(0, 1), *self._scored[held])
 
     def _gather(self, times: range, out: Tensor) -> list[Tensor]:
         if isinstance(self.split, SnapshotSplit):
             shares = self.split.shares(times).steps
             rows = [sum(len(piece) for piece in pieces) for pieces in shares]
             return list(self.comm.all_gather(out, rows).unbind(0))
+        if not isinstance(self.split, VertexSplit):
+            return self.split.gather(times, out)
         parts = self.split.parts
         whole = self.comm.all_gather(out.transpose(0, 1).contiguous(), parts.sizes)
         restored = torch.empty_like(whole)
         restored[parts.order] = whole
         return list(restored.transpose(0, 1).contiguous().unbind(0))
+
+
+def _exclude(
+    partition: str,
+    checkpoint: bool,
+    reuse: bool,
+    group: int,
+    difference: bool | None,
+    parts: VertexParts | None,
+    aggregator: Aggregator | None,
+) -> None:
+    """Raise InvalidInputError where an argument is for another partition."""
+    given = {
+        "parts": ("vertex", parts is not None),
+        "aggregator": ("snapshot", aggregator is not None),
+        "reuse": ("snapshot", reuse),
+        "difference": ("snapshot", difference is not None),
+        "group": ("hybrid", group != 1),
+    }
+    for name, (wanted, there) in given.items():
+        if there and partition != wanted:
+            raise InvalidInputError(
+                f"'{name}' is for the partition '{wanted}', not for '{partition}'"
+            )
+    if reuse and not checkpoint:
+        raise InvalidInputError("'reuse' needs 'checkpoint': without it nothing is run again")
+    if aggregator is not None and difference is not None:
+        raise InvalidInputError("'aggregator' and 'difference' both say where snapshots come from")
