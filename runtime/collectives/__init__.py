@@ -23,7 +23,7 @@ from dgbench.runtime.collectives.traffic import (
     ring_share,
     stack,
 )
-from dgbench.runtime.collectives.wire import Link, Wire
+from dgbench.runtime.collectives.wire import Link, ProcessorClock, Wire
 
 __all__ = [
     "OPERATIONS",
@@ -36,6 +36,7 @@ __all__ = [
     "GroupCommunicator",
     "Link",
     "LocalCommunicator",
+    "ProcessorClock",
     "Progress",
     "Traffic",
     "TrafficMatrix",

@@ -105,7 +105,8 @@ class GroupCommunicator(Communicator):
         Args:
             wire: what to emulate.
             link: of this rank, where another communicator uses it as well; its wire is `wire`.
-            clock: the same for all ranks; None: the machine's.
+            clock: of what kind, the same on all ranks; None: the machine's. Waiting is then
+                noted in its seconds.
         """
         if wire is not None and not self.host:
             raise UnsupportedError(
@@ -128,7 +129,8 @@ class GroupCommunicator(Communicator):
 
     def barrier(self) -> None:
         """See `Communicator.barrier`. On Gloo the error names the ranks that did not come."""
-        with self._waiting("barrier"):
+        number = self._depart(whole=True)
+        with self._waiting("barrier", number, range(self.size)):
             if self.backend == "gloo":
                 dist.monitored_barrier(self.group, wait_all_ranks=True)
             else:
@@ -333,13 +335,13 @@ class GroupCommunicator(Communicator):
         if number is None:
             number = self._depart()
         self.progress.waits(operation, number)
-        start = time.perf_counter()
-        since = self._timetable.now() if self._timetable is not None else 0.0
+        now = time.perf_counter if self._timetable is None else self._timetable.now
+        start = now()
         with self._naming(operation, number), self.meter.phase("communicate"):
             yield
-            self._arrive(number, senders, since)
+            self._arrive(number, senders, start)
         if self.host:
-            seconds = time.perf_counter() - start
+            seconds = now() - start
             self.meter.spend("communicate_wait", seconds)
             if operation == "all_to_all":
                 self.meter.spend("exchange_wait", seconds)

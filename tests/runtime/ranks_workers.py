@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, GroupCommunicator, Link, Wire
+from dgbench.runtime.collectives.wire import ProcessorClock
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
 
 Plan = tuple[list[list[int]], tuple[int, ...], int]
@@ -163,6 +164,8 @@ def on_wire(
                 comm.all_gather(torch.ones(what[comm.rank], 2), what)
             elif name == "broadcast":
                 comm.broadcast(torch.ones(what[1]), what[0])
+            elif name == "barrier":
+                comm.barrier()
             moments.append(clock.moment)
         comm.barrier()
         found.append((moments, sums, comm.meter.spent["wire_busy"]))
@@ -170,6 +173,24 @@ def on_wire(
     before = clock.moment
     comm.all_reduce(torch.ones(2**10))
     return found, clock.moment == before
+
+
+def on_processor_clocks(comm: GroupCommunicator) -> list[float]:
+    """Moments after an exchange that rank 1 is late for by an hour, and after a barrier."""
+    found = []
+    for last in ("exchange", "barrier"):
+        clock = ProcessorClock()
+        comm.use_wire(Wire(0.0, float("inf")), clock=clock)
+        begin = clock.now()
+        if comm.rank == 1:
+            clock.sleep_until(begin + 3600.0)
+        if last == "exchange":
+            ones = [1] * comm.size
+            comm.all_to_all(torch.ones(comm.size), ones, ones)
+        else:
+            comm.barrier()
+        found.append(clock.now() - begin)
+    return found
 
 
 def two_communicators_one_link(comm: GroupCommunicator) -> tuple[float, float]:

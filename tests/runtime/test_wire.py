@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from dgbench.runtime.collectives import CountOnly, Link, LocalCommunicator, Wire
 from dgbench.runtime.collectives.shared import share_memory
-from dgbench.runtime.collectives.wire import SLOTS, MonotonicClock, Timetable
+from dgbench.runtime.collectives.wire import SLOTS, MonotonicClock, ProcessorClock, Timetable
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.ranks import RankError, RankMemoryError, RankTimeoutError, launch
 
@@ -24,6 +25,8 @@ def no_copy_thread_is_left() -> None:
 LIMIT_S = 60.0
 WIRES = [Wire(0.5, 4.0), Wire(0.0, 100.0), Wire(2.0, float("inf"))]
 
+KINDS = ["compute", "start", "start", "wait", "reduce", "gather", "broadcast", "barrier"]
+
 
 @st.composite
 def steps(draw: st.DrawFn, ranks: int) -> list[workers.WireStep]:
@@ -33,9 +36,7 @@ def steps(draw: st.DrawFn, ranks: int) -> list[workers.WireStep]:
     found: list[workers.WireStep] = []
     begun, open_ = 0, []
     for _ in range(draw(st.integers(5, 25))):
-        kind = draw(
-            st.sampled_from(["compute", "start", "start", "wait", "reduce", "gather", "broadcast"])
-        )
+        kind = draw(st.sampled_from(KINDS))
         if kind == "compute":
             found.append((kind, [draw(seconds) for _ in range(ranks)]))
         elif kind == "start":
@@ -50,6 +51,8 @@ def steps(draw: st.DrawFn, ranks: int) -> list[workers.WireStep]:
             found.append((kind, [draw(some) for _ in range(ranks)]))
         elif kind == "broadcast":
             found.append((kind, (draw(st.integers(0, ranks - 1)), draw(some))))
+        elif kind == "barrier":
+            found.append((kind, None))
     return found + [("wait", number) for number in open_]
 
 
@@ -110,6 +113,8 @@ def simulate(ranks: int, wire: Wire, steps: list[workers.WireStep]) -> Any:
             root = what[0]
             there = {to: send(root, to, 1, what[1]) for to in ring(root)}
             clock = [max(c, there.get(to, 0.0)) for to, c in enumerate(clock)]
+        elif name == "barrier":
+            clock = [max(clock)] * ranks
         for rank in range(ranks):
             moments[rank].append(clock[rank])
     return moments, sums, busy
@@ -164,6 +169,27 @@ def test_the_clock_waits() -> None:
     clock.sleep_until(begin - 1)
     clock.sleep_until(begin + 0.003)
     assert clock.now() >= begin + 0.003
+
+
+def test_processor_time_and_sleep() -> None:
+    clock = ProcessorClock()
+    begin = clock.now()
+    clock.sleep_until(begin + 1000.0)
+    assert 1000.0 <= clock.now() - begin < 1010.0, "it does not sleep for real"
+    clock.sleep_until(begin)
+    before, end = clock.now(), time.thread_time() + 0.01
+    while time.thread_time() < end:
+        pass
+    assert clock.now() - before >= 0.01
+    before = clock.now()
+    time.sleep(0.05)
+    assert clock.now() - before < 0.05, "what others do is not its time"
+
+
+def test_clocks_of_processors_agree_after_a_barrier() -> None:
+    """Rank 1 is an hour ahead; an exchange brings the others there, and so does a barrier."""
+    for moments in launch(workers.on_processor_clocks, 3, timeout_s=LIMIT_S, threads=1):
+        assert all(3600.0 < moment < 3610.0 for moment in moments)
 
 
 @pytest.mark.parametrize(
