@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -29,6 +30,12 @@ Forward = Callable[[Aggregator, range, TimelineState | None], tuple[list[Tensor]
 Loss = Callable[[range, Sequence[Tensor]], Tensor]
 """A block's share of the loss from its outputs."""
 
+Record = Callable[[Aggregator, range, TimelineState | None], tuple[Tensor, TimelineState]]
+"""A block's share of the loss, scored as outputs are made, and the state after it."""
+
+Lean = Callable[[range, TimelineState | None], TimelineState]
+"""The state after a block from the one before it, bringing only what that needs."""
+
 
 class BlockRunner:
     """Runs a model over blocks, keeping borders only.
@@ -42,6 +49,12 @@ class BlockRunner:
         keep_last: record the last block's first pass instead of running it again at once. The paper
             runs every block again.
         meter: counts `blocks_forward` and `blocks_rerun`.
+        forward: instead of the model's own.
+        record: instead of `forward` and `loss` where a pass is recorded.
+        lean: None runs the first pass as the paper does: every block, whole. Else the last block,
+            whose border nobody needs, has no first pass, and the others are run by
+            `lean(block, state)`; where that is not simpler for a model, give `whole`.
+        ahead: told, once a block has arrived, which one is wanted next.
     """
 
     def __init__(
@@ -54,22 +67,28 @@ class BlockRunner:
         recompute: bool = True,
         keep_last: bool = False,
         forward: Forward | None = None,
+        record: Record | None = None,
+        lean: Lean | Literal["whole"] | None = None,
+        ahead: Callable[[range], None] | None = None,
     ) -> None:
         self._load, self._loss, self._meter = load, loss, meter
         self._forward: Forward = model.forward_block if forward is None else forward
-        self._recompute, self._keep_last = recompute, keep_last
+        self._record: Record = self._scored if record is None else record
+        self._recompute, self.lean, self._ahead = recompute, lean, ahead
+        self._keep_last = keep_last or lean is not None
 
     def gradients(self, blocks: Sequence[range]) -> float:
         """Add the loss's gradient to `.grad` of all parameters; the loss."""
         recorded = 1 if self._keep_last or not self._recompute else 0
-        states = self._borders(blocks[: len(blocks) - recorded])
+        states = self._borders(blocks[: len(blocks) - recorded], blocks[-1])
         total = 0.0
         after: list[Tensor | None] = []
         for number in reversed(range(len(blocks))):
             rerun = self._recompute and not (self._keep_last and number == len(blocks) - 1)
             self._meter.count("blocks_rerun" if rerun else "blocks_forward")
             before = None if number == 0 else states[number - 1].detach()
-            value, after = self._backward(blocks[number], before, after)
+            wanted = blocks[number - 1] if number else None
+            value, after = self._backward(blocks[number], before, after, wanted)
             # A border is spent with its block.
             del states[max(0, number - 1) :]
             total += value
@@ -80,9 +99,10 @@ class BlockRunner:
         """Outputs [N, D] of all steps, without history."""
         found: list[Tensor] = []
         state = None
-        for block in blocks:
+        for number, block in enumerate(blocks):
             self._meter.count("blocks_forward")
             with self._load(block, False) as inputs, self._meter.phase("compute"):
+                self._expect(blocks[number + 1] if number + 1 < len(blocks) else None)
                 hidden, state = self._forward(inputs, block, state)
                 state = compact(state)
                 # A view of the arena would change under the caller once the block is given back.
@@ -90,19 +110,42 @@ class BlockRunner:
         return found
 
     @torch.no_grad()
-    def _borders(self, blocks: Sequence[range]) -> list[TimelineState]:
-        """States after each of these blocks."""
+    def _borders(self, blocks: Sequence[range], last: range) -> list[TimelineState]:
+        """States after each of these blocks; `last` is the first one that is recorded."""
         states: list[TimelineState] = []
-        for block in blocks:
+        lean = self.lean if callable(self.lean) else None
+        if lean is not None:
+            self._expect(last)
+        for number, block in enumerate(blocks):
             self._meter.count("blocks_forward")
+            before = states[-1] if states else None
+            if lean is not None:
+                with self._meter.phase("compute"):
+                    states.append(compact(lean(block, before)))
+                continue
             with self._load(block, False) as inputs, self._meter.phase("compute"):
-                _, state = self._forward(inputs, block, states[-1] if states else None)
+                self._expect(blocks[number + 1] if number + 1 < len(blocks) else last)
+                _, state = self._forward(inputs, block, before)
                 states.append(compact(state))
                 del _, state
         return states
 
+    def _expect(self, block: range | None) -> None:
+        if self._ahead is not None and block is not None:
+            self._ahead(block)
+
+    def _scored(
+        self, inputs: Aggregator, block: range, before: TimelineState | None
+    ) -> tuple[Tensor, TimelineState]:
+        hidden, state = self._forward(inputs, block, before)
+        return self._loss(block, hidden), state
+
     def _backward(
-        self, block: range, before: TimelineState | None, after: list[Tensor | None]
+        self,
+        block: range,
+        before: TimelineState | None,
+        after: list[Tensor | None],
+        wanted: range | None,
     ) -> tuple[float, list[Tensor | None]]:
         """A block's loss, and its gradient at the state before it.
 
@@ -110,12 +153,12 @@ class BlockRunner:
             block: snapshots.
             before: leaves, None at the start of the timeline.
             after: gradient at every tensor of the state after it; [] at the end of the timeline.
+            wanted: the block that is loaded next, or None.
         """
         with self._load(block, True) as inputs:
             with self._meter.phase("compute"), torch.enable_grad():
-                hidden, state = self._forward(inputs, block, before)
-                loss = self._loss(block, hidden)
-                del hidden
+                self._expect(wanted)
+                loss, state = self._record(inputs, block, before)
                 roots, weights = [loss], [None]
                 for tensor, grad in zip(state.tensors, after, strict=True) if after else ():
                     if grad is not None and tensor.requires_grad:

@@ -34,15 +34,41 @@ class StepCost:
         per_entry: of every stored entry of its matrix.
         per_vertex: of every vertex: activations, and row offsets where the layout has them.
         working: of every vertex once, whatever the number of snapshots.
+        working_entry: of every entry of one snapshot, the largest.
+        piece: of every vertex, for each piece of the last layer but one: what its recurrence begins
+            with.
+        gradients: of every vertex and snapshot of one piece, in the backward pass.
+        early: of `per_vertex`, what is given back before the backward pass begins.
     """
 
     per_entry: float
     per_vertex: float
     working: float = 0
+    working_entry: float = 0
+    piece: float = 0
+    gradients: float = 0
+    early: float = 0
 
     def of(self, nnz: int, nodes: int) -> float:
         """m_step of one snapshot."""
         return self.per_entry * nnz + self.per_vertex * nodes
+
+    def once(self, steps: int) -> float:
+        """Bytes per vertex that a block of `steps` snapshots takes beside m_step."""
+        if not self.gradients:
+            return self.working
+        size = piece_length(steps)
+        backward = self.gradients * size - self.early * steps
+        return self.working + self.piece * (-(-steps // size) - 1) + max(0.0, backward)
+
+
+def piece_length(steps: int) -> int:
+    """Snapshots of a piece in which a block of `steps` makes and scores a recurrent last layer.
+
+    Every further piece keeps the state it begins with, 2 H floats per vertex; every snapshot of a
+    piece needs gradients of 3 H floats. Their sum is least near sqrt(2 steps / 3).
+    """
+    return max(1, min(steps, round(math.sqrt(steps / 1.5))))
 
 
 def paper_cost(model: TimelineModel) -> StepCost:
@@ -91,8 +117,11 @@ def peak_bytes(
         arrival: bytes per entry of the indices of one plain snapshot on its way.
     """
     steps = [cost.of(nnz, nodes) for nnz in entries]
-    dearest = max(sum(steps[t] for t in block) + b * border for b, block in enumerate(blocks, 1))
-    return dearest + arrival * max(entries) + cost.working * nodes
+    dearest = max(
+        sum(steps[t] for t in block) + b * border + cost.once(len(block)) * nodes
+        for b, block in enumerate(blocks, 1)
+    )
+    return dearest + (arrival + cost.working_entry) * max(entries)
 
 
 def choose_blocks(
@@ -138,18 +167,24 @@ def device_cost(
     scales: bool = True,
     precompute: bool = True,
     fused: bool = True,
+    interleave: bool = True,
+    coordinates: bool = False,
     itemsize: int = 4,
 ) -> StepCost:
-    """m_step of this implementation; a recorded block holds, at the peak of its backward pass:
+    """m_step of this implementation, the most that a recorded block holds:
 
     - its matrices in compressed rows, and their transposes: 4 bytes per entry, 4 more of values,
-      8 per vertex, all twice; without precomputation also a copy in the order of rows by length;
-    - degree scales, 4 per vertex, unless entries are normalised;
-    - features, what every layer aggregated, spatial outputs, and the gradient of the last output;
-    - where the last layer has a temporal half, its output and the gradient of its input;
-    - TM-GCN: the series that its window slides over, whose end the next block will want, and once
-      the window's rows before it, their gradient and that of the rows handed on;
-    - once, the head's gradients of a snapshot.
+      8 per vertex, all twice; without precomputation also a copy in the order of rows by length.
+      As `coordinates`: 16 bytes per entry and its value;
+    - degree scales, 4 per vertex, unless entries are normalised or matrices are coordinates;
+    - the paper's activations: features, what every layer aggregated, spatial outputs, and outputs
+      of temporal halves;
+    - where the first layer has a temporal half, the stack of a block's inputs, beside them;
+    - once, the gradients of a piece of the last layer; for TM-GCN the window's rows before the
+      block, their gradient and that of the rows handed on; for coordinates one matrix compressed.
+
+    Without `interleave` also the gradients of all last outputs, and of the input of the last
+    layer's temporal half, but not the outputs of earlier ones.
 
     Args:
         model: one of the timeline models, with the stacked forward pass of this system.
@@ -157,22 +192,36 @@ def device_cost(
         scales: the device forms degree scales.
         precompute: the first layer's aggregation does not run on the device.
         fused: LSTMs run as scans that record their input only.
+        interleave: the last layer is made and scored in pieces.
+        coordinates: matrices lie as int64 coordinates.
         itemsize: of features, 4 or 8.
     """
     last = model.num_layers - 1
-    floats = sum(model.input_dims) + sum(model.spatial_dims) + model.output_dim
+    floats, working = model.activation_dim, 2 * model.output_dim
     if model.has_temporal(0):
-        floats += model.input_dims[0]  # the stack of a block's inputs, beside them
-    if model.has_temporal(last):
-        floats += model.layer_dims[last] + model.spatial_dims[last]
+        floats += model.input_dims[0]
+    early = sum(model.layer_dims[i] for i in range(last) if model.has_temporal(i))
+    gradients = model.output_dim + (model.spatial_dims[last] if model.has_temporal(last) else 0)
+    pieces = interleave and model.has_temporal(last)
+    if not interleave:
+        floats += gradients - early
     if not fused and isinstance(model, CdGcn):
         floats += TORCH_LSTM_FLOATS * sum(model.layer_dims)
-    working = 2 * model.output_dim
     if isinstance(model, TmGcn):
-        floats += model.layer_dims[0]
-        working += 3 * model.state_dim()
-    entry = 4 + (4 if values else 0)
-    copies = 2 if precompute else 3
-    layout = 8 * copies + (0 if precompute else 4)
-    per_vertex = layout + (4 if scales else 0) + itemsize * floats
-    return StepCost(copies * entry, per_vertex, itemsize * working)
+        working += 2 * model.state_dim()
+    value = 4 if values else 0
+    if coordinates:
+        per_entry, layout = 16 + value, 0
+    else:
+        copies = 2 if precompute else 3
+        per_entry = copies * (4 + value)
+        layout = 8 * copies + (0 if precompute else 4) + (4 if scales else 0)
+    return StepCost(
+        per_entry,
+        layout + itemsize * floats,
+        itemsize * working,
+        working_entry=8 + value if coordinates else 0,
+        piece=itemsize * 2 * model.output_dim if pieces else 0,
+        gradients=itemsize * gradients if pieces else 0,
+        early=itemsize * early,
+    )

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.difference import INDEX_TYPES
+from dgbench.kernels_cuda.difference import INDEX_TYPES, count_changes
+from dgbench.models import TimelineState
+from dgbench.models.aggregation import Aggregator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import open_link
 from dgbench.systems.base.system import System, Technique
 from dgbench.systems.base.timeline import TimelineTrainer, TimelineWorkload, load_timeline
 from dgbench.systems.esdg.checkpoint import BlockRunner
-from dgbench.systems.esdg.forward import forward_block
+from dgbench.systems.esdg.forward import (
+    forward_block,
+    fused_temporal,
+    kept_rows,
+    lean_state,
+    plain_temporal,
+    scored_block,
+)
 from dgbench.systems.esdg.memory import MemoryTally
 from dgbench.systems.esdg.plan import (
     border_bytes,
@@ -47,11 +56,11 @@ class EsdgTrainer(TimelineTrainer):
         nb: number of blocks; None lets the budget decide.
         memory_bytes: budget of the device for what `plan` counts; None takes a share of what is
             free. Ignored where `nb` is given.
-        paper_layout: plan with the paper's layout (20 bytes per entry) instead of this one's.
         device, meter, dtype: as in `TimelineTrainer`.
 
     Attributes:
         blocks: ranges of snapshots.
+        prefetching: whether the next block's inputs travel while one computes.
 
     Raises:
         InvalidInputError: an `nb` that is no number of blocks, or a budget that nothing fits into.
@@ -65,7 +74,6 @@ class EsdgTrainer(TimelineTrainer):
         *,
         nb: int | None = None,
         memory_bytes: int | None = None,
-        paper_layout: bool = False,
         device: str = "cpu",
         meter: Meter | None = None,
         dtype: torch.dtype = torch.float32,
@@ -79,37 +87,53 @@ class EsdgTrainer(TimelineTrainer):
             ship_values=not self.on["recompute_values"],
             fallback=self.on["fallback"],
             precompute=self.on["precompute"],
+            coordinates=self.on["paper_layout"],
         )
         on_cpu = self.device.type == "cpu"
-        weighted = any(csr.values is not None for csr in data.topology)
-        self._weighted = weighted
-        if paper_layout:
-            self.cost, self._arrival = paper_cost(self.model), 0
-        else:
-            self.cost = device_cost(
-                self.model,
-                values=self.form.ship_values or weighted,
-                scales=not self.form.normalised,
-                precompute=self.form.precompute,
-                fused=self.on["fused_scan"],
-                itemsize=dtype.itemsize,
-            )
-            real = not on_cpu or self.on["arena"]
-            self._arrival = 2 * INDEX_TYPES[self.form.index].itemsize if real else 0
+        self._weighted = any(csr.values is not None for csr in data.topology)
+        self._copies = not on_cpu or self.on["arena"]
+        self.cost = device_cost(
+            self.model,
+            values=self._values,
+            scales=not self.form.normalised,
+            precompute=self.form.precompute,
+            fused=self.on["fused_scan"],
+            interleave=self.on["interleave"],
+            coordinates=self.form.coordinates,
+            itemsize=dtype.itemsize,
+        )
         loops = data.num_nodes if self.form.ship_loops else 0
         self._entries = [data.topology[t].nnz + loops for t in range(self.task.steps)]
         self._border = border_bytes(self.model, data.num_nodes, dtype.itemsize)
-        self.blocks = self._plan(nb, memory_bytes)
-        link = open_link(
+        self._changes: list[tuple[int, int]] | None = None
+        self.blocks, self.prefetching = self._plan(nb, memory_bytes)
+        longest = max(map(len, self.blocks))
+        opened = partial(
+            open_link,
             self.device,
             self.meter,
             asynchronous=self.on["asynchronous"],
             arena=self.on["arena"] and on_cpu,
-            slots=slots_for(max(map(len, self.blocks))),
         )
+        lean = self.on["lean"] and self.on["checkpoint"]
+        rows = kept_rows(self.model, self.blocks[0])
+        early = len(rows or ()) if lean and self.form.precompute and len(self.blocks) > 1 else 0
         self.delivery = Delivery(
-            data, range(self.task.steps), self.form, workload.norm, link, self.meter, dtype=dtype
+            data,
+            range(self.task.steps),
+            self.form,
+            workload.norm,
+            opened(slots=2 * longest if self.prefetching else slots_for(longest)),
+            self.meter,
+            dtype=dtype,
+            apart=opened(slots=1) if self.prefetching else None,
+            early=opened(slots=early) if early else None,
         )
+        self._temporal = fused_temporal if self.on["fused_scan"] else plain_temporal
+        lean_by: Callable[[range, TimelineState | None], TimelineState] | Literal["whole"] | None
+        lean_by = "whole" if lean else None
+        if lean and rows is not None and (not rows or self.form.precompute):
+            lean_by = self._lean
         self.runner = BlockRunner(
             self.model,
             self.delivery.load,
@@ -117,7 +141,10 @@ class EsdgTrainer(TimelineTrainer):
             self.meter,
             recompute=self.on["checkpoint"],
             keep_last=self.on["keep_last"],
-            forward=partial(forward_block, self.model) if self.on["fused_scan"] else None,
+            forward=partial(forward_block, self.model, temporal=self._temporal),
+            record=self._record if self.on["interleave"] else None,
+            lean=lean_by,
+            ahead=self.delivery.expect if self.prefetching else None,
         )
         self._ready = False
         self._note()
@@ -137,23 +164,37 @@ class EsdgTrainer(TimelineTrainer):
         return self.runner.outputs(self.blocks)
 
     def planned_bytes(self) -> float:
-        """The plan's peak for these blocks: bsize * m_step + nb * m_ckpt."""
+        """The plan's peak for these blocks: bsize * m_step + nb * m_ckpt, and what is on its way.
+
+        With `prefetch` that is all that travels for the next block, beside this one.
+        """
+        return self._peak(self.blocks, prefetch=self.prefetching)
+
+    def paper_bytes(self) -> float:
+        """The same by the paper's figures: m_step = 20 nnz + 4 N (widths), nothing on its way."""
         return peak_bytes(
-            self._entries,
-            self.data.num_nodes,
-            self.blocks,
-            self.cost,
-            self._border,
-            self._arrival,
+            self._entries, self.data.num_nodes, self.blocks, paper_cost(self.model), self._border
         )
 
     def epoch_bytes(self) -> int:
-        """Bytes that one epoch brings to the device: all inputs once per pass over their block."""
+        """Bytes that one epoch brings to the device.
+
+        All inputs once for the pass that is recorded, and again for the first pass: all of them, or
+        with `lean` what the borders need.
+        """
         self.prepare()
-        brought = [*self.blocks]
-        if self.on["checkpoint"]:
-            brought += self.blocks[:-1] if self.on["keep_last"] else self.blocks
-        return self.delivery.topology_bytes(brought) + self.delivery.feature_bytes(brought)
+        delivery, again = self.delivery, self._first_pass()
+        total = delivery.topology_bytes(self.blocks) + delivery.feature_bytes(self.blocks)
+        if callable(self.runner.lean):
+            rows = [kept_rows(self.model, block) or block[:0] for block in again]
+            return total + delivery.feature_bytes(rows)
+        return total + delivery.topology_bytes(again) + delivery.feature_bytes(again)
+
+    def _first_pass(self) -> list[range]:
+        """Blocks that are run before any is recorded."""
+        if not self.on["checkpoint"]:
+            return []
+        return self.blocks[:-1] if self.on["lean"] or self.on["keep_last"] else [*self.blocks]
 
     def measure_peak(self) -> int:
         """Bytes of all tensors of one pass forward and back, at their peak; trains nothing.
@@ -179,6 +220,7 @@ class EsdgTrainer(TimelineTrainer):
         found: dict[str, float] = {
             "blocks": len(self.blocks),
             "planned_peak_bytes": self.planned_bytes(),
+            "paper_peak_bytes": self.paper_bytes(),
         }
         if self._ready:
             plain = [self.delivery.difference(t) for t in range(self.task.steps)]
@@ -192,7 +234,8 @@ class EsdgTrainer(TimelineTrainer):
         self.delivery.close()
         self._ready = False
 
-    def _plan(self, nb: int | None, memory_bytes: int | None) -> list[range]:
+    def _plan(self, nb: int | None, memory_bytes: int | None) -> tuple[list[range], bool]:
+        """Blocks, and whether the next one's inputs travel while one computes."""
         steps = self.task.steps
         if not self.on["checkpoint"]:
             if nb not in (None, 1):
@@ -200,15 +243,87 @@ class EsdgTrainer(TimelineTrainer):
                     f"nb is {nb}, but the switch 'checkpoint' is off, which records all at once",
                     hint="give no nb, or switch checkpoint on",
                 )
-            return split_blocks(steps, 1)
+            return split_blocks(steps, 1), False
         if nb is not None:
-            return split_blocks(steps, nb)
+            return split_blocks(steps, nb), self.on["prefetch"] and nb > 1
         budget = memory_bytes
         if budget is None:
             budget = int(MEMORY_SHARE * free_memory(self.device))
-        return choose_blocks(
+        blocks = choose_blocks(
             self._entries, self.data.num_nodes, self.cost, self._border, budget, self._arrival
         )
+        if not self.on["prefetch"] or len(blocks) == 1:
+            return blocks, False
+        # Fewer blocks come first: they keep fewer borders and gain more from differences.
+        need = self._peak(blocks, prefetch=True)
+        if need <= budget:
+            return blocks, True
+        self.notes.append(
+            f"prefetch is off: two blocks at a time need {need / 2**20:.1f} MiB, the budget is "
+            f"{budget / 2**20:.1f} MiB"
+        )
+        return blocks, False
+
+    @property
+    def _values(self) -> bool:
+        """Whether values travel."""
+        return self.form.ship_values or self._weighted
+
+    @property
+    def _arrival(self) -> int:
+        """Bytes per entry of the indices of one plain snapshot on its way."""
+        return 2 * INDEX_TYPES[self.form.index].itemsize if self._copies else 0
+
+    def _peak(self, blocks: Sequence[range], *, prefetch: bool) -> float:
+        nodes = self.data.num_nodes
+        early = 0
+        if self.on["lean"] and self.form.precompute and len(blocks) > 1 and self._copies:
+            rows = kept_rows(self.model, blocks[0])
+            early = len(rows or ()) * self._feature_bytes
+        if not (prefetch and self._copies):
+            found = peak_bytes(self._entries, nodes, blocks, self.cost, self._border, self._arrival)
+            return found + early
+        found = peak_bytes(self._entries, nodes, blocks, self.cost, self._border)
+        value = 4 if self._values else 0
+        kept = max(
+            sum(value * self._entries[t] + self._feature_bytes for t in block) for block in blocks
+        )
+        return found + early + kept + max(map(self._change_bytes, blocks))
+
+    @property
+    def _feature_bytes(self) -> int:
+        """Of one snapshot."""
+        return self.dtype.itemsize * self.data.num_nodes * self.workload.feature_dim
+
+    def _change_bytes(self, block: range) -> int:
+        """Bytes of the changes of a block's snapshots, its first one plain."""
+        if self._changes is None:
+            self._changes = [(0, 0)]
+            for t in range(1, self.task.steps):
+                before, now = self.data.topology[t - 1], self.data.topology[t]
+                self._changes.append((0, 0) if before is now else count_changes(before, now))
+        total = 0
+        for t in block:
+            entries = sum(self._changes[t])
+            if t == block.start or not self.form.difference:
+                entries = self._entries[t]
+            elif self.form.fallback:
+                entries = min(entries, self._entries[t])
+            total += entries
+        return total * 2 * INDEX_TYPES[self.form.index].itemsize
+
+    def _record(
+        self, inputs: Aggregator, block: range, state: TimelineState | None
+    ) -> tuple[Tensor, TimelineState]:
+        score = partial(self.task.loss_sum, self.model.head)
+        total, after = scored_block(
+            self.model, inputs, block, state, score, temporal=self._temporal
+        )
+        return total / self.task.count, after
+
+    def _lean(self, block: range, state: TimelineState | None) -> TimelineState:
+        with self.delivery.rows(kept_rows(self.model, block) or ()) as rows:
+            return lean_state(self.model, rows, block, state)
 
     def _block_loss(self, block: range, hidden: Sequence[Tensor]) -> Tensor:
         head = self.model.head
@@ -271,6 +386,24 @@ class EsdgSystem(System):
             source="ESDG 3.2 (pinned memory)",
         ),
         Technique(
+            "prefetch",
+            "Copy the next block's inputs while this block computes.",
+            exact=True,
+            source="added: the paper copies a block, then computes it",
+        ),
+        Technique(
+            "lean",
+            "In the first pass, bring and compute only what block borders need.",
+            exact=True,
+            source="added: the paper runs every block twice",
+        ),
+        Technique(
+            "interleave",
+            "Score outputs while the last layer makes them, so that few gradients wait.",
+            exact=True,
+            source="added",
+        ),
+        Technique(
             "ship_loops",
             "Send A + I, with entries normalised, instead of adding loops on the device.",
             exact=True,
@@ -293,9 +426,16 @@ class EsdgSystem(System):
         ),
         Technique(
             "keep_last",
-            "Record the last block's forward pass instead of running it again.",
+            "Record the last block's forward pass instead of running it again; `lean` does.",
             exact=True,
             source="added: the paper runs every block again",
+            default=False,
+        ),
+        Technique(
+            "paper_layout",
+            "Hold matrices on the device as int64 coordinates, not as compressed rows.",
+            exact=True,
+            source="ESDG 3.1, 3.2 (20 bytes per entry)",
             default=False,
         ),
         Technique(

@@ -2,7 +2,8 @@
 
 The first snapshot of a block goes as coordinates, every other one as what changed since the one
 before it, which lies on the device already; both sides keep entries in canonical order. A block's
-inputs travel twice per epoch: for its forward pass, and again for the pass that is recorded.
+inputs travel twice per epoch, for its forward pass and again for the pass that is recorded, unless
+the first pass can do without them. The next block's may travel while this one computes.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from dgbench.kernels_cuda.difference import (
 )
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.transfer import Link, Ticket
+from dgbench.runtime.transfer import Link, Staged, Ticket
+from dgbench.systems.esdg.layout import CoordinateProduct, Coordinates, device_scales
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -52,6 +54,9 @@ class Form:
             all the same, since no degree gives them back.
         fallback: send coordinates where a difference would be larger.
         precompute: the first layer's A-hat X is made once on the host and travels instead of X.
+        coordinates: the device holds matrices as int64 rows and columns, 16 bytes per entry beside
+            its value, and compresses one when it multiplies by it (the paper's layout). Off, it
+            holds compressed rows and, once multiplied by, their transpose.
     """
 
     difference: bool = True
@@ -60,6 +65,7 @@ class Form:
     ship_values: bool = True
     fallback: bool = True
     precompute: bool = True
+    coordinates: bool = False
 
     @property
     def normalised(self) -> bool:
@@ -80,11 +86,13 @@ class Form:
 
 @dataclass(slots=True)
 class _Parcel:
-    """One snapshot, staged. `changes` is given back once merged, `kept` with its block."""
+    """One snapshot, staged. `changes` is given back once merged, `kept` with its block; `row` is
+    the features of `kept` alone."""
 
     difference: Difference
     changes: Any
     kept: Any
+    row: Any
 
 
 class BlockInputs:
@@ -96,14 +104,17 @@ class BlockInputs:
 
     def __init__(self, form: Form, norm: str, dtype: torch.dtype, meter: Meter) -> None:
         self._form, self._norm, self._dtype, self._meter = form, norm, dtype, meter
-        self.matrices: dict[int, Csr] = {}
+        self.matrices: dict[int, Csr | Coordinates] = {}
         self._scales: dict[int, tuple[Tensor | None, Tensor | None]] = {}
         self._features: dict[int, Tensor] = {}
 
     def add(self, t: int, csr: Csr, features: Tensor) -> None:
         """Take a snapshot that arrived."""
-        self.matrices[t] = trust(csr)
         self._features[t] = features
+        if self._form.coordinates:
+            self.matrices[t] = Coordinates.of(csr)
+            return
+        self.matrices[t] = trust(csr)
         scales: tuple[Tensor | None, Tensor | None] = None, None
         if not self._form.normalised:
             rows, cols = device_scales(csr, self._norm, loops=self._form.ship_loops)
@@ -127,6 +138,10 @@ class BlockInputs:
         csr = self.matrices[t]
         self._meter.count("aggregations")
         self._meter.count("edges_aggregated", csr.nnz)
+        if isinstance(csr, Coordinates):
+            return CoordinateProduct.apply(
+                h, csr, self._form.ship_loops, self._form.normalised, self._norm
+            )
         return spmm(csr, h, *self._scales[t], self_loop=not self._form.ship_loops)
 
     def clear(self) -> None:
@@ -134,6 +149,40 @@ class BlockInputs:
         self.matrices.clear()
         self._scales.clear()
         self._features.clear()
+
+
+class Rows:
+    """Aggregated features of some snapshots, for a first pass that needs no more."""
+
+    def __init__(self, features: dict[int, Tensor]) -> None:
+        self._features = features
+
+    def raw(self, t: int) -> Tensor:
+        raise InvalidInputError(f"features of snapshot {t} were aggregated before they were sent")
+
+    def first(self, t: int) -> Tensor:
+        return self._features[t]
+
+    def apply(self, t: int, h: Tensor) -> Tensor:
+        raise InvalidInputError(f"the matrix of snapshot {t} was not sent for this pass")
+
+
+@dataclass(slots=True)
+class _Way:
+    """A block whose inputs are on their way.
+
+    Attributes:
+        changes: of all its snapshots, as one group.
+        kept: of each snapshot.
+    """
+
+    block: range
+    changes: Ticket
+    kept: list[Ticket]
+
+    def release(self) -> None:
+        for ticket in (self.changes, *self.kept):
+            ticket.release()
 
 
 class Delivery:
@@ -145,6 +194,10 @@ class Delivery:
         form: what travels.
         norm: `sym` or `mean`.
         link: the way to the device, with `slots_for(...)` slots at least.
+        apart: a second way with one slot, which `expect` needs: changes of a whole block travel
+            over it, so that slots of `link` are all of one size. `link` then needs as many slots as
+            two blocks have snapshots.
+        early: a way for `rows`, with a slot for each.
         meter: counts `bytes_topology`, `bytes_features`, `snapshots_plain`,
             `snapshots_difference`.
         dtype: of features on the device.
@@ -160,10 +213,14 @@ class Delivery:
         meter: Meter,
         *,
         dtype: torch.dtype = torch.float32,
+        apart: Link | None = None,
+        early: Link | None = None,
     ) -> None:
         self._data, self._times = data, list(times)
         self._form, self._norm, self._dtype = form, norm, dtype
-        self._link, self._meter = link, meter
+        self._link, self._apart, self._early, self._meter = link, apart, early, meter
+        self._coming: _Way | None = None
+        self._groups: dict[range, Staged] = {}
         self._parcels: dict[int, _Parcel] = {}
 
     def prepare(self, blocks: Sequence[range]) -> None:
@@ -190,7 +247,11 @@ class Delivery:
             values = [] if difference.values is None else [difference.values]
             kept = self._link.stage_all([*values, self._sent_features(t)])
             staged = difference.with_tensors([*changes, *kept[:-1]])
-            self._parcels[t] = _Parcel(staged, changes, kept)
+            self._parcels[t] = _Parcel(staged, changes, kept, Staged.of(kept[-1:]))
+        if self._apart is not None:
+            for block in blocks:
+                group = [tensor for t in block for tensor in self._parcels[t].changes]
+                self._groups[block] = Staged.of(group)
 
     def _sent_features(self, t: int) -> Tensor:
         x = torch.as_tensor(self._data.features[t]).to(self._dtype).contiguous()
@@ -231,7 +292,71 @@ class Delivery:
             for ticket in held:
                 ticket.release()
 
+    def expect(self, block: range) -> None:
+        """Start bringing a block, to be loaded next; one of those `prepare` was given.
+
+        Does nothing without a second way. What is on its way when another block is loaded is
+        dropped.
+        """
+        if self._apart is None or (self._coming is not None and self._coming.block == block):
+            return
+        self.drop()
+        kept: list[Ticket] = []
+        changes = self._apart.send(self._groups[block])
+        try:
+            kept += [self._link.send(self._parcels[t].kept) for t in block]
+        finally:
+            self._coming = _Way(block, changes, kept)
+
+    def drop(self) -> None:
+        """Give up what `expect` began."""
+        if self._coming is not None:
+            self._coming.release()
+            self._coming = None
+
+    @contextmanager
+    def rows(self, times: Sequence[int]) -> Iterator[Rows]:
+        """Aggregated features of these snapshots alone, for the time of a `with`."""
+        if times and not self._form.precompute:
+            raise InvalidInputError("features are aggregated on the device, which needs matrices")
+        way = self._link if self._early is None else self._early
+        tickets: list[Ticket] = []
+        try:
+            with self._meter.phase("transfer"):
+                for t in times:
+                    tickets.append(way.send(self._parcels[t].row))
+                    self._meter.count("bytes_features", tickets[-1].nbytes)
+                found = {t: ticket.wait()[0] for t, ticket in zip(times, tickets, strict=True)}
+            yield Rows(found)
+        finally:
+            for ticket in tickets:
+                ticket.release()
+
     def _bring(self, block: range, recorded: bool, inputs: BlockInputs, held: list[Ticket]) -> None:
+        if self._apart is None:
+            self._bring_one_by_one(block, recorded, inputs, held)
+            return
+        if self._coming is not None and self._coming.block != block:
+            self.drop()
+        self.expect(block)
+        way, self._coming = self._coming, None
+        held += way.kept
+        try:
+            changes = way.changes.wait()
+            previous: Csr | None = None
+            for i, t in enumerate(block):
+                parcel = self._parcels[t]
+                *values, features = way.kept[i].wait()
+                arrived = parcel.difference.with_tensors([*changes[2 * i : 2 * i + 2], *values])
+                previous = rebuild(previous, arrived)
+                inputs.add(t, previous, features)
+                self._count(parcel, recorded)
+        finally:
+            way.changes.release()
+
+    def _bring_one_by_one(
+        self, block: range, recorded: bool, inputs: BlockInputs, held: list[Ticket]
+    ) -> None:
         previous: Csr | None = None
         ahead: Ticket | None = self._link.send(self._parcels[block[0]].changes)
         try:
@@ -265,34 +390,15 @@ class Delivery:
         self._meter.count(kind)
 
     def close(self) -> None:
-        """Forget what was staged and close the link."""
+        """Forget what was staged and close the links."""
+        self.drop()
         self._parcels.clear()
-        self._link.close()
+        self._groups.clear()
+        for link in (self._link, self._apart, self._early):
+            if link is not None:
+                link.close()
 
 
 def slots_for(longest: int) -> int:
     """Slots a link needs where blocks have up to `longest` snapshots."""
     return longest + TOPOLOGY_SLOTS
-
-
-def device_scales(csr: Csr, norm: str, *, loops: bool) -> tuple[Tensor, Tensor | None]:
-    """`factors` where the matrix lies; columns None for ones.
-
-    Args:
-        csr: with its diagonal where `loops` says so, else without.
-        norm: `sym` or `mean`.
-        loops: whether the diagonal is in it.
-
-    Returns:
-        float32[N] each.
-    """
-    if csr.values is None:
-        degree = csr.indptr.diff().double()
-    else:
-        # One double per entry for a moment: a row number per entry would be the block's peak.
-        degree = torch.segment_reduce(csr.values.double(), "sum", offsets=csr.indptr, initial=0)
-    if not loops:
-        degree = degree + 1
-    power = -0.5 if norm == "sym" else -1.0
-    scale = torch.where(degree > 0, degree.clamp(min=1e-300) ** power, 0.0).float()
-    return scale, (scale if norm == "sym" else None)

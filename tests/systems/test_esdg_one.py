@@ -36,7 +36,14 @@ CHOICES = {
     "keep last": {"keep_last": True, "arena": True},
     "always difference": {"fallback": False},
     "torch's LSTM": {"fused_scan": False},
-}
+    "whole first pass": {"lean": False, "arena": True},
+    "nothing ahead": {"prefetch": False, "arena": True},
+    "scored at the end": {"interleave": False, "arena": True},
+    "coordinates": {"paper_layout": True, "arena": True},
+    "coordinates, loops": {"paper_layout": True, "ship_loops": True, "precompute": False},
+    "the paper's": {"lean": False, "prefetch": False, "interleave": False, "fallback": False,
+                    "fused_scan": False, "paper_layout": True, "arena": True},
+}  # fmt: skip
 
 
 def workload(**fields) -> TimelineWorkload:
@@ -153,7 +160,8 @@ def keys(csr: Csr, loops: bool) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("values", [True, False])
 @pytest.mark.parametrize("index", [8, 4])
 @pytest.mark.parametrize("keep_last", [True, False])
-def test_bytes_follow_the_formula(difference, loops, values, index, keep_last):
+@pytest.mark.parametrize("prefetch", [True, False])
+def test_bytes_follow_the_formula(difference, loops, values, index, keep_last, prefetch):
     data, work = tiny_sequence(features=2, snapshots=8, kept=0.9), workload()
     switches = {
         "arena": True,
@@ -162,6 +170,8 @@ def test_bytes_follow_the_formula(difference, loops, values, index, keep_last):
         "recompute_values": not values,
         "int32": index == 4,
         "keep_last": keep_last,
+        "prefetch": prefetch,
+        "lean": False,
     }
     trainer = open_esdg(work, data, switches, nb=3)
     once, plain = [], 0
@@ -208,11 +218,71 @@ def test_without_checkpoint_inputs_travel_once():
     data = tiny_sequence(features=2)
     off = same_training(workload(), data, {"checkpoint": False, "arena": True}, steps=1)
     assert len(off.blocks) == 1
-    on = open_esdg(workload(), data, nb=1)
+    on = open_esdg(workload(), data, {"lean": False}, nb=1)
     assert 2 * off.epoch_bytes() == on.epoch_bytes()
+    # One block has no border, so nothing is run twice.
+    assert off.epoch_bytes() == open_esdg(workload(), data, nb=1).epoch_bytes()
     off.close()
     with pytest.raises(InvalidInputError, match="checkpoint"):
         open_esdg(workload(), data, {"checkpoint": False}, nb=2)
+
+
+@pytest.mark.parametrize("precompute", [True, False])
+@pytest.mark.parametrize("window", [1, 3, 9])
+@pytest.mark.parametrize("model", TIMELINE_MODELS)
+def test_a_lean_first_pass_brings_what_borders_need(model, window, precompute):
+    data = tiny_sequence(features=2, snapshots=9)
+    work = workload(model=model, window=window)
+    switches = {"arena": True, "precompute": precompute}
+    lean = same_training(work, data, switches, nb=3)
+    whole = open_esdg(work, data, switches | {"lean": False}, nb=3)
+    twice = [lean.epoch_bytes() - whole.epoch_bytes() // 2, whole.epoch_bytes() // 2]
+    features = 4 * data.num_nodes * 2
+    sizes = [len(block) for block in lean.blocks]
+    again = {
+        "cd_gcn": sum(map(whole.delivery.topology_bytes, [[b] for b in lean.blocks[:-1]]))
+        + features * sum(sizes[:-1]),
+        "tm_gcn": features * sum(min(window - 1, size) for size in sizes[:-1]),
+        "evolvegcn_o": 0,
+    } if precompute or model == "evolvegcn_o" or (model, window) == ("tm_gcn", 1) else None  # fmt: skip
+    whole.prepare()
+    if again is not None:
+        assert twice[0] == again[model]
+    else:
+        assert 0 < twice[0] < twice[1]
+    lean.meter.counters.clear()
+    lean.train_epoch()
+    assert lean.meter.counters["bytes_h2d_moved"] == lean.epoch_bytes()
+    assert lean.meter.counters["blocks_forward"] == 3
+    assert lean.meter.counters["blocks_rerun"] == 2
+    lean.close()
+    whole.close()
+
+
+def test_the_next_block_travels_while_one_computes():
+    data, work = tiny_sequence(features=2, snapshots=9), workload()
+    trainer = open_esdg(work, data, {"arena": True}, nb=4)
+    trainer.prepare()
+    seen, load = [], trainer.delivery.load
+    way = trainer.delivery
+
+    def watched(block, recorded):
+        seen.append((block, way._coming is not None and way._coming.block == block))
+        return load(block, recorded)
+
+    trainer.runner._load = watched
+    trainer.train_epoch()
+    blocks = trainer.blocks
+    assert [b for b, _ in seen] == [*blocks[:-1], *reversed(blocks)]
+    assert [ahead for _, ahead in seen] == [False] + [True] * 6
+    assert way._coming is None
+    # What was begun and is not wanted is given up.
+    way.expect(blocks[0])
+    with load(blocks[1]) as inputs:
+        assert sorted(inputs.matrices) == list(blocks[1])
+    trainer.close()
+    one = open_esdg(work, data, {"arena": True}, nb=1)
+    assert not one.prefetching
 
 
 @pytest.mark.parametrize("nb", [0, -1, 7, 2.0, True])
