@@ -3,15 +3,16 @@
 #
 #   scripts/gpu_run.sh [OUT]                   the operators; OUT: folder for logs and the table
 #   scripts/gpu_run.sh pipad [OUT]             PiPAD: correctness, operators, races, figures
-#   scripts/gpu_run.sh --dry-run [pipad] [OUT] say what would run, and run nothing
+#   scripts/gpu_run.sh esdg [OUT]              ESDG: correctness, graph difference, epochs, figures
+#   scripts/gpu_run.sh --dry-run [NAME] [OUT]  say what would run, and run nothing
 #
 # Default for OUT: ./gpu_run. Meant for a machine without a network that has torch, nvcc, cmake,
 # ninja, scikit-build-core, nanobind, pytest and hypothesis. Without a name it takes at most ten
-# minutes, `pipad` at most nine. Settings:
+# minutes, `pipad` and `esdg` at most nine. Settings:
 #   DGBENCH_WHEELS   folder of wheels for what the machine lacks (scripts/gpu_wheels.sh fills one)
 #   DGBENCH_DATA     folder of real data; without it the real-only datasets show as missing
 #   DGBENCH_SITE     where to install (default: a temporary folder)
-#   DGBENCH_PRESET   preset of the reproduction at the end of `pipad` (default: quick)
+#   DGBENCH_PRESET   preset of the reproduction at the end of a paper's run (default: quick)
 #   PYTHON           interpreter (default: python3)
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -22,16 +23,16 @@ if [ "${1:-}" = --dry-run ]; then
   dry=yes
   shift
 fi
-if [ "${1:-}" = pipad ]; then
-  what=pipad
+if [[ "${1:-}" =~ ^(pipad|esdg)$ ]]; then
+  what=$1
   shift
 fi
 if [ $# -gt 1 ] || [[ "${1:-}" == -* ]]; then
-  sed -n '2,15p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
+  sed -n '2,16p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
   exit 2
 fi
 budget=585
-[ "$what" = pipad ] && budget=530
+[ "$what" != operators ] && budget=530
 python=${PYTHON:-python3}
 preset=${DGBENCH_PRESET:-quick}
 # The work goes on in another folder.
@@ -148,10 +149,26 @@ operators() {
   [ "$tests" -eq 0 ] && [ "$measured" -eq 0 ]
 }
 
+# reproduction PAPER: the experiments of a paper in what time is left; 124 where none is.
+reproduction() {
+  step "reproduction, as far as time allows"
+  # A run that is ended by SIGTERM keeps its rows and still writes verdicts and figures.
+  local limit=$(($(left) - 35))
+  local status=124
+  if [ -n "$dry" ] || [ "$limit" -gt 20 ]; then
+    run "$limit" reproduce.log timeout -k 30 "$((limit > 40 ? limit - 25 : limit))" \
+      "$python" -m dgbench reproduce "$1" --device cuda --preset "$preset" --out "$out/runs"
+    status=$?
+    [ -n "$dry" ] || tail -40 "$out/reproduce.log"
+  fi
+  return $status
+}
+
 pipad() {
   step "tests of the operators"
   # shellcheck disable=SC2086
-  run 100 tests.log $tests_of tests/cuda --ignore tests/cuda/test_cuda_pipad.py
+  run 100 tests.log $tests_of tests/cuda --ignore tests/cuda/test_cuda_pipad.py \
+    --ignore tests/cuda/test_cuda_esdg.py
   local tests=$?
   [ -n "$dry" ] || tail -15 "$out/tests.log"
 
@@ -187,19 +204,43 @@ pipad() {
     raced=$?
   [ -n "$dry" ] || cat "$out/race_small.txt" "$out/race_large.txt"
 
-  step "reproduction, as far as time allows"
-  # A run that is ended by SIGTERM keeps its rows and still writes verdicts and figures.
-  local limit=$(($(left) - 35))
-  local reproduced="not run, no time is left"
-  if [ -n "$dry" ] || [ "$limit" -gt 20 ]; then
-    run "$limit" reproduce.log timeout -k 30 "$((limit > 40 ? limit - 25 : limit))" \
-      "$python" -m dgbench reproduce pipad --device cuda --preset "$preset" --out "$out/runs"
-    reproduced=$?
-    [ -n "$dry" ] || tail -40 "$out/reproduce.log"
-  fi
+  reproduction pipad
+  local reproduced=$?
 
   step "summary: tests $tests, equality $equal, sanitizer $sanitizer, operators $measured,\
  calibration $calibrated, races $raced, reproduction $reproduced (124, 130: stopped by the clock)"
+  # A sanitizer that the clock stopped has found nothing so far.
+  [ "$tests" -eq 0 ] && [ "$equal" -eq 0 ] && [[ "$sanitizer" =~ ^(0|124)$ ]] &&
+    [ "$measured" -eq 0 ]
+}
+
+esdg() {
+  step "tests of the graph difference"
+  # shellcheck disable=SC2086
+  run 60 tests.log $tests_of tests/cuda/test_difference_kernel.py
+  local tests=$?
+  [ -n "$dry" ] || tail -15 "$out/tests.log"
+
+  step "ESDG against the reference on the device"
+  # shellcheck disable=SC2086
+  run 100 equality.log $tests_of tests/cuda/test_cuda_esdg.py
+  local equal=$?
+  [ -n "$dry" ] || tail -15 "$out/equality.log"
+
+  step "sanitizer: rebuilding on the device"
+  sanitize 50 sanitizer.log tests/cuda/test_difference_kernel.py "public_operator"
+  local sanitizer=$?
+
+  step "encode and rebuild beside a copy; plain transfer against differences on smoothed twins"
+  run 150 difference.txt "$python" scripts/gpu_esdg.py --out "$out/difference.jsonl" --seconds 120
+  local measured=$?
+  [ -n "$dry" ] || cat "$out/difference.txt"
+
+  reproduction esdg
+  local reproduced=$?
+
+  step "summary: tests $tests, equality $equal, sanitizer $sanitizer, difference $measured,\
+ reproduction $reproduced (124, 130: stopped by the clock)"
   # A sanitizer that the clock stopped has found nothing so far.
   [ "$tests" -eq 0 ] && [ "$equal" -eq 0 ] && [[ "$sanitizer" =~ ^(0|124)$ ]] &&
     [ "$measured" -eq 0 ]

@@ -1,0 +1,81 @@
+"""The scripts for a GPU machine, as far as a machine without one can play them through."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "scripts"
+
+pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="no checkout: scripts do not travel")
+
+
+def gpu_run(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        ["bash", str(SCRIPTS / "gpu_run.sh"), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+@pytest.mark.parametrize("name", ["", "pipad", "esdg"])
+def test_a_dry_run_says_what_would_run_and_runs_nothing(name, tmp_path) -> None:
+    out = tmp_path / "out"
+    done = gpu_run("--dry-run", *([name] if name else []), str(out))
+    assert done.returncode == 0, done.stderr
+    assert not out.exists()
+    assert done.stdout.splitlines()[-1].startswith("== summary")
+    for path in set(re.findall(r"(?:tests|scripts)/[\w/]+\.py", done.stdout)):
+        assert (ROOT / path).is_file(), path
+    limits = [int(n) for n in re.findall(r"at most (\d+) s", done.stdout)]
+    assert max(limits) <= (585 if not name else 530)  # nothing may outlast the whole
+    if name:
+        assert f"dgbench reproduce {name} --device cuda" in done.stdout
+        rest = limits[1:-1]  # what is left after it goes to the reproduction
+        assert sum(rest) <= 500, "a build of half a minute must leave time for the reproduction"
+
+
+def test_esdg_measures_the_difference_before_it_reproduces() -> None:
+    said = gpu_run("--dry-run", "esdg").stdout
+    order = ["test_difference_kernel", "test_cuda_esdg", "gpu_esdg", "reproduce esdg"]
+    assert [said.index(word) for word in order] == sorted(said.index(word) for word in order)
+
+
+@pytest.mark.parametrize("arguments", [("a", "b"), ("--help",), ("--dry-run", "esdg", "a", "b")])
+def test_wrong_arguments_are_answered_with_the_usage(arguments) -> None:
+    done = gpu_run(*arguments)
+    assert done.returncode == 2
+    assert "gpu_run.sh esdg" in done.stderr
+    assert "PYTHON" in done.stderr
+
+
+def test_the_measurements_of_esdg_run_on_a_cpu_too(tmp_path) -> None:
+    out = tmp_path / "rows.jsonl"
+    command = [
+        sys.executable, str(SCRIPTS / "gpu_esdg.py"), "--device", "cpu", "--out", str(out),
+        "--entries", "4000", "--vertices", "900", "--megabytes", "4", "--datasets", "amlsim",
+        "--models", "tm_gcn", "--scale", "0.004", "--snapshots", "6", "--rounds", "1",
+    ]  # fmt: skip
+    env = {**os.environ, "DGBENCH_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    differences = [row for row in rows if row["what"] == "difference"]
+    assert len(differences) == 10
+    for row in differences:
+        delta = row["delta"]
+        head = 20 if row["index"] == "int64" else 12
+        ideal = head / (4 + (head - 4) * delta)
+        assert row["bytes_ratio"] == pytest.approx(ideal, rel=1e-9)
+    (epoch,) = (row for row in rows if row["what"] == "epoch")
+    assert "failed" not in epoch
+    assert epoch["bytes"]["difference"] < epoch["bytes"]["plain"]
+    assert epoch["loss_gap"] <= 1e-5
