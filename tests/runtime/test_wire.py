@@ -187,9 +187,9 @@ def test_processor_time_and_sleep() -> None:
 
 
 def test_clocks_of_processors_agree_after_a_barrier() -> None:
-    """Rank 1 is an hour ahead; an exchange brings the others there, and so does a barrier."""
+    """Rank 1 is an hour late: an exchange with it takes that long, and so does a barrier."""
     for moments in launch(workers.on_processor_clocks, 3, timeout_s=LIMIT_S, threads=1):
-        assert all(3600.0 < moment < 3610.0 for moment in moments)
+        assert all(3590.0 < moment < 3610.0 for moment in moments)
 
 
 @pytest.mark.parametrize(
