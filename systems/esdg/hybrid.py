@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
 from dgbench.models import TimelineModel, TimelineState
+from dgbench.models.timeline import Carry
 from dgbench.runtime.collectives import Communicator, Exchange
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.timeline import TimelineTask
@@ -24,7 +25,8 @@ from dgbench.systems.esdg.hybrid_plan import (
 )
 from dgbench.systems.esdg.partition import Split
 from dgbench.systems.esdg.vertex_plan import needs
-from dgbench.systems.esdg.vertex_rows import HeldRows, spatial, temporal
+from dgbench.systems.esdg.vertex_rows import HeldRows, last_temporal, temporal
+from dgbench.systems.esdg.weights import chain_run, spatial_run
 
 
 class HybridSplit(Split):
@@ -130,43 +132,54 @@ class HybridSplit(Split):
                 self.held_rows.prepare(steps)
 
     def run(self, times: range, state: TimelineState | None) -> tuple[Tensor, TimelineState]:
-        state = state or TimelineState()
-        links, chain = self.model.chain(len(times), state.chain)
+        pieces, after = self._pass(times, state, self.model.num_layers)
+        last = [p.wait() if isinstance(p, Arriving) else p for p in pieces]
+        return (torch.cat(last) if len(last) > 1 else last[0]), after
+
+    def border(self, times: range, state: TimelineState | None, *, lean: bool) -> TimelineState:
+        if not lean:
+            return self.run(times, state)[1]
+        return self._pass(times, state, last_temporal(self.model) + 1, lean=True)[1]
+
+    def _pass(
+        self, times: range, state: TimelineState | None, layers: int, *, lean: bool = False
+    ) -> tuple[list[Tensor | Arriving], TimelineState]:
+        """As `run` through the first layers; with `lean` the last of them ends at its state."""
+        state, model = state or TimelineState(), self.model
+        links, chain = chain_run(model, len(times), state.chain, fused=self.fused)
         shares = self.shares(times)
         moves = GroupRedistribution(self.comm, shares)
         mine = shares.steps[self._index]
-        carries: list[tuple[Tensor, ...]] = []
+        carries: list[Carry] = [()] * model.num_layers
         pieces: list[Tensor | Arriving] = [self.held_rows.inputs(steps) for steps in mine]
-        for layer in range(self.model.num_layers):
-            reads = layer > 0 or not self.precompute
+        for layer in range(layers):
             begun: list[Exchange] = []
             done: list[Tensor | Arriving] = []
-            inputs = self._begin(mine, pieces, 0, layer) if reads else None
+            reads = layer > 0 or not self.precompute
+            following = self._begin(mine, pieces, 0, layer) if reads else None
             for k, steps in enumerate(mine):
-                if inputs is None:
+                if following is None:
                     series = pieces[k]
                 else:
-                    now = inputs
+                    now = following
                     # What the next piece reads travels while this one is convolved.
                     if k + 1 < len(mine):
-                        inputs = self._begin(mine, pieces, k + 1, layer)
+                        following = self._begin(mine, pieces, k + 1, layer)
                     series = self.held_rows.convolve(steps, *now)
-                own = [links[t - times.start] for t in steps] or links[:1]
-                y = spatial(self.model, layer, series, own)
-                if self.model.has_temporal(layer):
+                y = spatial_run(model, layer, series, links, steps.start - times.start)
+                if model.has_temporal(layer):
                     begun.append(moves.start_to_vertices(k, y))
                 else:
                     done.append(y)
-            carry: tuple[Tensor, ...] = ()
             if begun:
                 x = moves.finish_to_vertices(begun)
                 given = state.layers[layer] if state.layers else ()
-                z, carry = temporal(self.model, layer, x, given, fused=self.fused)
+                z, carries[layer] = temporal(model, layer, x, given, fused=self.fused)
+                if lean and layer == layers - 1:
+                    break
                 done = [moves.start_to_snapshots(k, z) for k in range(self.pieces)]
             pieces = done
-            carries.append(carry)
-        last = [p.wait() if isinstance(p, Arriving) else p for p in pieces]
-        return torch.cat(last), TimelineState(chain, tuple(carries))
+        return pieces, TimelineState(chain, tuple(carries))
 
     def loss_sum(self, times: range, out: Tensor) -> Tensor:
         """Summed loss of what this rank scores: its rows, or the pairs with a target among them.

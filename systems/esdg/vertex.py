@@ -10,13 +10,15 @@ from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
 from dgbench.models import TimelineModel, TimelineState
+from dgbench.models.timeline import Carry
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.timeline import TimelineTask
 from dgbench.systems.esdg.partition import Split, consecutive
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.vertex_plan import needs
-from dgbench.systems.esdg.vertex_rows import HeldRows, spatial, temporal
+from dgbench.systems.esdg.vertex_rows import HeldRows, last_temporal, temporal
+from dgbench.systems.esdg.weights import chain_run, spatial_run
 
 
 class VertexSplit(Split):
@@ -102,21 +104,30 @@ class VertexSplit(Split):
                 self.held_rows.prepare(run)
 
     def run(self, times: range, state: TimelineState | None) -> tuple[Tensor, TimelineState]:
-        state = state or TimelineState()
-        links, chain = self.model.chain(len(times), state.chain)
+        return self._pass(times, state, self.model.num_layers)
+
+    def border(self, times: range, state: TimelineState | None, *, lean: bool) -> TimelineState:
+        last = last_temporal(self.model) + 1 if lean else self.model.num_layers
+        return self._pass(times, state, last)[1]
+
+    def _pass(
+        self, times: range, state: TimelineState | None, layers: int
+    ) -> tuple[Tensor, TimelineState]:
+        """As `run`, through the first layers only."""
+        state, model = state or TimelineState(), self.model
+        links, chain = chain_run(model, len(times), state.chain, fused=self.fused)
         runs = self._runs(times)
-        carries: list[tuple[Tensor, ...]] = []
+        carries: list[Carry] = [()] * model.num_layers
         hidden = [self.held_rows.inputs(run) for run in runs]
-        for layer in range(self.model.num_layers):
+        z = hidden[0]
+        for layer in range(layers):
             if layer > 0 or not self.precompute:
                 hidden = self._convolve(runs, hidden, grad=layer > 0)
             series = torch.cat(hidden) if len(hidden) > 1 else hidden[0]
-            z = spatial(self.model, layer, series, links)
-            carry: tuple[Tensor, ...] = ()
-            if self.model.has_temporal(layer):
+            z = spatial_run(model, layer, series, links)
+            if model.has_temporal(layer):
                 given = state.layers[layer] if state.layers else ()
-                z, carry = temporal(self.model, layer, z, given, fused=self.fused)
-            carries.append(carry)
+                z, carries[layer] = temporal(model, layer, z, given, fused=self.fused)
             hidden = list(z.split([len(run) for run in runs]))
         return z, TimelineState(chain, tuple(carries))
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.collectives import Communicator, Exchange
+from dgbench.runtime.meter import Meter
 from dgbench.systems.esdg.vertex_parts import VertexParts
 
 
@@ -33,41 +36,56 @@ def needs(rows: Tensor, cols: Tensor, parts: VertexParts) -> Tensor:
     return torch.stack([key // parts.size, key % parts.size])
 
 
-def read_counts(topology: Sequence[Csr], parts: VertexParts) -> Iterator[np.ndarray]:
+def read_counts(topology: Iterable[Csr], parts: VertexParts) -> Iterator[np.ndarray]:
     """Distinct vertices that the ranks read of each other, one int64[P, P] per snapshot.
 
     [owner, reader]; the diagonal is zero. Made without the lists themselves, a few array passes
     over the entries of a snapshot, so that graphs of many millions can be counted in seconds.
     """
-    size = parts.size
-    small = np.uint8 if size <= 256 else np.uint16 if size <= 65536 else np.int64
-    owner = parts.owner.numpy().astype(small)
-    order = parts.order.numpy()
-    last = np.empty(parts.owner.numel(), dtype=np.int32)
+    count = _Counter(parts)
     for csr in topology:
-        found = np.zeros((size, size), dtype=np.int64)
-        readers = np.repeat(owner, csr.indptr.diff().numpy())
-        cols = csr.indices.numpy()
-        remote = np.flatnonzero(owner[cols] != readers)
+        readers = np.repeat(count.owner, csr.indptr.diff().numpy())
+        yield count(readers, csr.indices.numpy())
+
+
+def pair_counts(pairs: Iterable[Tensor], parts: VertexParts) -> Iterator[np.ndarray]:
+    """As `read_counts`, for pairs int64[2, E] whose targets' owners read the sources."""
+    count = _Counter(parts)
+    for source, target in pairs:
+        yield count(count.owner[target.numpy()], source.numpy())
+
+
+def remote_reads(topology: Iterable[Csr], parts: VertexParts) -> int:
+    """Sum of lambda over all snapshots and vertices: rows that one layer sends in one pass."""
+    return sum(int(found.sum()) for found in read_counts(topology, parts))
+
+
+class _Counter:
+    """Counts (owner, reader) of distinct vertices, with memory for one number per vertex."""
+
+    def __init__(self, parts: VertexParts) -> None:
+        self.size = parts.size
+        small = np.uint8 if self.size <= 256 else np.uint16 if self.size <= 65536 else np.int64
+        self.owner = parts.owner.numpy().astype(small)
+        self._last = np.empty(len(self.owner), dtype=np.int32)
+
+    def __call__(self, readers: np.ndarray, cols: np.ndarray) -> np.ndarray:
+        found = np.zeros((self.size, self.size), dtype=np.int64)
+        remote = np.flatnonzero(self.owner[cols] != readers)
         readers, cols = readers[remote], cols[remote]
-        if size > 1 and bool((order[1:] < order[:-1]).any()):
+        if (readers[1:] < readers[:-1]).any():
             # Small unsigned keys are sorted by their digits, in time linear in the entries.
             by = np.argsort(readers, kind="stable")
             readers, cols = readers[by], cols[by]
-        cuts = np.searchsorted(readers, np.arange(size + 1))
+        cuts = np.searchsorted(readers, np.arange(self.size + 1))
         for reader in np.flatnonzero(np.diff(cuts)):
             read = cols[cuts[reader] : cuts[reader + 1]]
             # Of entries that name one vertex, one is the last to leave its number there.
             number = np.arange(len(read), dtype=np.int32)
-            last[read] = number
-            distinct = read[last[read] == number]
-            found[:, reader] = np.bincount(owner[distinct], minlength=size)
-        yield found
-
-
-def remote_reads(topology: Sequence[Csr], parts: VertexParts) -> int:
-    """Sum of lambda over all snapshots and vertices: rows that one layer sends in one pass."""
-    return sum(int(found.sum()) for found in read_counts(topology, parts))
+            self._last[read] = number
+            distinct = read[self._last[read] == number]
+            found[:, reader] = np.bincount(self.owner[distinct], minlength=self.size)
+        return found
 
 
 def coordinates(csr: Csr) -> tuple[Tensor, Tensor]:
@@ -163,6 +181,22 @@ class Gather:
 
         `wait` of what it returns gives [arriving, D].
         """
-        with self.comm.meter.phase("pack"):
-            rows = h.reshape(-1, h.shape[-1]).index_select(0, self._rows)
+        rows = _Pack.apply(h.reshape(-1, h.shape[-1]), self._rows, self.comm.meter)
         return self.comm.start_all_to_all(rows, self._send, self._receive, grad=grad)
+
+
+class _Pack(torch.autograd.Function):
+    """Selection of rows, timed as the phase `pack` in both directions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor, meter: Meter) -> Tensor:
+        ctx.rows, ctx.meter, ctx.length = rows, meter, x.shape[0]
+        with meter.phase("pack"):
+            return x.index_select(0, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        with ctx.meter.phase("pack"):
+            found = gradient.new_zeros(ctx.length, gradient.shape[1])
+            return found.index_add_(0, ctx.rows, gradient), None, None

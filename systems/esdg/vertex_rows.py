@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,13 +105,14 @@ class HeldRows:
         run = self._run(steps)
         x = h.reshape(-1, h.shape[-1])
         if begun is not None:
-            x = torch.cat([x, self._wait(begun)])
+            x = self._below(x, begun)
         return self._product(run.matrix, run.row_scale, run.col_scale, x).reshape(h.shape)
 
     def loss_sum(self, head: torch.nn.Module, steps: range, out: Tensor) -> Tensor:
         """Summed loss of what this rank scores: its vertices, or the pairs with its targets.
 
-        All ranks call it alike, also those without a step: pairs make them exchange.
+        All ranks call it alike, also those without a step, whose loss is 0: it depends on `out` and
+        on the exchange that pairs make, for every rank takes part in the backward passes of both.
 
         Args:
             head: of the model.
@@ -123,20 +123,20 @@ class HeldRows:
             losses = [
                 self.task.loss_sum(head, t, h, self.rows) for t, h in zip(steps, out, strict=True)
             ]
-            return torch.stack(losses).sum() if losses else out.new_zeros(())
+            return torch.stack(losses).sum() if losses else out.sum()
         gather, pairs = self._pairs(steps)
         flat = out.reshape(-1, out.shape[-1])
         if self.parts.size > 1:
-            flat = torch.cat([flat, self._wait(gather.start(out))])
+            flat = self._below(flat, gather.start(out))
         if not pairs:
-            # It must depend on the exchange, whose backward pass every rank takes part in.
             return flat.sum()
         ends, labels = zip(*pairs, strict=True)
         return head.loss_sum(flat, torch.cat(ends, dim=1), torch.cat(labels))
 
-    def _wait(self, begun: Exchange) -> Tensor:
-        with self.comm.meter.phase("exchange"):
-            return begun.wait()
+    def _below(self, own: Tensor, begun: Exchange) -> Tensor:
+        received = begun.wait()
+        with self.comm.meter.phase("pack"):
+            return torch.cat([own, received])
 
     def _product(self, matrix: Csr, rows: Tensor, cols: Tensor, x: Tensor) -> Tensor:
         if not matrix.num_rows:
@@ -205,32 +205,16 @@ class HeldRows:
         return self._pair_runs[steps]
 
 
-def spatial(model: TimelineModel, layer: int, series: Tensor, links: Sequence[Any]) -> Tensor:
-    """A layer's spatial half for snapshots one above the other, [S, rows, input width].
-
-    Args:
-        model, layer: of which layer.
-        series: aggregated inputs.
-        links: of these steps, see `TimelineModel.chain`; without a step one of any other.
-
-    Returns:
-        [S, rows, spatial width].
-    """
-    if links[0] is None:
-        return model.spatial(layer, series)
-    if not len(series):
-        y = model.spatial(layer, series.reshape(0, series.shape[-1]), links[0])
-        return y.reshape(0, series.shape[1], y.shape[-1])
-    return torch.stack(
-        [model.spatial(layer, a, link) for a, link in zip(series, links, strict=True)]
-    )
+def last_temporal(model: TimelineModel) -> int:
+    """The last layer with a temporal half, after which no state depends on anything; -1: none."""
+    return max((k for k in range(model.num_layers) if model.has_temporal(k)), default=-1)
 
 
 def temporal(
     model: TimelineModel, layer: int, x: Tensor, carry: Carry, *, fused: bool
 ) -> tuple[Tensor, Carry]:
-    """`model.temporal`, or the compiled scan in its place."""
-    if fused:
+    """`model.temporal`, or the compiled scan in its place where tensors have memory."""
+    if fused and x.device.type != "meta":
         return fused_temporal(model, layer, x, carry)
     return model.temporal(layer, x, carry)
 
