@@ -1,0 +1,290 @@
+"""Figure 6: convergence under both partitions, against training on one process (section 6.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+from torch import Tensor
+
+from dgbench.runtime.collectives import Communicator, LocalCommunicator
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.ranks import launch
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.timeline import (
+    PlainTimeline,
+    TimelineTask,
+    TimelineTrainer,
+    TimelineWorkload,
+    load_timeline,
+)
+from dgbench.systems.base.turns import Truth
+from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
+from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES, methods
+from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+PARTITIONS: Final = ("snapshot", "vertex")
+LR: Final = 0.05
+"""Not printed; large enough that 20 epochs lead somewhere."""
+
+APART: Final = 1e-5
+"""Relative gap of two losses from which on curves count as apart."""
+
+EPOCHS: Final = {"smoke": 4, "quick": 20, "full": 100, "paper": 200}
+KEPT: Final = {"smoke": 3, "quick": 4, "full": 9, "paper": None}
+RANKS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 4}
+SEEDS: Final = {"smoke": 0, "quick": 1, "full": 4, "paper": 9}
+"""Further runs on one process, from other parameters."""
+
+
+class Fig6(Experiment):
+    paper = "esdg"
+    name = "fig6"
+    title = "Figure 6: convergence"
+    question = "Do both partitions converge as one process does?"
+    reading = (
+        "Link prediction on a real run of the paper's generator with 20 000 accounts, cut into 9 "
+        "windows. One process without any of the techniques is the sequential run; ranks reproduce "
+        "it up to the order in which floats are added, which Adam enlarges from step to step. "
+        "Float64 beside it shows how much of a gap is rounding. Accuracy is on edges of the last "
+        "snapshot that the loss does not score. Learning rate and number of epochs are ours."
+    )
+    claims = (
+        "esdg-fig6-convergence-tmgcn",
+        "esdg-fig6-convergence-cdgcn",
+        "esdg-fig6-convergence-egcn",
+        "esdg-s64-sequential-equivalence",
+        "esdg-s64-theta",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": SAMPLES[0], "model": model, "ranks": RANKS[preset]},
+                group=model,
+                timeout_s=1800 if preset in ("full", "paper") else 60,
+            )
+            for model in (MODELS[:1] if preset == "smoke" else MODELS)
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        preset, ranks = context.preset, int(cell.params["ranks"])  # type: ignore[arg-type]
+        task = workload(
+            BY_NAME[str(cell.params["dataset"])],
+            str(cell.params["model"]),
+            preset,
+            **{**CUTS["dense"], "snapshots": KEPT[preset], "lr": LR},
+        )
+        data = load_timeline(task)
+        steps = range(len(data) - 1)
+        parts = split_vertices([data.topology[t] for t in steps], ranks, methods("quick")[0])  # type: ignore[arg-type]
+        truth = Truth.of(task, context, data)
+        found = launch(
+            _train,
+            ranks,
+            (task, data, parts, EPOCHS[preset], SEEDS[preset]),
+            timeout_s=cell.timeout_s,
+            threads=1,
+            seed=task.seed,
+        )
+        gaps = {name: truth.gap(*found[0].start[name]) for name in PARTITIONS}
+        if not max(gaps.values()) <= truth.allowed:
+            raise CheckFailed(
+                f"before training, partitions deviate from the plain trainer by {gaps}; allowed "
+                f"are {truth.allowed:.2g}"
+            )
+        curves: dict[str, list[float]] = {}
+        for rank in found:
+            curves |= rank.curves
+        return Measurement(
+            values={f"{name} {i}": v for name, vs in curves.items() for i, v in enumerate(vs)},
+            counters=_drawn(task, data) | {"epochs": EPOCHS[preset]},
+            deviation={"gradient": max(gaps.values())},
+            data=describe(data),
+            notes=[f"vertices parted by {parts.method}", f"{ranks} processes over Gloo"],
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        options = {"xlabel": "epoch", "xlog": False, "ylog": False}
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="fig6",
+                title="Loss by epoch",
+                points=lambda rows: curve_points(rows, "loss"),
+                options={**options, "ylabel": "loss"},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig6_accuracy",
+                title="Test accuracy by epoch",
+                points=lambda rows: curve_points(rows, "accuracy"),
+                options={**options, "ylabel": "accuracy"},
+            ),
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = trained(rows)
+        if not found:
+            return ""
+        parts = []
+        for row in found:
+            gap = max(gaps(row, p, "plain")[-1] for p in PARTITIONS)
+            at = min((e for p in PARTITIONS if (e := apart(row, p)) is not None), default=None)
+            words = f"within {APART:g} throughout" if at is None else f"apart from epoch {at} on"
+            parts.append(f"{MODEL_TITLES[row.params['model']]} {words}, {gap:.1e} at the end")
+        return "Losses of both partitions against one process, relative: " + "; ".join(parts) + "."
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one rank tells: curves, and output and gradients of untrained models."""
+
+    curves: dict[str, list[float]]
+    start: dict[str, tuple[Tensor, dict[str, Tensor]]]
+
+
+def _train(
+    comm: Communicator,
+    task: TimelineWorkload,
+    data: SnapshotSequence,
+    parts: VertexParts,
+    epochs: int,
+    seeds: int,
+) -> _Found:
+    """Be one rank: first of both partitions, then with sequential runs of its own."""
+    found = _Found({}, {})
+    for dtype, mark in ((torch.float32, ""), (torch.float64, "64")):
+        for name in PARTITIONS:
+            trainer = RankTrainer(
+                comm,
+                task,
+                data,
+                partition=name,  # type: ignore[arg-type]
+                parts=parts if name == "vertex" else None,
+                dtype=dtype,
+            )
+            if not mark:
+                found.start[name] = trainer.evaluate(), trainer.gradients()
+            curves = _curves(trainer, trainer if not mark else None, epochs)
+            if comm.rank == 0:
+                found.curves |= {f"{what}{mark} {name}": curve for what, curve in curves.items()}
+    jobs = [("plain", task, torch.float32), ("plain", task, torch.float64)]
+    jobs += [
+        (f"seed{seed}", msgspec.structs.replace(task, seed=seed), torch.float32)
+        for seed in range(2, 2 + seeds)
+    ]
+    for name, mine, dtype in jobs[comm.rank :: comm.size]:
+        mark = "" if dtype == torch.float32 else "64"
+        plain = PlainTimeline(mine, data, dtype=dtype)
+        judge = None if mark else RankTrainer(LocalCommunicator(), mine, data)
+        curves = _curves(plain, judge, epochs)
+        found.curves |= {f"{what}{mark} {name}": curve for what, curve in curves.items()}
+    return found
+
+
+def _curves(
+    trainer: TimelineTrainer, judge: RankTrainer | None, epochs: int
+) -> dict[str, list[float]]:
+    """Loss before each step and test accuracy after it; of one accuracy, where a judge is given.
+
+    The judge scores what the trainer has learnt, so that all are tested on the same pairs.
+    """
+    found: dict[str, list[float]] = {"loss": []}
+    for _ in range(epochs):
+        found["loss"].append(trainer.train_epoch())
+        if judge is not None:
+            if judge is not trainer:
+                judge.model.load_state_dict(trainer.model.state_dict())
+            found.setdefault("accuracy", []).append(judge.accuracy())
+    return found
+
+
+def _drawn(task: TimelineWorkload, data: SnapshotSequence) -> dict[str, int]:
+    """How many edges there are at the target snapshots, and how many pairs are scored."""
+    todo = TimelineTask(data, task)
+    found = {"edges": 0, "positives": 0, "negatives": 0, "rounded_up": 0}
+    for t in range(todo.steps):
+        label, edges = todo.pairs(t)[1], data.topology[t + 1].nnz
+        found["edges"] += edges
+        found["positives"] += int((label == 1).sum())
+        found["negatives"] += int((label == 0).sum())
+        found["rounded_up"] += edges > 0  # a share of a step's edges is a whole number of them
+    return found
+
+
+# What rows say.
+
+
+def trained(rows: Sequence[Any], **params: Any) -> list[Any]:
+    """Rows of this experiment."""
+    return select(rows, experiment="fig6", **params)
+
+
+def curve(row: Any, what: str) -> list[float]:
+    """A curve of a row by name, such as `loss snapshot` or `accuracy plain`; [] if not there."""
+    found = []
+    while f"{what} {len(found)}" in row.values:
+        found.append(row.values[f"{what} {len(found)}"])
+    return found
+
+
+def gaps(row: Any, one: str, other: str, what: str = "loss") -> list[float]:
+    """Relative gaps of two losses by epoch; `loss64` for what float64 gave."""
+    pairs = zip(curve(row, f"{what} {one}"), curve(row, f"{what} {other}"), strict=True)
+    return [abs(a - b) / max(abs(b), 1e-30) for a, b in pairs]
+
+
+def apart(row: Any, partition: str, what: str = "loss") -> int | None:
+    """First epoch, counted from 1, whose loss is more than `APART` off the sequential run's."""
+    found = (i + 1 for i, gap in enumerate(gaps(row, partition, "plain", what)) if gap > APART)
+    return next(found, None)
+
+
+def fluctuation(row: Any) -> tuple[float, float]:
+    """Of sequential runs: share of epochs whose loss rises, and mean change of accuracy."""
+    names = ["plain", *(f"seed{s}" for s in range(2, 100) if f"loss seed{s} 0" in row.values)]
+    rises, jumps = [], []
+    for name in names:
+        losses, right = curve(row, f"loss {name}"), curve(row, f"accuracy {name}")
+        rises += [b > a for a, b in pairwise(losses)]
+        jumps += [abs(b - a) for a, b in pairwise(right)]
+    return fmean(rises), fmean(jumps)
+
+
+SERIES: Final = {
+    "plain": "one process",
+    "snapshot": "snapshot partition",
+    "vertex": "vertex partition",
+}
+
+
+def curve_points(rows: Sequence[Any], what: str) -> list[dict[str, Any]]:
+    """A line per way to train, a panel per model."""
+    points = []
+    for row in trained(rows):
+        for name, title in SERIES.items():
+            points += [
+                {
+                    "panel": MODEL_TITLES[row.params["model"]],
+                    "series": title,
+                    "x": epoch + 1,
+                    "y": y,
+                    "row_ids": [row.id],
+                }
+                for epoch, y in enumerate(curve(row, f"{what} {name}"))
+            ]
+    return points

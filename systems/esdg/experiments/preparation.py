@@ -1,0 +1,171 @@
+"""What it costs to deal the work out, before any epoch (sections 4.1 and 4.2)."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.timeline import load_timeline
+from dgbench.systems.base.turns import gain_of, gains
+from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
+from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
+from dgbench.systems.esdg.partition import Shares
+from dgbench.systems.esdg.vertex_parts import split_vertices
+from dgbench.systems.esdg.vertex_plan import StepPlan, coordinates
+
+OTHER: Final = "sx-mathoverflow"
+"""A real graph of another kind, cut into as many snapshots."""
+
+RANKS: Final = {"smoke": (4,), "quick": (4,), "full": (4, 16, 64), "paper": (4, 16, 64)}
+TURNS: Final = {"smoke": 1, "quick": 6, "full": 10, "paper": 10}
+METHODS: Final = ("ranges", "pymetis", "kahypar")
+TITLES: Final = {
+    "snapshots": "snapshots",
+    "ranges": "vertices by ranges",
+    "pymetis": "vertices by METIS",
+    "kahypar": "vertices by KaHyPar",
+}
+KAHYPAR_TURNS: Final = 1
+"""It takes from a quarter of a minute to minutes."""
+
+
+class Preparation(Experiment):
+    paper = "esdg"
+    name = "preparation"
+    title = "Section 4.1: what partitioning costs"
+    question = "How long does it take to deal the work out, by snapshots and by vertices?"
+    reading = (
+        "Seconds on one core until each rank knows what is its own and what it has to send: shares "
+        "of the steps and of the vertices for the snapshot partition; parts of the vertices and "
+        "the lists of rows for the vertex partition. KaHyPar parts the hypergraph that the paper "
+        "gives to PaToH, METIS a graph in place of it, and ranges search for nothing."
+    )
+    claims = ("esdg-s41-preprocessing",)
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        found = []
+        for dataset in (SAMPLES[0],) if preset == "smoke" else (SAMPLES[0], OTHER):
+            for ranks in RANKS[preset]:
+                for method in METHODS if preset in ("full", "paper") else METHODS[:2]:
+                    lacking = method != "ranges" and importlib.util.find_spec(method) is None
+                    found.append(
+                        Cell(
+                            paper=self.paper,
+                            experiment=self.name,
+                            params={"dataset": dataset, "ranks": ranks, "method": method},
+                            group=f"{dataset}/{ranks}",
+                            timeout_s=1800 if method == "kahypar" else 120,
+                            unavailable=f"pip install {method}" if lacking else "",
+                        )
+                    )
+        return found
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        dataset, method = str(cell.params["dataset"]), str(cell.params["method"])
+        ranks = int(cell.params["ranks"])  # type: ignore[arg-type]
+        fields: dict[str, Any] = {**CUTS["dense"], "snapshots": None}
+        task = workload(BY_NAME[dataset], "tm_gcn", context.preset, **fields)
+        data = load_timeline(task)
+        steps = [data.topology[t] for t in range(len(data))]
+        counters = {"steps": len(steps), "vertices": data.num_nodes, "ranks": ranks}
+
+        def by_snapshots() -> None:
+            Shares(range(len(steps)), data.num_nodes, ranks)
+
+        def by_vertices() -> float:
+            """Parts and lists; seconds of the parts alone."""
+            start = time.perf_counter()
+            parts = split_vertices(steps, ranks, method)  # type: ignore[arg-type]
+            taken = time.perf_counter() - start
+            # Every rank makes its own lists, at the same time as the others.
+            listed = [StepPlan.build(*coordinates(csr), parts, 0) for csr in steps]
+            counters["rows_received"] = sum(sum(plan.receive) for plan in listed)
+            return taken
+
+        slow, fast, search = [], [], []
+        for _ in range(KAHYPAR_TURNS if method == "kahypar" else TURNS[context.preset]):
+            fast.append(_seconds(by_snapshots))
+            start = time.perf_counter()
+            search.append(by_vertices())
+            slow.append(time.perf_counter() - start)
+        return Measurement(
+            values={
+                "snapshots_s": median(fast),
+                "vertices_s": median(slow),
+                "parts_s": median(search),
+                **gains("preparation", slow, fast),
+            },
+            units={"snapshots_s": "s", "vertices_s": "s", "parts_s": "s"},
+            counters=counters,
+            deviation={"output": 0.0},  # nothing is computed
+            data=describe(data),
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="preparation",
+                title="Seconds to deal the work out",
+                points=points,
+                options={"xlabel": "", "ylabel": "seconds"},
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = prepared(rows)
+        if not found:
+            return ""
+        worst = max(found, key=lambda r: r.values["vertices_s"])
+        return (
+            f"Shares of the snapshots are there after {worst.values['snapshots_s'] * 1e6:.0f} "
+            f"microseconds; {TITLES[worst.params['method']]} and their lists take "
+            f"{worst.values['vertices_s']:.2g} s on {BY_NAME[worst.params['dataset']].title} "
+            f"({worst.params['ranks']} ranks)."
+        )
+
+
+def _seconds(function: Callable[[], None], times: int = 20) -> float:
+    """Mean seconds of a call, of several since it takes microseconds."""
+    start = time.perf_counter()
+    for _ in range(times):
+        function()
+    return (time.perf_counter() - start) / times
+
+
+def prepared(rows: Sequence[Any], **params: Any) -> list[Any]:
+    """Rows of this experiment."""
+    return select(rows, experiment="preparation", **params)
+
+
+def slowdown(rows: Sequence[Any], method: str) -> Ratio | None:
+    """Seconds by vertices over seconds by snapshots, pooled over datasets and ranks."""
+    found = prepared(rows, method=method)
+    return gain_of(found, "preparation") if found else None
+
+
+def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """A dot per way to deal out, one row per graph and number of ranks."""
+    found = []
+    for row in rows:
+        if row.experiment != "preparation":
+            continue
+        title = BY_NAME[row.params["dataset"]].title
+        point = {
+            "x": f"{title}, {row.params['ranks']} ranks",
+            "series": TITLES[row.params["method"]],
+            "row_ids": [row.id],
+        }
+        if row.status != "ok":
+            found.append({**point, "failed": f"{row.status}: {row.reason}"})
+            continue
+        if row.params["method"] == "ranges":
+            found.append({**point, "series": TITLES["snapshots"], "y": row.values["snapshots_s"]})
+        found.append({**point, "y": row.values["vertices_s"]})
+    return found
