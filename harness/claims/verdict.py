@@ -399,10 +399,26 @@ def show(value: Any, unit: str | None = None, *, printed: bool = False) -> str:
         if set(value) == {"low", "high"} and low is not None and high is not None:
             first = show(low, unit, printed=printed).removesuffix(" %").removesuffix("x")
             return f"{first} to {show(high, unit, printed=printed)}"
+        if set(value) == {"high"} and high is not None:
+            return f"up to {show(high, unit, printed=printed)}"
         return ", ".join(f"{k}: {show(v, unit, printed=printed)}" for k, v in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(show(v, unit, printed=printed) for v in value)
     return str(value)
+
+
+def unit_rest(unit: str | None) -> str:
+    """What a unit says beyond the `x` or `%` that `show` writes, without brackets round it."""
+    text = (unit or "").strip()
+    for head in ("x", "%"):
+        if text == head:
+            return ""
+        if text.startswith(f"{head} "):
+            text = text[len(head) + 1 :]
+            break
+    if text.startswith("(") and text.endswith(")"):
+        text = text[1:-1]
+    return text
 
 
 def digits(number: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from dgbench.harness.claims.verdict import GLYPHS, digits, show
+from dgbench.harness.claims.verdict import GLYPHS, digits, show, unit_rest
 from dgbench.harness.figures.claim_board import ranked
 from dgbench.harness.figures.palette import VERDICTS
 from dgbench.harness.figures.style import seconds_text
@@ -67,7 +67,7 @@ def environment() -> Environment:
     env.filters |= {
         "paper_value": paper_value,
         "here_value": here_value,
-        "unit_rest": unit_rest,
+        "unit_rest": lambda claim: unit_rest(claim.unit),
         "seconds": seconds_text,
         "digits": digits,
         "describe": describe,
@@ -165,20 +165,6 @@ def here_value(verdict: Any) -> str:
         return text
     places = len(digits(float(verdict.measured)).partition(".")[2])
     return f"{text} [{verdict.low:.{places}f}, {verdict.high:.{places}f}]"
-
-
-def unit_rest(claim: Any) -> str:
-    """What the unit says beyond `x` or `%`, without brackets round it."""
-    unit = (claim.unit or "").strip()
-    for head in ("x", "%"):
-        if unit == head:
-            return ""
-        if unit.startswith(f"{head} "):
-            unit = unit[len(head) + 1 :]
-            break
-    if unit.startswith("(") and unit.endswith(")"):
-        unit = unit[1:-1]
-    return unit
 
 
 def cell_class(point: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.harness.claims.evaluate import PaperVerdicts
-from dgbench.harness.claims.verdict import GLYPHS, Verdict, show
+from dgbench.harness.claims.verdict import GLYPHS, Verdict, show, unit_rest
 from dgbench.harness.terminal.text import WIDTH, table, wrapped
 
 COLUMNS = ("reproduced", "direction", "contradicted", "projected", "not run")
@@ -147,7 +147,8 @@ def paper_text(found: PaperVerdicts, width: int = WIDTH) -> str:
         lines.append(wrapped(claim.statement, "    ", width))
         here = show(verdict.measured, verdict.unit) or "nothing"
         paper = show(claim.value, claim.unit, printed=True)
-        lines.append(wrapped(f"paper: {paper}", "    ", width))
+        rest = unit_rest(claim.unit)
+        lines.append(wrapped(f"paper: {paper}" + (f"; {rest}" if rest else ""), "    ", width))
         lines.append(wrapped(f"here: {here}. {verdict.verdict}: {verdict.reason}", "    ", width))
     return "\n".join(lines)
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import fake_run
 import pytest
 
+from dgbench.harness.claims.verdict import unit_rest
 from dgbench.harness.report import build_report
-from dgbench.harness.report.pages import paper_value, unit_rest
+from dgbench.harness.report.pages import paper_value
 from dgbench.harness.report.run import load_run, machine_name
 from dgbench.harness.report.sections import without_result
 from dgbench.harness.store import Row
@@ -205,7 +206,7 @@ def test_machines_and_units_in_words():
     assert machine_name(gpu, "cuda").startswith("NVIDIA T4, 2 cores")
     claim = Claim(id="a", where="1", statement="s", kind="speedup", value={"low": 1, "high": 9.57},
                   unit="x (end-to-end training time)")  # fmt: skip
-    assert unit_rest(claim) == "end-to-end training time"
+    assert unit_rest(claim.unit) == "end-to-end training time"
     assert paper_value(claim) == "1 to 9.57x"
 
 

@@ -171,6 +171,8 @@ def test_default_tolerances():
         ([32, 64], None, "32, 64"),
         (1234567, "bytes", "1 234 567"),
         ("CSR <= COO", None, "CSR <= COO"),
+        ({"high": 4.1}, "x (transfer time)", "up to 4.1x"),
+        ({4: 5.25, 16: 6.5}, "billions of floats", "4: 5.2, 16: 6.5"),
     ],
 )
 def test_values_are_shown_shortly(value, unit, text):
