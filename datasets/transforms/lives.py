@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor
@@ -21,7 +22,7 @@ CHUNK = 1 << 22
 """Occurrences looked at together: bounds the memory beside the sorted keys."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EdgeLives:
     """How long edges wait between occurrences.
 
@@ -99,7 +100,7 @@ class EdgeLives:
     def entries(self, life: int) -> np.ndarray:
         """nnz of each snapshot smoothed with this edge-life or window, int64[T]."""
         _check_life(life)
-        left = self._left()
+        left = self._left
         total = np.zeros(self.steps, np.int64)
         for age in range(min(life, self.steps)):
             total[age:] += left[: self.steps - age, age]
@@ -118,9 +119,10 @@ class EdgeLives:
         _check_life(life)
         removed = np.zeros(self.steps, np.int64)
         if life < self.steps:
-            removed[life:] = self._left()[: self.steps - life, life]
+            removed[life:] = self._left[: self.steps - life, life]
         return removed
 
+    @cached_property
     def _left(self) -> np.ndarray:
         """[T, T]: edges of snapshot t that do not occur again within g snapshots."""
         if not self.steps:

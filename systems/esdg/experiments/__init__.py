@@ -1,10 +1,18 @@
 """ESDG's experiments, in the order of the paper."""
 
+from dgbench.systems.esdg.experiments.encoding import Encoding
+from dgbench.systems.esdg.experiments.fig4 import Fig4
 from dgbench.systems.esdg.experiments.fig6 import Fig6
 from dgbench.systems.esdg.experiments.preparation import Preparation
+from dgbench.systems.esdg.experiments.smoothing import Smoothing
+from dgbench.systems.esdg.experiments.table1 import Table1
 from dgbench.systems.esdg.experiments.table2 import Table2
 
 EXPERIMENTS = (
+    Table1(),
+    Smoothing(),
+    Encoding(),
+    Fig4(),
     Table2(),
     Preparation(),
     Fig6(),

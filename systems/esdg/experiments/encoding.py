@@ -1,0 +1,286 @@
+"""What making and applying a graph difference costs (section 3.2): time, bandwidth, bytes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import torch
+
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.difference import (
+    Difference,
+    count_changes,
+    difference_bytes,
+    encode,
+    encode_sequence,
+    plain_bytes,
+    rebuild,
+)
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.esdg.experiments.common import Occurrences
+from dgbench.systems.esdg.experiments.settings import BY_NAME, GRAPHS, REAL, snapshots
+
+PAIRS = {
+    "smoke": ("epinions",),
+    "quick": ("amlsim", "epinions"),
+}
+SEQUENCES = {
+    "smoke": ("amlsim-20k-fanin200cycle200",),
+    "quick": ("amlsim", "flickr", "amlsim-20k-fanin200cycle200"),
+}
+SMOKE_PART = 8
+"""A smoke run makes pairs of this part of the printed size."""
+ROUNDS = {"smoke": 3, "quick": 7, "full": 15, "paper": 15}
+BAR_KEYS = 150e6
+"""Keys per second and core that encoding should reach to stay out of the way."""
+
+
+class Encoding(Experiment):
+    paper = "esdg"
+    name = "encoding"
+    title = "Section 3.2: making and applying a difference"
+    question = (
+        "What does a difference cost to make and to apply, and is it exactly as large as said?"
+    )
+    reading = (
+        "The paper gives no time for either. Pairs are two neighbouring smoothed snapshots of the "
+        "printed size, with random edges of which 2 / l change, as if every edge came once; "
+        "sequences are a graph's last snapshots, encoded as before training and rebuilt one after "
+        "the other. A key is an entry of either snapshot. Encoding uses one core; bandwidth counts "
+        "each byte that must be read and written once, as does the copy beside it, of as many "
+        "bytes. On a CPU this is processor time."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        pairs = PAIRS.get(preset, tuple(graph.name for graph in GRAPHS))
+        sequences = SEQUENCES.get(preset, tuple(graph.name for graph in (*GRAPHS, *REAL)))
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name, "part": part},
+                group=f"{part}/{name}",
+                timeout_s=600 if preset == "paper" else 120,
+            )
+            for part, names in (("pair", pairs), ("sequence", sequences))
+            for name in names
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        with _one_thread():
+            if cell.params["part"] == "pair":
+                return _pair(str(cell.params["dataset"]), context)
+            return _sequence(str(cell.params["dataset"]), context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="limit_share",
+                name="encoding",
+                title="Bandwidth of applying a difference",
+                points=bandwidth_points,
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = select(rows, experiment="encoding", part="pair")
+        if not found:
+            return ""
+        keys = [row.values["keys_per_s"] for row in found]
+        shares = [
+            row.values["rebuild_bytes_per_s"] / row.values["copy_bytes_per_s"] for row in found
+        ]
+        met = "reached" if min(keys) >= BAR_KEYS else "not reached"
+        return (
+            f"One core compares {min(keys) / 1e6:.0f} M to {max(keys) / 1e6:.0f} M keys a second "
+            f"({met}: {BAR_KEYS / 1e6:g} M), and a snapshot is rebuilt at {min(shares):.0%} to "
+            f"{max(shares):.0%} of the copy bandwidth. All bytes are 16 (a + r) + 4 n."
+        )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def made_pair(vertices: int, entries: int, share: float, seed: int = 1) -> tuple[Csr, Csr]:
+    """Two random snapshots of about `entries` entries, of which `share` differ (a + r over n).
+
+    Args:
+        vertices: N; entries are spread evenly over all pairs.
+        entries: n of each.
+        share: delta, 0 to 2.
+        seed: of the draw.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    pool = round(entries * (1 + share / 2))
+    steps = torch.empty(pool, dtype=torch.float64).exponential_(generator=draw)
+    keys = steps.mul_(vertices**2 / pool).cumsum_(0).long()
+    keys = keys[keys < vertices**2].unique_consecutive()
+    luck = torch.rand(len(keys), generator=draw)
+    own = (share / 2) / (1 + share / 2)  # of the pool, held by one of the two only
+    return _csr(keys[luck >= own], vertices), _csr(keys[(luck < own) | (luck >= 2 * own)], vertices)
+
+
+def _csr(keys: torch.Tensor, vertices: int) -> Csr:
+    rows = keys.div(vertices, rounding_mode="floor")
+    indptr = torch.zeros(vertices + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(rows, minlength=vertices), 0, out=indptr[1:])
+    return Csr(indptr, (keys - rows * vertices).to(torch.int32), vertices)
+
+
+def rebuild_bytes(old: Csr, new: Csr, difference: Difference) -> int:
+    """Bytes that applying a difference must read and write: both matrices, and the pairs."""
+    pairs = difference.removed, difference.added
+    moved = sum(t.numel() * t.element_size() for t in pairs)
+    return 4 * (old.nnz + new.nnz) + 16 * (old.num_rows + 1) + moved
+
+
+def _pair(name: str, context: RunContext) -> Measurement:
+    graph = BY_NAME[name]
+    part = SMOKE_PART if context.preset == "smoke" else 1
+    entries = graph.printed["edge_life"] // graph.printed["T"] // part
+    old, new = made_pair(graph.printed["N"] // part, entries, 2 / graph.edge_life)
+    sent = encode(old, new, threads=1)
+    removed, added = count_changes(old, new)
+    counters = {
+        "entries": new.nnz,
+        "removed": removed,
+        "added": added,
+        "sent_bytes": sent.nbytes,
+        "formula_bytes": difference_bytes(added, removed, new.nnz),
+        "plain_bytes": plain_bytes(new.nnz),
+    }
+    here = torch.device(context.device)
+    base, arrived = _to(old, here), sent.with_tensors([t.to(here) for t in sent.tensors])
+    _same(rebuild(base, arrived), new)
+    moved = rebuild_bytes(old, new, sent)
+    source = torch.ones(moved // 2, dtype=torch.uint8, device=here)
+    taken = _turns(
+        {
+            "encode": lambda: encode(old, new, threads=1),
+            "rebuild": lambda: rebuild(base, arrived, check=False),
+            "copy": source.clone,
+        },
+        ROUNDS[context.preset],
+        context.device,
+    )
+    seconds = {job: median(times) for job, times in taken.items()}
+    values = {
+        "encode_s": seconds["encode"],
+        "rebuild_s": seconds["rebuild"],
+        "keys_per_s": (old.nnz + new.nnz) / seconds["encode"],
+        "rebuild_bytes_per_s": moved / seconds["rebuild"],
+        "copy_bytes_per_s": 2 * (moved // 2) / seconds["copy"],
+    }
+    return Measurement(
+        values=values,
+        units={"encode_s": "s", "rebuild_s": "s", "keys_per_s": "1/s",
+               "rebuild_bytes_per_s": "B/s", "copy_bytes_per_s": "B/s"},
+        counters=counters,
+        samples=taken["encode"],
+        data={"dataset": name, "twin": True, "scale": 1 / part, "note": "random edges"},
+    )  # fmt: skip
+
+
+def _sequence(name: str, context: RunContext) -> Measurement:
+    graph = BY_NAME[name]
+    found = Occurrences.of(graph, context.preset)
+    kept = snapshots(context.preset)
+    raw = found.snapshots(life=graph.edge_life)[0 if kept is None else -kept :]
+    start = time.process_time()
+    sent = encode_sequence(raw)
+    prepare_s = time.process_time() - start
+    changes = [count_changes(a, b) for a, b in pairwise(raw)]
+    plain = [False, *(sum(pair) > csr.nnz for pair, csr in zip(changes, raw[1:], strict=True))]
+    expected = plain_bytes(raw[0].nnz) + sum(
+        plain_bytes(csr.nnz) if whole else difference_bytes(added, removed, csr.nnz)
+        for csr, (removed, added), whole in zip(raw[1:], changes, plain[1:], strict=True)
+    )
+    built: Csr | None = None
+    start = time.process_time()
+    made = []
+    for difference in sent:
+        built = rebuild(built, difference, check=False)
+        made.append(built)
+    rebuild_s = time.process_time() - start
+    for one, wanted in zip(made, raw, strict=True):
+        _same(one, wanted)
+    return Measurement(
+        values={"prepare_s": prepare_s, "rebuild_s": rebuild_s},
+        units={"prepare_s": "s", "rebuild_s": "s"},
+        counters={
+            "snapshots": len(raw),
+            "entries": sum(csr.nnz for csr in raw),
+            "plain_snapshots": sum(d.plain for d in sent),
+            "sent_bytes": sum(d.nbytes for d in sent),
+            "formula_bytes": expected,
+            "plain_bytes": sum(plain_bytes(csr.nnz) for csr in raw),
+        },
+        data=found.data,
+    )
+
+
+def _to(csr: Csr, device: torch.device) -> Csr:
+    return replace(csr, indptr=csr.indptr.to(device), indices=csr.indices.to(device))
+
+
+def _same(found: Csr, wanted: Csr) -> None:
+    same = torch.equal(found.indptr.cpu(), wanted.indptr)
+    if not (same and torch.equal(found.indices.cpu(), wanted.indices)):
+        raise CheckFailed("a snapshot that was rebuilt from its difference is not the one encoded")
+
+
+def _turns(
+    jobs: Mapping[str, Callable[[], Any]], rounds: int, device: str
+) -> dict[str, list[float]]:
+    """Seconds of each job by round; one round before warms up. Encoding always runs on the CPU."""
+    taken: dict[str, list[float]] = {name: [] for name in jobs}
+    for turn in range(rounds + 1):
+        for name, run in jobs.items():
+            cuda = device == "cuda" and name != "encode"
+            if cuda:
+                torch.cuda.synchronize()
+            clock = time.perf_counter if cuda else time.process_time
+            start = clock()
+            run()
+            if cuda:
+                torch.cuda.synchronize()
+            if turn:
+                taken[name].append(clock() - start)
+    return taken
+
+
+def bandwidth_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Applying a difference against the copy bandwidth of the same process."""
+    points: list[dict[str, Any]] = []
+    mine = [r for r in rows if r.experiment == "encoding" and r.params["part"] == "pair"]
+    for row in mine:
+        title = BY_NAME[row.params["dataset"]].title
+        if row.status != "ok":
+            points.append({"row": title, "failed": f"{row.status}: {row.reason}"})
+    for row in select(mine):
+        points.append(
+            {
+                "row": f"{BY_NAME[row.params['dataset']].title}, random edges",
+                "value": row.values["rebuild_bytes_per_s"] / 1e9,
+                "limit": row.values["copy_bytes_per_s"] / 1e9,
+                "limit_name": "copy bandwidth",
+                "unit": "GB/s",
+                "row_ids": [row.id],
+            }
+        )
+    return points

@@ -1,0 +1,446 @@
+"""Figure 4: Base against the graph difference, by model, graph and number of ranks (6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.topology.named import PCIE3
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
+from dgbench.systems.base.turns import Truth, gain_of, gains, turns_of
+from dgbench.systems.esdg.experiments.common import Changes, Occurrences, failures, panel
+from dgbench.systems.esdg.experiments.settings import (
+    ALL,
+    BY_NAME,
+    MODEL_TITLES,
+    MODELS,
+    RANKS,
+    SMOOTHING,
+    Graph,
+    snapshots,
+    workload,
+)
+from dgbench.systems.esdg.partition import block_ranges, consecutive
+
+BASE, GD = "Base", "GD"
+PAPER = {"prefetch": False, "lean": False}
+"""Both sides copy a block, then compute it, and bring all inputs twice, as the paper does."""
+BLOCKS = (1, 4)
+"""Blocks of the timeline that bytes are counted for."""
+TIMED_BLOCKS = 2
+PASSES = 2
+"""An epoch runs every block forward, and again to record it."""
+FLOATS = 2
+"""Floats per vertex that travel beside each matrix."""
+COUNTED_GRAPHS = {
+    "smoke": ("flickr", "amlsim-20k-fanin200cycle200"),
+}
+TIMED_GRAPHS = {
+    "smoke": ("amlsim-20k-fanin200cycle200",),
+    "quick": ("flickr", "amlsim-20k-fanin200cycle200"),
+}
+TIMED_SNAPSHOTS = {"smoke": 9, "quick": 17}
+SMOKE_MODELS = ("tm_gcn", "cd_gcn")
+TURNS = {"smoke": 3, "quick": 8, "full": 12, "paper": 12}
+"""Turns at least; six are the fewest whose extremes bound a median with 95 %."""
+BUDGETS = {"smoke": 0.5, "quick": 1.0, "full": 10.0, "paper": 30.0}
+
+
+class Fig4(Experiment):
+    paper = "esdg"
+    name = "fig4"
+    title = "Figure 4: Base and graph difference"
+    question = "How much sooner are snapshots on the device by difference, and an epoch done?"
+    reading = (
+        "Bytes are counted exactly for up to 128 ranks: a rank's first snapshot of each block goes "
+        "plain, and every input is brought twice an epoch. Times are of one rank, Base and "
+        "difference in turns inside one process with the same other techniques, copies not hidden "
+        "behind computing. Transfer is what the epoch waits for copies, and rebuilding matrices. A "
+        "CPU has no link: inputs are copied into memory apart at the speed of memory, far faster "
+        "than PCIe, so rebuilding can cost more than copying less saves. Transfer over the paper's "
+        "link is projected: counted bytes over 12 GB/s (PCIe 3, pinned), without rebuilding. "
+        "Snapshots that gain nothing go plain; the paper always sends differences. Where both "
+        "sides send the same bytes, as for CD-GCN on edges that come once, their ratio is noise."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        everything = tuple(graph.name for graph in ALL)
+        counted = [
+            self._cell({"dataset": name, "part": "bytes"}, f"bytes/{name}", preset)
+            for name in COUNTED_GRAPHS.get(preset, everything)
+        ]
+        models = SMOKE_MODELS if preset == "smoke" else MODELS
+        timed = [
+            self._cell(
+                {"dataset": name, "model": model, "part": "timed"}, f"{name}/{model}", preset
+            )
+            for name in TIMED_GRAPHS.get(preset, everything)
+            for model in models
+        ]
+        return counted + timed
+
+    def _cell(self, params: dict[str, Any], group: str, preset: Preset) -> Cell:
+        return Cell(
+            paper=self.paper,
+            experiment=self.name,
+            params=params,
+            group=group,
+            timeout_s=1800 if preset == "paper" else 600 if preset == "full" else 60,
+        )
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        if cell.params["part"] == "bytes":
+            return count_bytes(graph, context.preset)
+        kept = TIMED_SNAPSHOTS.get(context.preset, snapshots(context.preset))
+        task = workload(graph, str(cell.params["model"]), context.preset, snapshots=kept)
+        return _time(task, context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="fig4",
+                title="Bytes of Base over bytes by difference, by ranks",
+                points=rank_points,
+                options={
+                    "xlabel": "ranks",
+                    "ylabel": "fewer bytes of matrices (x)",
+                    "base": 2,
+                    "hline": 1.0,
+                    "hline_label": "Base",
+                },
+            ),
+            FigureSpec(
+                kind="time_split",
+                name="fig4_split",
+                title="An epoch of one rank: transfer and the rest",
+                points=split_points,
+            ),
+            FigureSpec(
+                kind="speedup",
+                name="fig4_gain",
+                title="Gain of the difference over Base on one rank",
+                points=gain_points,
+                options={"baseline_label": "Base", "xlabel": "Base / difference"},
+            ),
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        parts = []
+        counted = [
+            gain_of_bytes(row, model)
+            for row in byte_rows(rows)
+            for model in MODELS
+            if SMOOTHING[model] != "none"
+        ]
+        if counted:
+            raw = [gain_of_bytes(row, "cd_gcn", kind="forced") for row in byte_rows(rows)]
+            parts.append(
+                f"Of smoothed snapshots a difference sends {min(counted):.2g} to "
+                f"{max(counted):.2g} times fewer bytes on one rank; of raw ones (CD-GCN) it would "
+                f"send {min(raw):.2g} to {max(raw):.2g} times"
+                + (" as few, so they go plain" if max(raw) < 1 else " as few")
+            )
+        for kind in ("transfer", "epoch"):
+            found = timed_gains(rows, kind)
+            if found:
+                sides = [sum(r.side == side for r in found.values()) for side in (1, 0, -1)]
+                low, high = (pick(r.value for r in found.values()) for pick in (min, max))
+                where = "" if any(r.device == "cuda" for r in timed_rows(rows)) else " on this CPU"
+                parts.append(
+                    f"{kind} times of Base over those of the difference are {low:.2g} to "
+                    f"{high:.2g}{where} (faster {sides[0]}, undecided {sides[1]}, slower "
+                    f"{sides[2]} of {len(found)})"
+                )
+        apart = noise(rows)
+        if apart is not None:
+            parts.append(f"equal inputs came out up to {apart:.0%} apart in transfer time")
+        text = "; ".join(parts)
+        return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def smoothing_length(graph: Graph, model: str) -> int:
+    """Snapshots that an edge stays in what this model reads; 1 without smoothing."""
+    return {"none": 1, "edge_life": graph.edge_life, "m_transform": graph.window}[SMOOTHING[model]]
+
+
+def runs_of(steps: int, blocks: int, ranks: int) -> list[list[range]]:
+    """[rank][block]: the snapshots that a rank brings of a block, one after the other."""
+    shares = [consecutive(block, ranks) for block in block_ranges(steps, blocks)]
+    return [[block[rank] for block in shares] for rank in range(ranks)]
+
+
+def count_bytes(graph: Graph, preset: Preset) -> Measurement:
+    """Bytes that one epoch brings in both its passes, for all models, blocks and ranks.
+
+    Counters, of matrices unless said otherwise: `steps`; `features`, the bytes of all inputs;
+    `base MODEL`; `gd MODEL BLOCKS RANKS` (plain where that is less) and `forced ...` (differences
+    always); `rank_base ...` and `rank_gd ...`, matrices and inputs of the rank that brings most;
+    `kept BLOCKS RANKS`, snapshots of a pass that are not the first of a run.
+    """
+    found = Occurrences.of(graph, preset)
+    lives, nodes = found.lives(), found.events.num_nodes
+    steps = found.steps - 1  # the last snapshot is only predicted
+    row = 4 * FLOATS * nodes
+    counters = {"N": nodes, "steps": steps, "features": PASSES * steps * row}
+    blocks = [count for count in BLOCKS if count <= steps]
+    for count in blocks:
+        for ranks in RANKS:
+            runs = sum(bool(run) for own in runs_of(steps, count, ranks) for run in own)
+            counters[f"kept {count} {ranks}"] = steps - runs
+    for model in MODELS:
+        changes = Changes.of(lives, smoothing_length(graph, model)).first(steps)
+        counters[f"base {model}"] = PASSES * changes.plain()
+        for count in blocks:
+            for ranks in RANKS:
+                runs = runs_of(steps, count, ranks)
+                for name, sent in _by_ranks(changes, runs, row).items():
+                    counters[f"{name} {model} {count} {ranks}"] = PASSES * sent
+    return Measurement(counters=counters, data=found.data)
+
+
+def _by_ranks(changes: Changes, runs: Sequence[Sequence[range]], row: int) -> dict[str, int]:
+    """Bytes of one pass, see `count_bytes`; `row` are those of a snapshot's inputs."""
+    plain = changes.each_plain()
+    starts = [run.start for own in runs for run in own if run]
+    sent = {"gd": changes.each(), "forced": changes.each(fallback=False)}
+    for each in sent.values():
+        each[starts] = plain[starts]
+
+    def busiest(each: np.ndarray) -> int:
+        return max(
+            sum(int(each[run.start : run.stop].sum()) + row * len(run) for run in own)
+            for own in runs
+        )
+
+    return {
+        **{kind: int(each.sum()) for kind, each in sent.items()},
+        "rank_base": busiest(plain),
+        "rank_gd": busiest(sent["gd"]),
+    }
+
+
+def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
+    """Epochs of Base and of the difference in turns, both compared with the plain trainer."""
+    from dgbench.systems.base.registry import get_system
+    from dgbench.systems.esdg.system import EsdgTrainer
+
+    data = load_timeline(task)
+    truth = Truth.of(task, context, data)
+    system = get_system("esdg")
+    with ExitStack() as stack:
+        trainers = {}
+        for name in (BASE, GD):
+            switches = {**PAPER, "difference": name == GD, "arena": context.device == "cpu"}
+            trainers[name] = EsdgTrainer(
+                task,
+                data,
+                system.switches(switches),
+                nb=TIMED_BLOCKS,
+                device=context.device,
+                meter=Meter(timing=True, device=context.device),
+            )
+            stack.callback(trainers[name].close)
+            trainers[name].prepare()
+        gap = max(truth.check(name, trainer) for name, trainer in trainers.items())
+        found = turns_of(
+            trainers,
+            TURNS[context.preset],
+            context.budget_s * BUDGETS[context.preset],
+            most=10 * TURNS[context.preset],
+        )
+        sent = {
+            name: trainer.meter.counters["bytes_topology"] // len(found.seconds[name])
+            for name, trainer in trainers.items()
+        }
+        notes = [note for trainer in trainers.values() for note in trainer.notes]
+    values: dict[str, float] = {}
+    kinds = {
+        "epoch": found.seconds,
+        "transfer": {name: found.parts[name]["transfer"] for name in trainers},
+        "copy": {name: found.parts[name]["copy_busy"] for name in trainers},
+    }
+    for kind, taken in kinds.items():
+        values |= {f"{kind} {name}": median(seconds) for name, seconds in taken.items()}
+        values |= gains(kind, taken[BASE], taken[GD])
+    return Measurement(
+        values=values,
+        units={f"{kind} {name}": "s" for kind in kinds for name in trainers},
+        counters={
+            "turns": len(found.seconds[GD]),
+            "hidden": task.hidden_dim,
+            "classes": task.classes,
+            "steps": len(data) - 1,
+            **{f"matrices {name}": count for name, count in sent.items()},
+            **{f"bytes {name}": count for name, count in found.sent.items()},
+        },
+        samples=found.seconds[GD],
+        deviation={"output": gap},
+        data=truth.data,
+        notes=list(dict.fromkeys(notes)),
+    )
+
+
+def byte_rows(rows: Sequence[Any]) -> list[Any]:
+    """Rows of counted bytes."""
+    return select(rows, experiment="fig4", part="bytes")
+
+
+def timed_rows(rows: Sequence[Any]) -> list[Any]:
+    """Rows of timed epochs."""
+    return select(rows, experiment="fig4", part="timed")
+
+
+def gain_of_bytes(
+    row: Any, model: str, ranks: int = 1, blocks: int = 1, *, kind: str = "gd"
+) -> float:
+    """Bytes of Base over bytes by difference: of matrices, or with `kind="forced"` without
+    falling back, or with `kind="rank"` matrices and inputs of the busiest rank."""
+    if kind == "rank":
+        top = row.counters[f"rank_base {model} {blocks} {ranks}"]
+        return top / row.counters[f"rank_gd {model} {blocks} {ranks}"]
+    return row.counters[f"base {model}"] / row.counters[f"{kind} {model} {blocks} {ranks}"]
+
+
+def projected_s(row: Any, model: str, name: str, ranks: int = 1, blocks: int = 1) -> float:
+    """Seconds that the busiest rank's inputs of an epoch would take over the paper's link.
+
+    Args:
+        name: `Base` or `GD`.
+    """
+    kind = "rank_base" if name == BASE else "rank_gd"
+    return row.counters[f"{kind} {model} {blocks} {ranks}"] / PCIE3
+
+
+def timed_gains(rows: Sequence[Any], kind: str) -> dict[tuple[str, str], Ratio]:
+    """Base over difference of `transfer`, `epoch` or `copy` times, by graph and model."""
+    found: dict[tuple[str, str], list[Any]] = {}
+    for row in timed_rows(rows):
+        found.setdefault((row.params["dataset"], row.params["model"]), []).append(row)
+    return {key: gain_of(mine, kind) for key, mine in found.items()}
+
+
+def noise(rows: Sequence[Any]) -> float | None:
+    """How far apart transfer times of equal inputs came out at most, as a fraction; or None."""
+    same = [
+        row.values["gain transfer"]
+        for row in timed_rows(rows)
+        if row.counters[f"matrices {BASE}"] == row.counters[f"matrices {GD}"]
+    ]
+    return max((max(value, 1 / value) - 1 for value in same), default=None)
+
+
+def rank_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Fewer bytes of matrices by ranks: one panel per graph, one line per model, one block."""
+    points: list[dict[str, Any]] = []
+    for row in byte_rows(rows):
+        for model in MODELS:
+            for ranks in RANKS:
+                points.append(
+                    {
+                        "panel": panel(row),
+                        "series": MODEL_TITLES[model],
+                        "x": ranks,
+                        "y": gain_of_bytes(row, model, ranks),
+                        "counted": True,
+                        "twin": bool(row.data.get("twin")),
+                        "row_ids": [row.id],
+                    }
+                )
+    for row in failures(rows, "fig4"):
+        if row.params["part"] == "bytes":
+            points.append({"panel": BY_NAME[row.params["dataset"]].title, "series": "all models",
+                           "x": 1, "failed": f"{row.status}: {row.reason}"})  # fmt: skip
+    return points
+
+
+def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Measured epochs of one rank, and the transfer that the paper's link would take."""
+    points: list[dict[str, Any]] = []
+    counted = {row.params["dataset"]: row for row in byte_rows(rows)}
+    for row in timed_rows(rows):
+        model = row.params["model"]
+        for name in (BASE, GD):
+            total, transfer = row.values[f"epoch {name}"], row.values[f"transfer {name}"]
+            base = {
+                "panel": MODEL_TITLES[model],
+                "row": panel(row),
+                "system": name,
+                "total": total,
+                "deviation": row.deviation["output"],
+                "row_ids": [row.id],
+            }
+            points.append({**base, "phase": "transfer", "seconds": transfer})
+            points.append({**base, "phase": "compute", "seconds": max(0.0, total - transfer)})
+    for row in counted.values():
+        for model in MODELS:
+            for name in (BASE, GD):
+                seconds = projected_s(row, model, name)
+                points.append(
+                    {
+                        "panel": f"{MODEL_TITLES[model]}: transfer over PCIe 3",
+                        "row": panel(row),
+                        "system": name,
+                        "phase": "transfer",
+                        "seconds": seconds,
+                        "total": seconds,
+                        "projected": True,
+                        "row_ids": [row.id],
+                    }
+                )
+    for row in failures(rows, "fig4"):
+        if row.params["part"] == "timed":
+            points.append({"panel": MODEL_TITLES[row.params["model"]], "system": GD,
+                           "row": BY_NAME[row.params["dataset"]].title,
+                           "failed": f"{row.status}: {row.reason}"})  # fmt: skip
+    return points
+
+
+def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Gain in transfer and epoch time on one rank, and of the transfer projected from bytes."""
+    points: list[dict[str, Any]] = []
+    rests = {r.params["dataset"]: r for r in timed_rows(rows)}
+    for kind, title in (("transfer", "transfer"), ("epoch", "epoch")):
+        for (name, model), ratio in timed_gains(rows, kind).items():
+            points.append(
+                {
+                    "panel": f"{title}, measured",
+                    "row": f"{MODEL_TITLES[model]}, {panel(rests[name])}",
+                    "system": "esdg",
+                    "baseline": BASE,
+                    "value": ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                    "n": ratio.n,
+                    "deviation": ratio.deviation,
+                    "row_ids": ratio.rows,
+                }
+            )
+    for row in byte_rows(rows):
+        for model in MODELS:
+            points.append(
+                {
+                    "panel": "transfer over PCIe 3, projected",
+                    "row": f"{MODEL_TITLES[model]}, {panel(row)}",
+                    "system": "esdg",
+                    "baseline": BASE,
+                    "value": gain_of_bytes(row, model, kind="rank"),
+                    "projected": True,
+                    "row_ids": [row.id],
+                }
+            )
+    for row in failures(rows, "fig4"):
+        if row.params["part"] == "timed":
+            points.append({"panel": "transfer, measured", "system": "esdg", "baseline": BASE,
+                           "row": f"{MODEL_TITLES[row.params['model']]}, "
+                           f"{BY_NAME[row.params['dataset']].title}",
+                           "failed": f"{row.status}: {row.reason}"})  # fmt: skip
+    return points

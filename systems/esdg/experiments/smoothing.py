@@ -1,0 +1,282 @@
+"""Smoothing and what it brings to the graph difference: a sweep of its length (3.2, 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+from dgbench.datasets.transforms import factors, m_transform
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.difference import encode_sequence
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.esdg.experiments.common import (
+    Changes,
+    Occurrences,
+    failures,
+    formula,
+    panel,
+)
+from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, Graph
+
+LIVES = (1, 2, 5, 10, 20, 40, 80, 160)
+MOST_ENTRIES = {"smoke": 1_000_000, "quick": 2_000_000, "full": 60_000_000, "paper": 200_000_000}
+"""Entries of all snapshots that are made, so that counts are compared with what is really sent."""
+GAINS = {"life_4x": 4.0, "life_4.1x": 4.1}
+SMOKE = ("flickr", "bitcoin-otc", "amlsim-20k-fanin200cycle200")
+PAPER_GAIN = 4.1
+
+
+class Smoothing(Experiment):
+    paper = "esdg"
+    name = "smoothing"
+    title = "Smoothing and the graph difference"
+    question = "How long must edges live for the difference to pay, and what does it save then?"
+    reading = (
+        "delta is (added + removed) / entries between neighbouring snapshots. Bytes are those of "
+        "the matrices, with int64 indices and a float32 per entry unless said otherwise; the first "
+        "snapshot goes plain. An edge life and a window of the same length keep the same entries, "
+        "so one sweep serves both. Counts come from how long edges wait between occurrences; one "
+        "length per graph is made and encoded, and its bytes must be those counted. The paper does "
+        "not say whether the diagonal of A + I is sent; both are counted. The overlap of raw "
+        "snapshots of a twin is an assumption."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        names = SMOKE if preset == "smoke" else [graph.name for graph in COUNTED]
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name},
+                group=name,
+                timeout_s=900 if preset == "paper" else 120,
+            )
+            for name in names
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        found = Occurrences.of(graph, context.preset)
+        lives, nodes = found.lives(), found.events.num_nodes
+        counters = {"N": nodes, "T": lives.steps, "nnz": int(lives.raw().sum())}
+        values: dict[str, float] = {}
+        swept = {life: Changes.of(lives, life) for life in lengths(graph, lives.steps)}
+        for life, changes in swept.items():
+            counters |= _bytes(life, changes, nodes)
+            values[f"delta {life}"] = changes.share
+        for name, gain in GAINS.items():
+            counters[name] = _first_life(lives, gain)
+        made = _made(found, graph.edge_life, MOST_ENTRIES[context.preset], swept)
+        counters |= made[0]
+        values |= made[1]
+        return Measurement(
+            values=values,
+            units={key: "changed entries per entry" for key in values if key.startswith("delta")},
+            counters=counters,
+            data=found.data,
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="smoothing",
+                title="Bytes of plain snapshots over bytes by difference, by length of smoothing",
+                points=gain_points,
+                options={
+                    "xlabel": "snapshots that an edge lives, or window",
+                    "ylabel": "fewer bytes (x)",
+                    "hline": PAPER_GAIN,
+                    "hline_label": "the paper's most, 4.1x",
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="smoothing_nnz",
+                title="Smoothed over raw edges, by length of smoothing",
+                points=nnz_points,
+                options={
+                    "xlabel": "snapshots that an edge lives, or window",
+                    "ylabel": "smoothed / raw edges",
+                    "guide_slope": 1.0,
+                },
+            ),
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = select(rows, experiment="smoothing")
+        if not found:
+            return ""
+        lives = sorted(r.counters["life_4.1x"] for r in found if r.counters["life_4.1x"])
+        raw = {r.params["dataset"]: gain(r, 1, forced=True) for r in found}
+        lost = [name for name, value in raw.items() if value < 1]
+        simulator = [raw[name] for name in raw if name.startswith("amlsim-")]
+        text = (
+            f"A gain of 4.1x needs edges that live {lives[0]} to {lives[-1]} snapshots "
+            f"(median {median(lives):g}). "
+            if lives
+            else "No graph reaches a gain of 4.1x. "
+        )
+        text += (
+            f"Differences of raw snapshots are larger than the snapshots on {len(lost)} of "
+            f"{len(raw)} graphs ({min(raw.values()):.2g}x to {max(raw.values()):.2g}x); sent plain "
+            "then, they gain nothing."
+        )
+        if simulator:
+            text += (
+                f" That holds for small runs of the paper's own generator, too "
+                f"({max(simulator):.2g}x), so its gain of up to 2x for CD-GCN needs "
+                + ("snapshots that repeat or add up edges." if max(simulator) < 1 else "no more.")
+            )
+        return text
+
+
+def lengths(graph: Graph, steps: int) -> list[int]:
+    """Lengths that are swept: powers, and the graph's own two."""
+    return sorted({l for l in (*LIVES, graph.edge_life, graph.window) if l <= steps})  # noqa: E741
+
+
+def _bytes(life: int, changes: Changes, nodes: int) -> dict[str, int]:
+    """Counters of one length; their names end in it."""
+    return {
+        f"entries {life}": int(changes.entries.sum()),
+        f"changed {life}": int((changes.added[1:] + changes.removed[1:]).sum()),
+        f"first {life}": int(changes.entries[0]),
+        f"plain {life}": changes.plain(),
+        f"forced {life}": changes.sent(fallback=False),
+        f"sent {life}": changes.sent(),
+        f"plain32 {life}": changes.plain("int32"),
+        f"sent32 {life}": changes.sent(index="int32"),
+        f"loops_plain {life}": changes.plain() + 20 * nodes * len(changes.entries),
+        f"loops_sent {life}": changes.sent(loops=nodes),
+    }
+
+
+def _first_life(lives: Any, wanted: float) -> int:
+    """The shortest life whose differences take a `wanted`th of the bytes, or 0."""
+    low, high = 1, max(1, lives.steps - 1)
+    if formula(Changes.of(lives, high).share) < wanted:
+        return 0
+    while low < high:  # longer lives change less
+        middle = (low + high) // 2
+        if formula(Changes.of(lives, middle).share) >= wanted:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _made(
+    found: Occurrences, wanted: int, most: int, swept: dict[int, Changes]
+) -> tuple[dict[str, int], dict[str, float]]:
+    """One length made both ways and encoded: what is really sent, and how alike both are.
+
+    Raises:
+        CheckFailed: the bytes of the encoded snapshots are not those that were counted.
+    """
+    fits = [l for l, c in swept.items() if c.entries.sum() <= most]  # noqa: E741
+    if not fits:
+        return {}, {}
+    life = wanted if wanted in fits else max(fits)
+    lived, averaged = found.snapshots(life=life), m_transform(found.snapshots(), life)
+    sent = {
+        fallback: sum(d.nbytes for d in encode_sequence(lived, fallback=fallback))
+        for fallback in (True, False)
+    }
+    counted = swept[life].sent(), swept[life].sent(fallback=False)
+    if (sent[True], sent[False]) != counted:
+        raise CheckFailed(
+            f"snapshots of life {life} take {sent[True]} bytes by difference, counted were "
+            f"{counted[0]}"
+        )
+    same = sum(_same_entries(a, b) for a, b in zip(lived, averaged, strict=True))
+    counters = {
+        "made_life": life,
+        "made_sent": sent[True],
+        "made_forced": sent[False],
+        "made_snapshots": len(lived),
+        "same_entries": same,
+    }
+    return counters, {"normalised_gap": _normalised_gap(lived[-1], averaged[-1])}
+
+
+def _same_entries(a: Csr, b: Csr) -> bool:
+    return torch.equal(a.indptr, b.indptr) and torch.equal(a.indices, b.indices)
+
+
+def _normalised_gap(lived: Csr, averaged: Csr) -> float:
+    """||x - y|| / ||y|| of the normalised entries, the diagonal included: only values differ."""
+
+    def entries(csr: Csr) -> torch.Tensor:
+        rows, cols = (scale.double() for scale in factors(csr))
+        weights = rows.repeat_interleave(csr.indptr.diff()) * cols[csr.indices.long()]
+        if csr.values is not None:
+            weights = weights * csr.values.double()
+        return torch.cat([weights, rows * cols])
+
+    one, two = entries(lived), entries(averaged)
+    return float((one - two).norm() / two.norm())
+
+
+def swept(row: Any) -> list[int]:
+    """Lengths that a row holds."""
+    return sorted(int(key.split()[1]) for key in row.counters if key.startswith("sent "))
+
+
+def gain(row: Any, life: int, *, forced: bool = False, loops: bool = False) -> float:
+    """Bytes of plain snapshots over bytes by difference.
+
+    Args:
+        row: of this experiment.
+        life: a length that was swept.
+        forced: send differences always, also where they are larger.
+        loops: A + I is sent.
+    """
+    if loops:
+        return row.counters[f"loops_plain {life}"] / row.counters[f"loops_sent {life}"]
+    kind = "forced" if forced else "sent"
+    return row.counters[f"plain {life}"] / row.counters[f"{kind} {life}"]
+
+
+def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Gain by length, without falling back, so that losses show."""
+    return _points(rows, lambda row, life: gain(row, life, forced=True))
+
+
+def nnz_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Smoothed over raw edges by length."""
+    return _points(rows, lambda row, life: row.counters[f"entries {life}"] / row.counters["nnz"])
+
+
+def _points(rows: Sequence[Any], y_of: Any) -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = []
+    for row in select(rows, experiment="smoothing"):
+        title, graph = panel(row), BY_NAME[row.params["dataset"]]
+        for life in swept(row):
+            points.append(
+                {
+                    "panel": "real graphs" if graph.real else "the paper's graphs",
+                    "series": title,
+                    "x": life,
+                    "y": y_of(row, life),
+                    "counted": True,
+                    "twin": bool(row.data.get("twin")),
+                    "row_ids": [row.id],
+                }
+            )
+    for row in failures(rows, "smoothing"):
+        graph = BY_NAME[row.params["dataset"]]
+        points.append(
+            {
+                "panel": "real graphs" if graph.real else "the paper's graphs",
+                "series": graph.title,
+                "x": 1,
+                "failed": f"{row.status}: {row.reason}",
+            }
+        )
+    return points
