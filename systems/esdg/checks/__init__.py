@@ -5,6 +5,7 @@ from functools import wraps
 from typing import Any
 
 from dgbench.systems.base import Check, Claim, Finding
+from dgbench.systems.esdg.checks import convergence, volume
 from dgbench.systems.esdg.experiments.settings import GRAPHS
 
 _CHECKS: dict[str, Check] = {
@@ -12,8 +13,8 @@ _CHECKS: dict[str, Check] = {
     # difference
     # checkpoint
     # scaling
-    # volume
-    # convergence
+    **volume.CHECKS,
+    **convergence.CHECKS,
 }
 
 _GRAPHS = {graph.name for graph in GRAPHS}

@@ -68,8 +68,10 @@ over all but one of them, which gives 3.2 where the paper has 5.2 to 5.5: a samp
 MIXINGS: Final = (0.05, 0.3, 1.0)
 """Shares of a twin's edges that leave their planted block."""
 
-ROUNDS: Final = {"smoke": 3, "quick": 8, "full": 20, "paper": 30}
+ROUNDS: Final = {"smoke": 3, "quick": 12, "full": 20, "paper": 30}
 BUDGETS_S: Final = {"smoke": 0.1, "quick": 0.3, "full": 10.0, "paper": 30.0}
+KEPT: Final = {"smoke": 3, "quick": 9, "full": 33, "paper": 97}
+"""Snapshots that a race keeps of a sample cut by its own steps."""
 
 
 def methods(preset: Preset) -> list[str]:
@@ -83,8 +85,8 @@ def sample_workload(params: Mapping[str, Any], preset: Preset) -> TimelineWorklo
     """Link prediction on a sample, cut as `CUTS` says; a cell that parts vertices keeps all."""
     cut = str(params["cut"])
     fields: dict[str, Any] = dict(CUTS[cut])
-    if cut == "dense" or params["part"] == "parts":
-        fields["snapshots"] = None
+    whole = cut == "dense" or params["part"] == "parts"
+    fields["snapshots"] = None if whole else KEPT[preset]
     return workload(BY_NAME[str(params["dataset"])], str(params["model"]), preset, **fields)
 
 
@@ -105,7 +107,7 @@ def walk(model: str, ranks: int) -> Measurement:
         # All ranks talk to all others in each redistribution.
         sent = counted.total("messages", phase=phase)
         counters[f"exchanges_{phase}"] = sent // (ranks * (ranks - 1))
-    if ranks <= 16 or model != "evolvegcn_o":
+    if ranks == RANKS[0]:
         plain = count_snapshot(model, size=ranks, checkpoint=False)
         counters["floats_without_rerun"] = plain.total("floats")
     counters |= {"T": PAPER_STEPS, "N": PAPER_NODES, "gradients": gradient_floats(net, ranks)}

@@ -1,0 +1,362 @@
+"""Claims on volumes and times of both partitions (sections 4.1, 4.2, 5.5 and 6.4, Table 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from dgbench.systems.base import Claim, Finding
+from dgbench.systems.base.compare import select
+from dgbench.systems.esdg.checks.common import finding, missing, strength
+from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, slowdown
+from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS
+from dgbench.systems.esdg.experiments.table2 import (
+    parted,
+    ratios,
+    remote_per_vertex_step,
+    rounds_to,
+    standing_for_paper,
+    walked,
+)
+from dgbench.systems.esdg.experiments.table2_runs import HYPER_FLOATS, PRINTED, RANKS
+
+NONE = "the experiment 'table2' did not run"
+NO_PARTS = "no vertices were parted in this run"
+NO_SAMPLE = "needs real data of the paper's generator: dgbench data get amlsim-20k-cycle200"
+PASSES = 3
+SMALL = "20 000 accounts stand for a million"
+ALIKE = 0.25
+"""How far apart two volumes that are `about equal` may be."""
+INSIGNIFICANT = 0.01
+
+MODEL_OF = {"tmgcn": "tm_gcn", "cdgcn": "cd_gcn", "egcn": "evolvegcn_o"}
+
+Rows = Sequence[Any]
+
+
+def _model(claim: Claim) -> str:
+    return MODEL_OF[claim.id.rsplit("-", 1)[1]]
+
+
+def _trained(rows: Rows) -> list[Any]:
+    """Rows of trained epochs, whose exchanges were counted."""
+    return select(rows, experiment="table2", part="time")
+
+
+def volume(claim: Claim, rows: Rows) -> Finding:
+    """Table 2's volumes of the snapshot partition, counted at its size."""
+    model = _model(claim)
+    found = [r for r in walked(rows, model=model) if r.params["ranks"] in RANKS]
+    if {r.params["ranks"] for r in found} != set(RANKS):
+        return missing(f"{NONE} at {', '.join(map(str, RANKS))} ranks")
+    printed = PRINTED["snapshot"][model]
+    return finding(
+        found,
+        evidence="counted",
+        measured={str(r.params["ranks"]): r.counters["floats"] / 1e9 for r in found},
+        holds=all(
+            rounds_to(r.counters["floats"], printed[r.params["ranks"]])
+            and r.counters["floats"] == r.counters["formula"]
+            for r in found
+        ),
+        reason="T = 192, N = 1 M, three passes; every message counted",
+    )
+
+
+def volume_factor(claim: Claim, rows: Rows) -> Finding:
+    """T N (P - 1) / P, to the float."""
+    found = [r for r in walked(rows) if r.counters["width"] and not _uneven(r)]
+    if not found:
+        return missing(NONE)
+    ranks = sorted({r.params["ranks"] for r in found})
+    return finding(
+        found,
+        evidence="counted",
+        measured=f"V (P-1)/P to the float at P = {', '.join(map(str, ranks))}"
+        if all(_exact(r) for r in found)
+        else "other volumes",
+        holds=all(_exact(r) for r in found) and len(ranks) > 1,
+        reason="V: 36 floats per vertex and step for TM-GCN, 96 for CD-GCN, in three passes",
+    )
+
+
+def _uneven(row: Any) -> bool:
+    """Whether ranks have shares of different sizes, of steps and of vertices."""
+    ranks = row.params["ranks"]
+    return bool(row.counters["T"] % ranks and row.counters["N"] % ranks)
+
+
+def _exact(row: Any) -> bool:
+    c, ranks = row.counters, row.params["ranks"]
+    return c["floats"] * ranks == PASSES * c["width"] * c["T"] * c["N"] * (ranks - 1)
+
+
+def volume_constant(claim: Claim, rows: Rows) -> Finding:
+    """Floats per vertex and step stay below the same bound for every P and every graph."""
+    walks = [r for r in walked(rows) if r.counters["width"]]
+    trained = [r for r in _trained(rows) if r.counters["width"]]
+    densities = {round(r.counters["edges"] / r.counters["vertex_steps"], 3) for r in trained}
+    if len({r.params["ranks"] for r in walks}) < 2 or not trained:
+        return missing(NONE)
+    bounded = all(
+        r.counters["floats"] <= PASSES * r.counters["width"] * r.counters["T"] * r.counters["N"]
+        for r in walks
+    ) and all(
+        r.counters["sent_snapshot"] <= PASSES * r.counters["width"] * r.counters["vertex_steps"]
+        for r in trained
+    )
+    same = all(r.counters["sent_snapshot"] == r.counters["formula_snapshot"] for r in trained)
+    shown: dict[str, str] = {}
+    for model in dict.fromkeys(r.params["model"] for r in walks):
+        per = [
+            r.counters["floats"] / (r.counters["T"] * r.counters["N"])
+            for r in walks
+            if r.params["model"] == model
+        ]
+        shown[MODEL_TITLES[model]] = f"{min(per):.3g} to {max(per):.3g} floats per vertex-step"
+    return finding(
+        [*walks, *trained],
+        evidence="counted",
+        measured=shown,
+        holds=bounded and same and len(densities) > 1,
+        direction=bounded and same,
+        reason=f"P up to {max(r.params['ranks'] for r in walks)}; trained on snapshots of "
+        + " and ".join(f"{d:.2g}" for d in sorted(densities))
+        + " edges per vertex",
+    )
+
+
+def redistributions(claim: Claim, rows: Rows) -> Finding:
+    """All-to-alls of a pass per layer with a temporal half that needs them."""
+    found = [r for r in walked(rows) if r.counters["layers"]]
+    if not found:
+        return missing(NONE)
+    counted = {
+        phase: {r.counters[f"exchanges_{phase}"] / r.counters["layers"] for r in found}
+        for phase in ("forward", "backward")
+    }
+    return finding(
+        found,
+        evidence="counted",
+        measured={phase: max(values) for phase, values in counted.items()},
+        holds=all(values == {claim.value[phase]} for phase, values in counted.items()),
+        reason="both layers of CD-GCN; of TM-GCN the first, as nothing reads its last average",
+    )
+
+
+def evolvegcn(claim: Claim, rows: Rows) -> Finding:
+    """No activation is sent, and gradients are few beside what the other models send."""
+    walks = walked(rows, model="evolvegcn_o")
+    trained = [r for r in _trained(rows) if r.params["model"] == "evolvegcn_o"]
+    if not walks:
+        return missing(NONE)
+    once = all(
+        # One ring of all gradients and one of the loss.
+        r.counters["reduced_snapshot"]
+        == 2 * (r.params["ranks"] - 1) * (r.counters["parameters"] + 1)
+        for r in trained
+    )
+    silent = all(r.counters["floats"] == 0 for r in walks) and all(
+        r.counters["sent_snapshot"] == 0 for r in trained
+    )
+    others = {r.params["ranks"]: r for r in walked(rows, model="tm_gcn")}
+    shares = [
+        r.counters["gradients"] / others[r.params["ranks"]].counters["floats"]
+        for r in walks
+        if r.params["ranks"] in others
+    ]
+    if not shares:
+        return missing("TM-GCN was not counted beside it")
+    return finding(
+        [*walks, *trained],
+        evidence="counted",
+        measured=f"no activations; gradients at most {max(shares):.1e} of TM-GCN's volume",
+        holds=silent and once and max(shares) < INSIGNIFICANT,
+        reason="one all-reduce of gradients per epoch" if trained else "",
+    )
+
+
+def vertex_volume(claim: Claim, rows: Rows) -> Finding:
+    """What trained epochs sent against 18 floats per remote reader, and the pairs' ends."""
+    found = _trained(rows)
+    if not found:
+        return missing(NONE)
+    return finding(
+        found,
+        evidence="counted",
+        measured=f"equal to the float in {sum(map(_as_formula, found))} of {len(found)} epochs",
+        holds=all(map(_as_formula, found)),
+        reason="lambda without the owner; hidden features of the second layer, three passes",
+    )
+
+
+def _as_formula(row: Any) -> bool:
+    return row.counters["sent_vertex"] == row.counters["formula_vertex"]
+
+
+def vertex_grows(claim: Claim, rows: Rows) -> Finding:
+    """More parts and more edges per vertex, more remote readers; planted blocks beside it."""
+    planted = select(rows, experiment="table2", part="mixing")
+    real = [r for r in parted(rows) if not r.data.get("twin")]
+    found = real or planted
+    if not found:
+        return missing(NO_PARTS)
+    grows = all(map(_grows, [*real, *planted]))
+    cuts = {
+        cut: [r for r in real if r.params["cut"] == cut and r.params["model"] == "cd_gcn"]
+        for cut in ("own", "dense")
+    }
+    denser = all(
+        thick.values[f"remote_{p}"] > thin.values[f"remote_{p}"]
+        for thick in cuts["dense"]
+        for thin in cuts["own"]
+        for p in RANKS
+    )
+    words = [f"real: {_span(real)}"] if real else []
+    if planted:
+        words.append(f"planted blocks: {_span(planted)}")
+    return finding(
+        found,
+        evidence="counted",
+        measured="; ".join(words) + " remote parts per vertex-step from 4 to 64 parts",
+        holds=grows and denser,
+        reason=f"mixing {', '.join(str(r.params['mixing']) for r in planted)}" if planted else "",
+    )
+
+
+def _grows(row: Any) -> bool:
+    return all(
+        row.counters[f"remote_{a}"] < row.counters[f"remote_{b}"] for a, b in pairwise(RANKS)
+    )
+
+
+def _span(rows: Rows) -> str:
+    factors = [r.values[f"remote_{RANKS[-1]}"] / r.values[f"remote_{RANKS[0]}"] for r in rows]
+    return f"{min(factors):.2g}x to {max(factors):.2g}x"
+
+
+def _sample(rows: Rows, model: str) -> list[Any]:
+    """The row of a real sample that stands for the paper's graph, or nothing."""
+    row = standing_for_paper(rows, model)
+    return [] if row is None or row.data.get("twin") or row.params["cut"] != "dense" else [row]
+
+
+def hyper_volume(claim: Claim, rows: Rows) -> Finding:
+    """Remote readers of a real sample as dense as the paper's graph, scaled to its size."""
+    model = _model(claim)
+    found = _sample(rows, model)
+    if not found:
+        return missing(NO_SAMPLE)
+    row = found[0]
+    counted = {p: row.values[f"billions_{p}"] for p in RANKS}
+    printed = PRINTED["vertex"][model]
+    per = ", ".join(f"{row.values[f'remote_{p}']:.2g}" for p in RANKS)
+    wanted = ", ".join(
+        f"{printed[p] / (HYPER_FLOATS * 0.192):.2g}" if p in printed else "-" for p in RANKS
+    )
+    return finding(
+        found,
+        evidence="analogue",
+        measured={str(p): value for p, value in counted.items()},
+        direction=_grows(row),
+        reason=f"{SMALL}; {per} remote parts per vertex-step against {wanted} of the paper, with "
+        f"{row.values['edges per vertex-step']:.2g} edges per vertex-step; {row.notes[0]}",
+    )
+
+
+def cross(claim: Claim, rows: Rows) -> Finding:
+    """Which of both partitions sends more, at 4, 16 and 64 ranks."""
+    model = _model(claim)
+    found = _sample(rows, model)
+    walks = {r.params["ranks"]: r for r in walked(rows, model=model)}
+    if not found or not set(RANKS) <= set(walks):
+        return missing(NO_SAMPLE if not found else NONE)
+    share = {p: found[0].values[f"billions_{p}"] / walks[p].values["billions"] for p in RANKS}
+    if model == "tm_gcn":
+        as_said = share[4] < 1 and abs(share[16] - 1) <= ALIKE and share[64] > 1
+    else:
+        as_said = max(share.values()) < 1 and _grows(found[0])
+    return finding(
+        [found[0], *(walks[p] for p in RANKS)],
+        evidence="analogue",
+        measured={str(p): f"{value:.2g} of the snapshot volume" for p, value in share.items()},
+        holds=as_said,
+        reason=f"{SMALL}, with {found[0].values['edges per vertex-step']:.2g} edges per "
+        f"vertex-step; {found[0].notes[0]}",
+    )
+
+
+def egcn_superior(claim: Claim, rows: Rows) -> Finding:
+    walks = walked(rows, model="evolvegcn_o")
+    remote = remote_per_vertex_step(rows, "evolvegcn_o", RANKS[0])
+    found = _sample(rows, "evolvegcn_o")
+    if not walks or remote is None or not found:
+        return missing(NONE if not walks else NO_SAMPLE)
+    return finding(
+        [*walks, *found],
+        evidence="counted",
+        measured=f"0 against {found[0].values['billions_4']:.2g} to "
+        f"{found[0].values['billions_64']:.2g} billion floats",
+        holds=all(r.counters["floats"] == 0 for r in walks) and remote > 0,
+        reason=SMALL,
+    )
+
+
+def time_order(claim: Claim, rows: Rows) -> Finding:
+    """Snapshot against vertex partition at four ranks, in turns on the same processes."""
+    found = {key: ratio for key, ratio in ratios(rows).items() if key[1] == 4}
+    if {model for model, _, _ in found} != set(MODELS):
+        return missing(f"{NONE} for all three models on 4 ranks")
+    used = [r for r in _trained(rows) if r.params["ranks"] == 4]
+    sides = [ratio.side for ratio in found.values()]
+    shown = {}
+    for (model, _, cut), ratio in found.items():
+        ends = "" if ratio.low is None else f" [{ratio.low:.2g}, {ratio.high:.2g}]"
+        shown[f"{MODEL_TITLES[model]}, {cut}"] = f"{ratio.value:.2g}x{ends}"
+    return finding(
+        used,
+        evidence=strength(used),
+        measured=shown,
+        direction=min(sides) > 0,
+        undecided=min(sides) == 0,
+        reason="4 processes on the cores of one machine; the growth at 64 ranks needs 64 devices",
+    )
+
+
+def preprocessing(claim: Claim, rows: Rows) -> Finding:
+    """Seconds by the best search there is for parts, over seconds for shares of the snapshots."""
+    for method in ("kahypar", "pymetis"):
+        ratio = slowdown(rows, method)
+        if ratio is None:
+            continue
+        found = prepared(rows, method=method)
+        hyper = method == "kahypar"
+        return finding(
+            found,
+            # The paper parts on a CPU, too; METIS stands for a hypergraph partitioner.
+            evidence="measured" if hyper else "analogue",
+            measured=ratio.value,
+            holds=ratio.side > 0 if ratio.low is not None else ratio.value > 10,
+            reason=f"{TITLES[method]}: {max(r.values['vertices_s'] for r in found):.2g} s against "
+            f"{max(r.values['snapshots_s'] for r in found) * 1e6:.2g} microseconds",
+        )
+    return missing("needs a partitioner: pip install pymetis, or kahypar")
+
+
+CHECKS = {
+    "esdg-s1-volume-constant": volume_constant,
+    "esdg-s41-vertex-volume": vertex_volume,
+    "esdg-s41-vertex-volume-grows": vertex_grows,
+    "esdg-s42-redistributions": redistributions,
+    "esdg-s64-volume-factor": volume_factor,
+    "esdg-s55-evolvegcn-comm": evolvegcn,
+    **{f"esdg-tab2-volume-{m}": volume for m in MODEL_OF},
+    **{f"esdg-tab2-hyper-volume-{m}": hyper_volume for m in MODEL_OF},
+    "esdg-tab2-cross-tmgcn": cross,
+    "esdg-tab2-cross-cdgcn": cross,
+    "esdg-tab2-egcn-superior": egcn_superior,
+    "esdg-tab2-time-order": time_order,
+    "esdg-s41-preprocessing": preprocessing,
+}
+"""Claims that this module answers."""
