@@ -5,12 +5,12 @@ from functools import wraps
 from typing import Any
 
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.esdg.checks import convergence, volume
+from dgbench.systems.esdg.checks import convergence, difference, sizes, volume
 from dgbench.systems.esdg.experiments.settings import GRAPHS
 
 _CHECKS: dict[str, Check] = {
-    # sizes
-    # difference
+    **sizes.CHECKS,
+    **difference.CHECKS,
     # checkpoint
     # scaling
     **volume.CHECKS,

@@ -160,7 +160,7 @@ class Fig4(Experiment):
                     f"{high:.2g}{where} (faster {sides[0]}, undecided {sides[1]}, slower "
                     f"{sides[2]} of {len(found)})"
                 )
-        apart = noise(rows)
+        apart = noise(rows, "transfer")
         if apart is not None:
             parts.append(f"equal inputs came out up to {apart:.0%} apart in transfer time")
         text = "; ".join(parts)
@@ -257,8 +257,10 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
             context.budget_s * BUDGETS[context.preset],
             most=10 * TURNS[context.preset],
         )
-        sent = {
-            name: trainer.meter.counters["bytes_topology"] // len(found.seconds[name])
+        each = {"matrices": "bytes_topology", "differences": "snapshots_difference"}
+        counted = {
+            f"{key} {name}": trainer.meter.counters[counter] // len(found.seconds[name])
+            for key, counter in each.items()
             for name, trainer in trainers.items()
         }
         notes = [note for trainer in trainers.values() for note in trainer.notes]
@@ -279,7 +281,8 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
             "hidden": task.hidden_dim,
             "classes": task.classes,
             "steps": len(data) - 1,
-            **{f"matrices {name}": count for name, count in sent.items()},
+            "blocks": TIMED_BLOCKS,
+            **counted,
             **{f"bytes {name}": count for name, count in found.sent.items()},
         },
         samples=found.seconds[GD],
@@ -328,10 +331,14 @@ def timed_gains(rows: Sequence[Any], kind: str) -> dict[tuple[str, str], Ratio]:
     return {key: gain_of(mine, kind) for key, mine in found.items()}
 
 
-def noise(rows: Sequence[Any]) -> float | None:
-    """How far apart transfer times of equal inputs came out at most, as a fraction; or None."""
+def noise(rows: Sequence[Any], kind: str) -> float | None:
+    """How far apart times of equal inputs came out at most, as a fraction; None without such.
+
+    Args:
+        kind: `transfer`, `epoch` or `copy`.
+    """
     same = [
-        row.values["gain transfer"]
+        row.values[f"gain {kind}"]
         for row in timed_rows(rows)
         if row.counters[f"matrices {BASE}"] == row.counters[f"matrices {GD}"]
     ]

@@ -1,0 +1,316 @@
+"""Claims on the graph difference and on smoothing (3.2, 5.4, 6.2, Figure 4).
+
+Most are about the time of a transfer. Without a CUDA device that is projected: bytes are counted
+exactly, and a link is busy for as long as it has bytes to carry. What a CPU measures is named beside
+it, but decides nothing: it copies at the speed of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from dgbench.systems.base import Check, Claim, Finding
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.esdg.checks.common import NEEDS_CUDA, finding, from_ratio, missing, strength
+from dgbench.systems.esdg.experiments.fig4 import (
+    BASE,
+    BLOCKS,
+    GD,
+    byte_rows,
+    gain_of_bytes,
+    noise,
+    timed_gains,
+    timed_rows,
+)
+from dgbench.systems.esdg.experiments.settings import (
+    BY_NAME,
+    MODEL_TITLES,
+    MODELS,
+    RANKS,
+    SMOOTHING,
+)
+from dgbench.systems.esdg.partition import block_ranges
+
+SMOOTHED = tuple(model for model in MODELS if SMOOTHING[model] != "none")
+RAW = tuple(model for model in MODELS if SMOOTHING[model] == "none")
+SIGNIFICANT = 0.1
+"""Share of an epoch from which a transfer counts as significant; the paper gives no number."""
+NO_BYTES = "bytes of Figure 4 were not counted in this run"
+NO_TIMES = "no epoch of Figure 4 was timed in this run"
+
+
+def transfer(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """The largest gain in transfer time; from bytes of matrices where nothing was copied."""
+    target = float(claim.value["high"])
+    timed = {k: r for k, r in timed_gains(rows, "transfer").items() if k[1] in SMOOTHED}
+    on_cuda = _on_cuda(rows, timed)
+    if on_cuda:
+        (name, model), best = max(on_cuda.items(), key=lambda item: item[1].value)
+        return from_ratio(best, rows, target=target, reason=_where(name, model))
+    counted = byte_rows(rows)
+    if not counted:
+        return missing(f"{NO_BYTES}; times need CUDA" if timed else NEEDS_CUDA)
+    row, model = max(
+        ((row, model) for row in counted for model in SMOOTHED), key=lambda at: gain_of_bytes(*at)
+    )
+    value = gain_of_bytes(row, model)
+    reason = (
+        f"bytes of the matrices, {_where(row.params['dataset'], model)}; with the features beside "
+        f"them {gain_of_bytes(row, model, kind='rank'):.2g}x"
+    )
+    if timed:
+        low, high = (pick(ratio.value for ratio in timed.values()) for pick in (min, max))
+        reason += f"; copied in memory on this CPU {low:.2g}x to {high:.2g}x"
+    return finding(
+        [row], evidence="projected", measured=value, direction=value > 1, target=target,
+        reason=reason,
+    )  # fmt: skip
+
+
+def overall(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """The largest cut of an epoch, in percent, among models of smoothed snapshots."""
+    found = {k: r for k, r in timed_gains(rows, "epoch").items() if k[1] in SMOOTHED}
+    if not found:
+        return missing(NO_TIMES)
+    (name, model), best = max((_on_cuda(rows, found) or found).items(), key=lambda x: x[1].value)
+    apart = noise(rows, "epoch")
+    open_ = best.side == 0 or (apart is not None and best.value - 1 <= apart)
+    used = [row for row in timed_rows(rows) if row.id in set(best.rows)]
+    reason = _where(name, model)
+    if apart is not None:
+        reason += f"; equal inputs came out up to {apart:.0%} apart"
+    result = finding(
+        used, evidence=strength(used), measured=_percent(best.value), direction=best.value > 1,
+        target=float(claim.value["high"]), undecided=open_, reason=reason,
+    )  # fmt: skip
+    if best.low is not None and best.high is not None:
+        result.low, result.high = _percent(best.low), _percent(best.high)
+    return result
+
+
+def bytes_sent(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Bytes of everything that was encoded against 16 (a + r) + 4 n and 20 n."""
+    encoded = select(rows, experiment="encoding")
+    made = [r for r in select(rows, experiment="smoothing") if "made_life" in r.counters]
+    if not encoded and not made:
+        return missing("nothing was encoded in this run")
+    wrong = [r for r in encoded if r.counters["sent_bytes"] != r.counters["formula_bytes"]]
+    for row in made:
+        life = row.counters["made_life"]
+        pairs = (("made_sent", f"sent {life}"), ("made_forced", f"forced {life}"))
+        if any(row.counters[one] != row.counters[two] for one, two in pairs):
+            wrong.append(row)
+    snapshots = sum(r.counters.get("snapshots", 1) for r in encoded)
+    snapshots += sum(r.counters["made_snapshots"] for r in made)
+    return finding(
+        [*encoded, *made],
+        evidence="counted",
+        measured=f"16 (a + r) + 4 n bytes for {snapshots} snapshots" if not wrong else "others",
+        holds=not wrong,
+        reason="other bytes on " + ", ".join(r.params["dataset"] for r in wrong) if wrong else
+        "the first snapshot, and any that its difference would exceed, takes 20 n",
+    )  # fmt: skip
+
+
+def benefit_fraction(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Snapshots that can go as a difference, counted for every number of blocks and ranks."""
+    counted = byte_rows(rows)
+    if not counted:
+        return missing(NO_BYTES)
+    holds = True
+    for row in counted:
+        steps = row.counters["steps"]
+        for blocks in BLOCKS:
+            sizes = [len(block) for block in block_ranges(steps, blocks)]
+            for ranks in RANKS:
+                wanted = sum(max(0, bsize - ranks) for bsize in sizes)
+                holds &= row.counters.get(f"kept {blocks} {ranks}") == wanted
+    engine = [r for r in timed_rows(rows) if r.counters[f"differences {GD}"]]
+    for row in engine:  # twice an epoch; snapshots that would be larger went plain
+        most = 2 * (row.counters["steps"] - row.counters["blocks"])
+        holds &= row.counters[f"differences {GD}"] <= most
+    shown = f"P = 1 to {RANKS[-1]}, {' and '.join(map(str, BLOCKS))} blocks, {len(counted)} graphs"
+    return finding(
+        [*counted, *engine],
+        evidence="counted",
+        measured=dict(claim.value) if holds else "other shares",
+        holds=holds,
+        reason=shown,
+    )
+
+
+def gains_shrink(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Fewer bytes by ranks: never more on more ranks, and less on the most than on one."""
+    counted = _real_first(byte_rows(rows))
+    if not counted:
+        return missing(NO_BYTES)
+    falls = []
+    for row in counted:
+        for model in SMOOTHED:
+            gains = [gain_of_bytes(row, model, ranks) for ranks in RANKS]
+            steady = all(b <= a for a, b in pairwise(gains))
+            falls.append((steady and gains[-1] < gains[0], gains[0], gains[-1]))
+    first, last = (median(fall[at] for fall in falls) for at in (1, 2))
+    return finding(
+        counted,
+        evidence="projected",
+        measured=f"{first:.2g}x on one rank, {last:.2g}x on {RANKS[-1]} (median)",
+        holds=all(fall[0] for fall in falls),
+        reason=f"bytes of the matrices of {len(counted)} graphs, one block",
+    )
+
+
+def cdgcn(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """What the difference gains on raw snapshots of real data, at most."""
+    counted = [row for row in byte_rows(rows) if not row.data.get("twin")]
+    if not counted:
+        return missing("no real graph of the paper's was counted in this run")
+    target = float(claim.value["high"])
+    timed = {k: r for k, r in timed_gains(rows, "transfer").items() if k[1] in RAW and not r.twin}
+    on_cuda = _on_cuda(rows, timed)
+    value = max(gain_of_bytes(row, "cd_gcn") for row in counted)
+    always = max(gain_of_bytes(row, "cd_gcn", kind="forced") for row in counted)
+    reason = (
+        f"raw snapshots of {', '.join(BY_NAME[r.params['dataset']].title for r in counted)} gain "
+        f"{value:.2g}x; always sent as differences, {always:.2g}x at most"
+    )
+    if on_cuda:
+        best = max(on_cuda.values(), key=lambda ratio: ratio.value)
+        return from_ratio(best, rows, target=target, reason=reason)
+    return finding(
+        counted, evidence="projected", measured=value, direction=value > 1, target=target,
+        reason=reason,
+    )  # fmt: skip
+
+
+def order_by_smoothing(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Each graph's gain with smoothed snapshots against that with raw ones."""
+    timed = _on_cuda(rows, timed_gains(rows, "transfer"))
+    graphs = {name for name, _ in timed}
+    sides = [
+        timed[name, model].against(timed[name, raw])
+        for name in graphs
+        for model in SMOOTHED
+        for raw in RAW
+        if (name, model) in timed and (name, raw) in timed
+    ]
+    if sides:
+        used = [row for row in timed_rows(rows) if row.params["dataset"] in graphs]
+        return finding(
+            used, evidence="measured", measured=f"{sides.count(1)} of {len(sides)} pairs larger",
+            holds=min(sides) >= 0, undecided=0 in sides and min(sides) == 0,
+        )  # fmt: skip
+    counted = _real_first(byte_rows(rows))
+    if not counted:
+        return missing(NO_BYTES)
+    ordered = all(
+        min(gain_of_bytes(row, model) for model in SMOOTHED)
+        > max(gain_of_bytes(row, model) for model in RAW)
+        for row in counted
+    )
+    shown = {
+        MODEL_TITLES[model]: _span(gain_of_bytes(row, model) for row in counted) for model in MODELS
+    }
+    return finding(
+        counted, evidence="projected", measured=shown, holds=ordered,
+        reason=f"bytes of the matrices of {len(counted)} graphs, one rank",
+    )  # fmt: skip
+
+
+def components(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Transfer against the rest with and without differences; the paper prints no number."""
+    gains = timed_gains(rows, "transfer")
+    smoothed = {key: ratio for key, ratio in gains.items() if key[1] in SMOOTHED}
+    if not smoothed:
+        return missing(NO_TIMES)
+    used = timed_rows(rows)
+    apart = noise(rows, "transfer") or 0.0
+    ahead = [r for r in smoothed.values() if r.side > 0 and r.value - 1 > apart]
+    behind = [r for r in smoothed.values() if r.side < 0 and 1 / r.value - 1 > apart]
+    shares = {
+        name: median(row.values[f"transfer {name}"] / row.values[f"epoch {name}"] for row in used)
+        for name in (BASE, GD)
+    }
+    return finding(
+        used,
+        evidence=strength(used),
+        measured={f"transfer share, {name}": f"{share:.0%}" for name, share in shares.items()},
+        direction=len(ahead) > len(behind),
+        undecided=not ahead and not behind,
+        reason=f"transfer of smoothed snapshots sooner on {len(ahead)}, later on {len(behind)} of "
+        f"{len(smoothed)} pairs of model and graph, one rank",
+    )
+
+
+def transfer_matters(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Share of Base's epoch that is transfer, the median over models and graphs."""
+    used = timed_rows(rows)
+    if not used:
+        return missing(NO_TIMES)
+    shares = [row.values[f"transfer {BASE}"] / row.values[f"epoch {BASE}"] for row in used]
+    return finding(
+        used,
+        evidence=strength(used),
+        measured=f"{_span((100 * s for s in shares), 'of an epoch', '%')}",
+        holds=median(shares) >= SIGNIFICANT,
+        reason=f"median {median(shares):.0%}, significant from {SIGNIFICANT:.0%} (our threshold)",
+    )
+
+
+def smoothings_alike(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Entries of an edge life and of a window of the same length."""
+    found = [r for r in select(rows, experiment="smoothing") if "made_life" in r.counters]
+    found = _real_first(found)
+    if not found:
+        return missing("no smoothed snapshots were made in this run")
+    same = all(row.counters["same_entries"] == row.counters["made_snapshots"] for row in found)
+    gap = max(row.values["normalised_gap"] for row in found)
+    return finding(
+        found,
+        evidence="counted",
+        measured="the same entries" if same else "other entries",
+        holds=same,
+        reason=f"so nnz and overlap are equal at equal lengths, on {len(found)} graphs; normalised "
+        f"values differ by up to {gap:.0%}, as sums weigh an edge more against the loop than means",
+    )
+
+
+def _on_cuda(rows: Sequence[Any], gains: dict[Any, Ratio]) -> dict[Any, Ratio]:
+    """Those that rest on rows of a GPU only."""
+    devices = {row.id: row.device for row in timed_rows(rows)}
+    return {k: r for k, r in gains.items() if all(devices[i] == "cuda" for i in r.rows)}
+
+
+def _real_first(rows: Sequence[Any]) -> list[Any]:
+    """Rows of real data, or all where there are none."""
+    return [row for row in rows if not row.data.get("twin")] or list(rows)
+
+
+def _where(name: str, model: str) -> str:
+    return f"{MODEL_TITLES[model]} on {BY_NAME[name].title}"
+
+
+def _percent(ratio: float) -> float:
+    return 100 * (1 - 1 / ratio)
+
+
+def _span(values: Iterable[float], unit: str = "", sign: str = "x") -> str:
+    found = sorted(values)
+    return f"{found[0]:.2g} to {found[-1]:.2g}{'' if sign == 'x' else ' '}{sign} {unit}".strip()
+
+
+CHECKS: dict[str, Check] = {
+    "esdg-abs-gd-transfer": transfer,
+    "esdg-abs-gd-overall": overall,
+    "esdg-s32-gd-bytes": bytes_sent,
+    "esdg-s32-transfer-important": transfer_matters,
+    "esdg-s54-window-equivalence": smoothings_alike,
+    "esdg-s62-gd-benefit-fraction": benefit_fraction,
+    "esdg-s62-gd-gains-shrink": gains_shrink,
+    "esdg-s62-gd-order-smoothing": order_by_smoothing,
+    "esdg-s62-cdgcn-gd": cdgcn,
+    "esdg-fig4-components": components,
+}
