@@ -2,7 +2,9 @@
 
 from dgbench.systems.esdg.experiments.encoding import Encoding
 from dgbench.systems.esdg.experiments.fig4 import Fig4
+from dgbench.systems.esdg.experiments.fig5 import Fig5
 from dgbench.systems.esdg.experiments.fig6 import Fig6
+from dgbench.systems.esdg.experiments.fig7 import Fig7
 from dgbench.systems.esdg.experiments.preparation import Preparation
 from dgbench.systems.esdg.experiments.smoothing import Smoothing
 from dgbench.systems.esdg.experiments.table1 import Table1
@@ -13,6 +15,8 @@ EXPERIMENTS = (
     Smoothing(),
     Encoding(),
     Fig4(),
+    Fig5(),
+    Fig7(),
     Table2(),
     Preparation(),
     Fig6(),

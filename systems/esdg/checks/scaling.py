@@ -1,0 +1,454 @@
+"""Claims on strong and weak scaling (1, 6.3, 6.5) and on the epoch times of Table 2.
+
+Most rest on projections. A projection has two readings of how fast the paper's GPU is (see
+`experiments.projection`); a claim stands or falls only where both say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from dgbench.systems.base import Check, Claim, Finding
+from dgbench.systems.base.compare import select
+from dgbench.systems.esdg.checks.common import as_printed, finding, missing, strength
+from dgbench.systems.esdg.experiments import fig5, fig7
+from dgbench.systems.esdg.experiments.projection import (
+    GPUS_PER_NODE,
+    Epoch,
+    snapshot_epoch,
+    speedups,
+    v100_cluster,
+    vertex_epoch,
+)
+from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
+from dgbench.systems.esdg.experiments.table2 import remote_per_vertex_step
+
+Line = dict[int, Epoch]
+Verdict = Callable[[Line], bool]
+
+NONE5 = "no share of a rank was measured: the experiment 'fig5' did not run"
+NONE7 = "no share of a rank was measured: the experiment 'fig7' did not run"
+MOVING = ("tm_gcn", "cd_gcn")
+"""Models whose activations travel."""
+
+MODEL_OF = {
+    "esdg-s63-weak-tmgcn": "tm_gcn",
+    "esdg-s63-weak-cdgcn": "cd_gcn",
+    "esdg-s63-weak-evolvegcn": "evolvegcn_o",
+    "esdg-tab2-time-tmgcn": "tm_gcn",
+    "esdg-tab2-time-cdgcn": "cd_gcn",
+    "esdg-tab2-time-egcn": "evolvegcn_o",
+    "esdg-tab2-hyper-time-tmgcn": "tm_gcn",
+    "esdg-tab2-hyper-time-cdgcn": "cd_gcn",
+    "esdg-tab2-hyper-time-egcn": "evolvegcn_o",
+}
+WEAK = tuple(key for key in MODEL_OF if "weak" in key)
+SNAPSHOT_TIMES = tuple(key for key in MODEL_OF if "tab2-time" in key)
+HYPER_TIMES = tuple(key for key in MODEL_OF if "hyper-time" in key)
+
+WELL = 0.5
+"""Computing scales well where a rank's share gains half of what perfect shares would."""
+
+TABLE2_RANKS = (4, 16, 64)
+GROWTH = 1.02
+"""A projected curve rises where a step of it gains more than this."""
+
+
+# Strong scaling.
+
+
+def strong(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """The best projected speed-up at 128 ranks, in the paper's convention."""
+    found = fig5.curves(rows)
+    if not found:
+        return missing(NONE5)
+    best: dict[str, tuple[float, str]] = {}
+    for reading, lines in found.items():
+        best[reading] = max((speedups(line)[max(line)], _name(*key)) for key, line in lines.items())
+    value, name = best["bandwidth"]
+    used = list(fig5.share_rows(rows).values())
+    result = _projection(
+        used, rows, value, direction=value > 1, target=float(claim.value["high"]),
+        reason=f"{name}; " + _readings({k: f"{v:.1f}x ({n})" for k, (v, n) in best.items()}),
+    )  # fmt: skip
+    result.low, result.high = (pick(v for v, _ in best.values()) for pick in (min, max))
+    return result
+
+
+def comm_bottleneck(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """The share of communication grows from one node to 16 and is the largest part there."""
+
+    def limits(line: Line) -> bool:
+        last = line[max(line)]
+        largest = last.communicate_s > max(last.compute_s, last.transfer_s)
+        return largest and last.share > line[_node(line)].share
+
+    return _lines(
+        rows, limits, lambda line: f"{line[_node(line)].share:.0%} of an epoch at {_node(line)} "
+        f"ranks, {line[max(line)].share:.0%} at {max(line)}"
+    )  # fmt: skip
+
+
+def boundary_drop(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """speedup(16) < speedup(8), as printed."""
+    return _lines(rows, lambda line: _gain(line, 8, 16) < 1, _from_to(8, 16))
+
+
+def recovers(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Every doubling beyond two nodes gains, and on average more than the one to two nodes."""
+
+    def better(line: Line) -> bool:
+        later = [_gain(line, p, 2 * p) for p in (16, 32, 64)]
+        mean = (later[0] * later[1] * later[2]) ** (1 / 3)
+        return all(g > GROWTH for g in later) and mean > _gain(line, 8, 16)
+
+    return _lines(rows, better, _from_to(8, 16, 32, 64, 128))
+
+
+def sublinear(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Sixteen nodes gain less than sixteen times one, on every line."""
+    return _lines(
+        rows, lambda line: _gain(line, 8, 128) < 16,
+        lambda line: f"{_gain(line, 8, 128):.1f}x from 1 to 16 nodes", models=tuple(MODEL_TITLES),
+    )  # fmt: skip
+
+
+def compute_scales(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """What one rank's share takes less than the whole, at up to 16 ranks."""
+    found = list(fig5.share_rows(rows).values())
+    if not found:
+        return missing(NONE5)
+    said, fine, open_ = {}, [], []
+    for row in found:
+        values = row.values
+        sizes = [p for p in (2, 4, 8, 16) if f"gain {p}" in values]
+        size = max(sizes)
+        gain, ideal = values[f"gain {size}"], values[f"ideal {size}"]
+        low, high = values.get(f"low {size}", gain), values.get(f"high {size}", gain)
+        name = _name(row.params["dataset"], row.params["model"])
+        said[name] = f"{gain:.1f}x at {size} ranks, {ideal:.1f}x would be perfect"
+        fine.append(gain >= WELL * ideal)
+        if low < WELL * ideal <= high:
+            open_.append(name)
+    large = fig5.curves(rows).get("bandwidth", {})
+    ends = [
+        f"{_name(*k)} {e[min(e)].compute_s / e[max(e)].compute_s:.0f}x" for k, e in large.items()
+    ]
+    return finding(
+        found,
+        evidence=strength(found),
+        measured=said,
+        holds=all(fine),
+        direction=all(fine),
+        undecided=bool(open_),
+        reason=f"well is half of perfect; projected at full size and {max(fig5.RANKS)} ranks: "
+        + ", ".join(ends),
+    )
+
+
+def inter_node(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """1/K of what is redistributed stays inside nodes, what a rank keeps counted in; exact."""
+    row = _counted(rows)
+    if row is None:
+        return missing("nothing was counted: the experiment 'fig5' did not run")
+    said, exact = {}, True
+    for size in sorted(int(k.split("_")[1]) for k in row.counters if k.startswith("inside_")):
+        inside, between, kept = (row.counters[f"{w}_{size}"] for w in ("inside", "between", "kept"))
+        nodes = size // GPUS_PER_NODE
+        whole = inside + between + kept
+        exact &= (inside + kept) * nodes == whole and between * nodes == whole * (nodes - 1)
+        said[f"{nodes} nodes"] = f"{(inside + kept) / whole:.4g} inside"
+    return finding([row], evidence="counted", measured=said, holds=exact)
+
+
+def idle(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """P - T ranks have no snapshot where T < P, none otherwise; exact."""
+    row = _counted(rows)
+    if row is None:
+        return missing("nothing was counted: the experiment 'fig5' did not run")
+    steps = row.counters["T"]
+    sizes = sorted(int(k.split("_")[1]) for k in row.counters if k.startswith("idle_"))
+    found = {p: row.counters[f"idle_{p}"] for p in sizes}
+    fewer = [p for p in sizes if p > steps]
+    holds = bool(fewer) and all(n == max(0, p - steps) for p, n in found.items())
+    return finding(
+        [row],
+        evidence="counted",
+        measured={f"{p} ranks": n for p, n in found.items()},
+        holds=holds,
+        reason=f"ranks without one of {steps} snapshots; they still work on their vertices. That a "
+        "snapshot may be too large follows from its bytes and was not tried",
+    )
+
+
+def max_system(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Nothing here has 128 GPUs; projections use a model of the machine."""
+    size = claim.value
+    return missing(
+        f"needs {size['gpus']} GPUs; here only the model that projections use has "
+        f"{size['nodes']} nodes of {size['gpus_per_node']}"
+    )
+
+
+# Weak scaling.
+
+
+def weak(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Projected throughput at 128 GPUs over that at one."""
+    model = MODEL_OF[claim.id]
+    found = {k: fig7.gains(v[model]) for k, v in fig7.curves(rows).items() if model in v}
+    if not found:
+        return missing(NONE7)
+    last = fig7.WIDEST
+    values = {reading: line[last] for reading, line in found.items()}
+    value = values["bandwidth"]
+    superlinear = float(claim.value) > last
+    sides = {v > last if superlinear else v > 1 for v in values.values()}
+    reason = _readings({k: f"{v:.0f}x" for k, v in values.items()})
+    if superlinear:
+        reason += _launches(rows)
+    result = _projection(
+        [fig7.share_rows(rows)[model]], rows, value,
+        direction=value > (last if superlinear else 1), undecided=len(sides) > 1, reason=reason,
+    )  # fmt: skip
+    result.low, result.high = min(values.values()), max(values.values())
+    return result
+
+
+def _launches(rows: Sequence[Any]) -> str:
+    found = select(rows, experiment=fig7.NAME, part="launch")
+    if not found:
+        return ""
+    row = found[-1]
+    return (
+        f"; measured here, {row.counters['many']} small snapshots take {row.values['gain']:.2f}x "
+        f"as long as {row.counters['few']} large ones with as many edges"
+    )
+
+
+def weak_drop(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """From 8 to 16 ranks throughput gains less than by the doublings before and after."""
+    found = fig7.curves(rows)
+    if not found:
+        return missing(NONE7)
+
+    def dent(line: Line) -> bool:
+        gains = fig7.gains(line)
+        ratio = {p: gains[2 * p] / gains[p] for p in (4, 8, 16)}
+        return ratio[8] < min(ratio[4], ratio[16])
+
+    def words(line: Line) -> str:
+        gains = fig7.gains(line)
+        return " -> ".join(f"{gains[p]:.1f}" for p in (4, 8, 16, 32)) + "x at 4, 8, 16, 32"
+
+    lines = {
+        reading: {("", m): line for m, line in by_model.items() if m in MOVING}
+        for reading, by_model in found.items()
+    }
+    used = [row for m, row in fig7.share_rows(rows).items() if m in MOVING]
+    return _judge(lines, used, rows, dent, words, NONE7)
+
+
+def weak_sizes(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Edges of all snapshots: N T (f + 1) at both ends, with what a window would add."""
+    row = _sizes(rows)
+    if row is None:
+        return missing("no random graph was drawn: the experiment 'fig7' did not run")
+    c = row.counters
+    low, high = c["first_edges"], c["last_edges"]
+    # 16.8 M is printed as 16M: cut, not rounded (or counted in units of 2^20).
+    holds = low // 10**6 == int(str(claim.value["low"]).rstrip("M")) and as_printed(
+        high, claim.value["high"]
+    )
+    return finding(
+        [row],
+        evidence="counted",
+        measured={"low": low, "high": high},
+        holds=holds,
+        reason=f"N T (3 + 1) with N = 2^14 and 2^21, the first printed without its decimals; drawn "
+        f"were {c['first_stored']} different ones. A window of 2 would make {c['first_window_2']}",
+    )
+
+
+def weak_nodes(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """2^14 doubled as often as the GPUs are is 2^21, not a million."""
+    row = _sizes(rows)
+    if row is None:
+        return missing("no random graph was drawn: the experiment 'fig7' did not run")
+    c = row.counters
+    base, power = map(int, str(claim.value["start"]).split("^"))
+    start = c["first_nodes"] == base**power
+    return finding(
+        [row],
+        evidence="counted",
+        measured={"start": c["first_nodes"], "end": c["last_nodes"]},
+        holds=start and as_printed(c["last_nodes"], claim.value["end"]),
+        reason=f"{c['doublings']} doublings; the printed edges need as many vertices, too",
+    )
+
+
+# Epoch times of Table 2.
+
+
+def snapshot_times(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Projected epochs of the snapshot partition; the direction is how they change with P."""
+    return _times(claim, rows, lambda job, p, machine: snapshot_epoch(job, p, machine))
+
+
+def hyper_times(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Projected epochs of the vertex partition, from the remote reads that a partitioner left."""
+    model = MODEL_OF[claim.id]
+    remote = {p: remote_per_vertex_step(rows, model, p) for p in TABLE2_RANKS}
+    if any(value is None for value in remote.values()):
+        return missing("no vertices were parted: the experiment 'table2' did not run")
+    return _times(
+        claim, rows, lambda job, p, machine: vertex_epoch(job, p, machine, remote[p]),
+        extra="; a message per pair of ranks, step and pass, time to pack rows left out",
+    )  # fmt: skip
+
+
+def _times(
+    claim: Claim, rows: Sequence[Any], epoch: Callable[..., Epoch], extra: str = ""
+) -> Finding:
+    row = fig5.share_rows(rows).get(("amlsim", MODEL_OF[claim.id]))
+    if row is None:
+        return missing(NONE5)
+    job = fig5.job_of(row, steps=fig5.TABLE2_STEPS)
+    wanted = {int(p): v for p, v in claim.value.items() if isinstance(v, int | float)}
+    found = {
+        reading: {
+            p: 1e3 * epoch(job, p, v100_cluster(p, by_model[job.model])).seconds for p in wanted
+        }
+        for reading, by_model in fig5.speeds(rows).items()
+        if job.model in by_model
+    }
+    same = {_turns(times) == _turns(wanted) for times in found.values()}
+    said = {k: ", ".join(f"{v:.0f}" for v in t.values()) + " ms" for k, t in found.items()}
+    ranks = ", ".join(map(str, wanted))
+    return _projection(
+        [row], rows, {str(p): round(v) for p, v in found["bandwidth"].items()},
+        direction=same == {True}, undecided=len(same) > 1,
+        reason=f"at {ranks} ranks " + _readings(said) + extra,
+    )  # fmt: skip
+
+
+def _turns(times: Mapping[int, float]) -> tuple[bool, ...]:
+    """Whether each step to more ranks takes longer."""
+    values = [times[p] for p in sorted(times)]
+    return tuple(b > a for a, b in pairwise(values))
+
+
+# What they share.
+
+
+def _lines(
+    rows: Sequence[Any],
+    holds: Verdict,
+    words: Callable[[Line], str],
+    models: Iterable[str] = MOVING,
+) -> Finding:
+    """Judge the projected strong-scaling curves of these models."""
+    models = tuple(models)
+    lines = {
+        reading: {key: line for key, line in found.items() if key[1] in models}
+        for reading, found in fig5.curves(rows).items()
+    }
+    used = [row for key, row in fig5.share_rows(rows).items() if key[1] in models]
+    return _judge(lines, used, rows, holds, words, NONE5)
+
+
+def _judge(
+    lines: Mapping[str, Mapping[tuple[str, str], Line]],
+    used: Sequence[Any],
+    rows: Sequence[Any],
+    holds: Verdict,
+    words: Callable[[Line], str],
+    lacking: str,
+) -> Finding:
+    """A statement on curves: it stands if it does on all of them by both readings, it falls if it
+    does on none, and is open otherwise."""
+    found = {
+        (reading, key): holds(line) for reading, many in lines.items() for key, line in many.items()
+    }
+    if not found:
+        return missing(lacking)
+    said = {_name(*key): words(line) for key, line in lines["bandwidth"].items()}
+    other = [
+        f"{_name(*key)} {words(line)}"
+        for reading, many in lines.items()
+        if reading != "bandwidth"
+        for key, line in many.items()
+    ]
+    verdicts = set(found.values())
+    reason = f"by Table 2's seconds: {'; '.join(other)}" if other else ""
+    return _projection(
+        used, rows, said, holds=verdicts == {True}, direction=True in verdicts,
+        undecided=len(verdicts) > 1, reason=reason,
+    )  # fmt: skip
+
+
+def _projection(used: Sequence[Any], rows: Sequence[Any], measured: Any, **fields: Any) -> Finding:
+    """A projected finding, with the error of the model of links in its reason."""
+    error = fig5.model_error(rows)
+    off = "" if error is None else f"; all-to-alls here are up to {error:.0%} off such a model"
+    fields["reason"] = fields.get("reason", "") + off
+    return finding(used, evidence="projected", measured=measured, **fields)
+
+
+def _readings(said: Mapping[str, str]) -> str:
+    names = {"bandwidth": "by memory bandwidth", "printed": "by Table 2's seconds"}
+    return ", ".join(f"{names[k]} {v}" for k, v in said.items())
+
+
+def _name(dataset: str, model: str) -> str:
+    title = MODEL_TITLES[model]
+    return f"{title} on {BY_NAME[dataset].title}" if dataset else title
+
+
+def _node(line: Line) -> int:
+    """The most ranks of one node that the line has."""
+    return max((p for p in line if p <= GPUS_PER_NODE), default=min(line))
+
+
+def _gain(line: Line, first: int, last: int) -> float:
+    return line[first].seconds / line[last].seconds
+
+
+def _from_to(*sizes: int) -> Callable[[Line], str]:
+    def words(line: Line) -> str:
+        ratio = speedups(line)
+        values = " -> ".join(f"{ratio[p]:.1f}" for p in sizes)
+        return f"{values}x at {', '.join(map(str, sizes))}"
+
+    return words
+
+
+def _counted(rows: Sequence[Any]) -> Any | None:
+    found = select(rows, experiment=fig5.NAME, part="counted")
+    return found[-1] if found else None
+
+
+def _sizes(rows: Sequence[Any]) -> Any | None:
+    found = select(rows, experiment=fig7.NAME, part="sizes")
+    return found[-1] if found else None
+
+
+CHECKS: dict[str, Check] = {
+    "esdg-abs-strong-scaling": strong,
+    "esdg-s1-max-system": max_system,
+    "esdg-fig5-compute-scales": compute_scales,
+    "esdg-fig5-comm-bottleneck": comm_bottleneck,
+    "esdg-fig5-node-boundary-drop": boundary_drop,
+    "esdg-s63-inter-node-share": inter_node,
+    "esdg-s63-recovers-with-nodes": recovers,
+    "esdg-s1-sublinear-nodes": sublinear,
+    **dict.fromkeys(WEAK, weak),
+    "esdg-s63-weak-drop": weak_drop,
+    "esdg-s63-weak-sizes": weak_sizes,
+    "esdg-s63-weak-n": weak_nodes,
+    **dict.fromkeys(SNAPSHOT_TIMES, snapshot_times),
+    **dict.fromkeys(HYPER_TIMES, hyper_times),
+    "esdg-s65-idle-when-t-small": idle,
+}

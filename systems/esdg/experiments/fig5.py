@@ -1,0 +1,601 @@
+"""Figure 5: strong scaling of the snapshot partition, 1 to 128 ranks (sections 6.3 and 6.5)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dgbench.runtime.collectives import Communicator
+from dgbench.runtime.errors import CheckFailed, InvalidInputError, UnsupportedError
+from dgbench.runtime.ranks import launch
+from dgbench.runtime.statistics import paired_ratio
+from dgbench.runtime.topology import Point, fit, measure_exchange
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import paired, select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
+from dgbench.systems.esdg.experiments.projection import (
+    GPUS_PER_NODE,
+    ITEM,
+    V100_BYTES_PER_S,
+    Costs,
+    Epoch,
+    Job,
+    fit_costs,
+    h200,
+    printed_speed,
+    redistribution,
+    snapshot_epoch,
+    speedups,
+    v100_cluster,
+)
+from dgbench.systems.esdg.experiments.settings import (
+    BY_NAME,
+    GRAPHS,
+    MODEL_TITLES,
+    MODELS,
+    RANKS,
+    Graph,
+    snapshots,
+    workload,
+)
+from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
+from dgbench.systems.esdg.partition import Shares
+from dgbench.systems.esdg.ranked import RankSettings, train_ranked
+from dgbench.systems.esdg.volumes import count_snapshot, timeline
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+NAME = "fig5"
+PRINTED = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
+"""Column of Table 1 with the entries that each model trains on."""
+
+LARGE = {
+    "smoke": (1, 2, 4, 8),
+    "quick": (1, 2, 4, 16, 64, 128),
+    "full": (1, 2, 4, 8, 16, 32, 64, 128),
+}
+SMALL = {"smoke": (1, 8), "quick": (1, 4, 16, 128), "full": (1, 4, 16, 128)}
+"""P of the shares that are measured, on a larger and on a smaller graph."""
+
+MEASURED = {"smoke": (1, 2), "quick": (1, 2, 4), "full": (1, 2, 4, 8)}
+ROUNDS = {"smoke": 1, "quick": 1, "full": 5}
+COUNTED = {"smoke": (16,), "quick": (16, 32), "full": (16, 32, 64, 128)}
+COUNTED_STEPS, COUNTED_NODES = 128, 128 * 8
+"""T and N of the counted matrices: shares are equal for every P."""
+
+IDLE_STEPS, IDLE_RANKS = 100, (64, 100, 128)
+TABLE2_STEPS = 192
+"""T of Table 2, to which its volumes fit [derived]."""
+
+CHECKED = 2
+"""Epochs whose losses are held against the plain timeline."""
+
+
+class Fig5(Experiment):
+    paper = "esdg"
+    name = NAME
+    title = "Figure 5: strong scaling"
+    question = "How does an epoch shrink with the number of ranks, and what stops it?"
+    reading = (
+        "Measured are ranks of this machine, one thread each; more ranks than cores take turns on "
+        "them: their computing gets no faster, and only the split says something. The rest is "
+        "projected: traffic is counted and put on a model of the paper's cluster, "
+        "computation is one rank's share, run alone here. Two readings say how much faster a V100 "
+        "is than a thread here: its memory bandwidth, and the seconds that Table 2 prints for "
+        "the model on four ranks. Entries are those of Table 1, blocks as few as fit into 32 GB. A "
+        "vertex costs what it costs in the twin, whose degrees are fitted."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        size = _size(preset)
+        names = ["amlsim"] if preset in ("smoke", "quick") else [g.name for g in GRAPHS]
+        why = "runs on ranks of CPUs" if device == "cuda" else ""
+        found = [self._cell({"part": "counted"}), self._cell({"part": "links"}, why)]
+        for name in names:
+            for model in MODELS:
+                params = {"part": "shares", "dataset": name, "model": model}
+                found.append(self._cell(params, timeout_s=60 if size != "full" else 1200))
+        for name in names:
+            for model in MODELS:
+                for ranks in MEASURED[size]:
+                    params = {"part": "ranks", "dataset": name, "model": model, "ranks": ranks}
+                    found.append(
+                        self._cell(
+                            params,
+                            why,
+                            group=f"{name}/{model}",
+                            repeats=ROUNDS[size],
+                            timeout_s=60 if size != "full" else 900,
+                        )
+                    )
+        return found
+
+    def _cell(self, params: dict[str, Any], why: str = "", **fields: Any) -> Cell:
+        group = fields.pop("group", "/".join(str(v) for v in params.values()))
+        return Cell(
+            paper=self.paper,
+            experiment=self.name,
+            params=params,
+            group=group,
+            unavailable=why,
+            **fields,
+        )
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        part = cell.params["part"]
+        if part == "counted":
+            return counted(COUNTED[_size(context.preset)])
+        if part == "links":
+            return links(short=context.preset == "smoke")
+        graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
+        if part == "shares":
+            return shares(graph, model, context.preset)
+        if part == "ranks":
+            task = workload(graph, model, context.preset, scale=ranks_scale(graph, context.preset))
+            return on_ranks(task, int(cell.params["ranks"]), context, cell.timeout_s)
+        raise UnsupportedError(f"fig5 has no part '{part}'")
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="fig5",
+                title="Speed-up over one rank",
+                points=speedup_points,
+                options={"xlabel": "ranks", "ylabel": "speed-up", "base": 2},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig5_projected_split",
+                title="Projected seconds of an epoch on the paper's cluster",
+                points=split_points,
+                options={"xlabel": "ranks", "ylabel": "seconds of an epoch", "base": 2},
+            ),
+            FigureSpec(
+                kind="time_split",
+                name="fig5_measured_split",
+                title="Where the time goes on ranks of this machine",
+                points=measured_split,
+                options={"xlabel": "time of one epoch, ms"},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig5_h200",
+                title="Projected seconds of an epoch on one node",
+                points=node_points,
+                options={"xlabel": "GPUs", "ylabel": "seconds of an epoch", "base": 2},
+            ),
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = curves(rows).get("bandwidth")
+        if not found:
+            return ""
+        parts = []
+        for model in MODELS:
+            mine = {k: v for k, v in found.items() if k[1] == model}
+            if mine:
+                best = max(mine.values(), key=lambda e: speedups(e)[max(e)])
+                ratio, share = speedups(best), best[max(best)].share
+                parts.append(
+                    f"{MODEL_TITLES[model]} {ratio[max(best)]:.0f}x with {share:.0%} communication"
+                )
+        return f"Projected to 128 V100 on 16 nodes: {'; '.join(parts)}."
+
+
+def _size(preset: Preset) -> str:
+    return preset if preset in ("smoke", "quick") else "full"
+
+
+def ranks_scale(graph: Graph, preset: Preset) -> float:
+    """Size of the twin that ranks of this machine train on; also that of the larger shares."""
+    return graph.scale("smoke" if preset in ("smoke", "quick") else "quick")
+
+
+# What is measured and counted.
+
+
+def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
+    """Rank 0's share at several P on two graphs, what it costs, and what a snapshot weighs."""
+    torch.set_num_threads(1)
+    size = _size(preset)
+    large = ranks_scale(graph, preset)
+    kept = snapshots(preset) if preset == "smoke" else None
+    tasks = [
+        workload(graph, model, preset, snapshots=kept, scale=scale) for scale in (large, large / 4)
+    ]
+    data = [load_timeline(task) for task in tasks]
+    wanted = [(data[0], p) for p in LARGE[size]] + [(data[1], p) for p in SMALL[size]]
+    taken = take_shares(tasks[0], wanted, turns=3 if size == "smoke" else 5)
+    values = cost_values(taken)
+    first = taken[0]
+    for share in taken[1 : len(LARGE[size])]:
+        ratio = paired_ratio(first.samples, share.samples)
+        values |= {f"gain {share.size}": ratio.value}
+        if ratio.low is not None and ratio.high is not None:
+            values |= {f"low {share.size}": ratio.low, f"high {share.size}": ratio.high}
+        values[f"ideal {share.size}"] = first.steps / share.steps
+    plain, different = snapshot_bytes(data[0])
+    entries = graph.printed.get(PRINTED[model])
+    steps = graph.printed.get("T", len(data[0]))
+    at_size = ITEM * 5 * entries / steps if entries else plain
+    values |= {
+        "copy_bytes_per_s": copy_rate(),
+        "difference_share": different / plain,
+        "plain_bytes": at_size,
+    }
+    counters = {
+        "T": steps,
+        "N": graph.printed.get("N", data[0].num_nodes),
+        "window": graph.window,
+        "measured_nodes": data[0].num_nodes,
+        "measured_steps": len(data[0]) - 1,
+        "measured_entries": sum(data[0].num_edges),
+    }
+    return Measurement(
+        values=values,
+        units=dict.fromkeys(COSTS, "s"),
+        counters=counters,
+        data=describe(data[0]),
+        notes=["one thread; what other ranks would send is zeros"],
+    )
+
+
+COSTS = ("epoch_s", "partner_s", "step_s", "vertex_step_s")
+
+
+def costs_of(values: Mapping[str, float]) -> Costs:
+    """The costs that a row of shares holds."""
+    return Costs(*(values[name] for name in (*COSTS, "cost_error", "cost_typical")))
+
+
+def cost_values(taken: Sequence[Any]) -> dict[str, float]:
+    """The fitted costs of shares, as values of a row, with the seconds of each."""
+    costs = fit_costs(taken)
+    values = {f"share {s.size} of {s.nodes}": s.seconds for s in taken}
+    return values | {
+        **{name: getattr(costs, name) for name in COSTS},
+        "cost_error": costs.error,
+        "cost_typical": costs.typical,
+    }
+
+
+def snapshot_bytes(data: SnapshotSequence) -> tuple[float, float]:
+    """Mean bytes of a snapshot as coordinates, and as what changed (whichever is smaller)."""
+    from dgbench.kernels_cuda.difference import count_changes
+
+    plain, different = [], []
+    for t in range(1, len(data)):
+        n = data.topology[t].nnz
+        removed, added = count_changes(data.topology[t - 1], data.topology[t])
+        plain.append(5 * ITEM * n)
+        different.append(min(5 * ITEM * n, 4 * ITEM * (removed + added) + ITEM * n))
+    return fmean(plain) or 1.0, fmean(different) or 1.0
+
+
+def on_ranks(
+    task: TimelineWorkload,
+    ranks: int,
+    context: RunContext,
+    timeout_s: float,
+    data: SnapshotSequence | None = None,
+) -> Measurement:
+    """Train on ranks of this machine; losses are held against the plain timeline."""
+    torch.set_num_threads(1)  # as ranks have
+    data = load_timeline(task) if data is None else data
+    run = train_ranked(
+        task,
+        ranks,
+        RankSettings(),
+        budget_s=context.budget_s,
+        timeout_s=0.9 * timeout_s,
+        data=data,
+    )
+    plain = PlainTimeline(task, data)
+    wanted = [plain.train_epoch() for _ in range(CHECKED)]
+    gap = max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(run.losses, wanted, strict=False))
+    if not gap <= 1e-4:
+        raise CheckFailed(f"{ranks} ranks lose {gap:.2g} off the plain timeline")
+    cores = len(os.sched_getaffinity(0))
+    names = {"exchange": "communicate"}
+    phases = {
+        names.get(name, name): fmean(rank[name] for rank in run.phases) for name in run.phases[0]
+    }
+    notes = list(run.notes)
+    if ranks > cores:
+        notes.append(f"{ranks} ranks take turns on {cores} cores")
+    return Measurement(
+        values={"epoch_s": median(run.samples), "cores": float(cores), "prepare_s": run.prepare_s},
+        units={"epoch_s": "s", "prepare_s": "s"},
+        counters={
+            "floats_sent": run.traffic.total("floats"),
+            "messages_sent": run.traffic.total("messages"),
+            "entries": sum(data.num_edges[: plain.task.steps]),
+        },
+        phases=phases,
+        samples=run.samples,
+        warmup=run.warmup,
+        deviation={"loss": gap},
+        data=describe(data),
+        notes=notes,
+    )
+
+
+def counted(sizes: Iterable[int]) -> Measurement:
+    """Traffic inside and between nodes, and ranks without a snapshot; exact."""
+    model = timeline("tm_gcn")
+    counters: dict[str, int] = {}
+    for size in sizes:
+        found = count_snapshot("tm_gcn", size=size, steps=COUNTED_STEPS, num_nodes=COUNTED_NODES)
+        floats = found.matrix("floats")
+        closed = redistribution(model, COUNTED_STEPS, COUNTED_NODES, size)
+        same = np.array_equal(found.matrix("bytes"), closed[0]) and np.array_equal(
+            found.matrix("messages"), closed[1]
+        )
+        if not same:
+            raise CheckFailed(f"{size} ranks: the closed form differs from what was counted")
+        node = np.arange(size) // GPUS_PER_NODE
+        inside = node[:, None] == node[None, :]
+        held = Shares(range(COUNTED_STEPS), COUNTED_NODES, size)
+        kept = sum(len(s[0]) * len(v) for s, v in zip(held.steps, held.vertices, strict=True))
+        width = 3 * sum(map(sum, model.redistributed_dims))
+        counters |= {
+            f"inside_{size}": int(floats[inside].sum()),
+            f"between_{size}": int(floats[~inside].sum()),
+            f"kept_{size}": width * kept,
+        }
+    for size in IDLE_RANKS:
+        held = Shares(range(IDLE_STEPS), COUNTED_NODES, size)
+        counters[f"idle_{size}"] = sum(len(pieces[0]) == 0 for pieces in held.steps)
+    counters |= {"T": IDLE_STEPS, "counted_T": COUNTED_STEPS, "counted_N": COUNTED_NODES}
+    return Measurement(counters=counters)
+
+
+def exchange_points(comm: Communicator, sizes: Sequence[int], repeats: int) -> list[Point]:
+    """What a rank of `links` does."""
+    return measure_exchange(comm, sizes, repeats=repeats)
+
+
+def links(*, short: bool = False) -> Measurement:
+    """Alpha and beta of an all-to-all here, and how far they are off on sizes held out."""
+    values: dict[str, float] = {}
+    sizes = [1 << k for k in range(10, 19 if short else 22)]
+    cores = len(os.sched_getaffinity(0))
+    for ranks in (2, 4):
+        points = launch(
+            exchange_points, ranks, (sizes, 3 if short else 9), timeout_s=30, threads=1
+        )[0]
+        found = fit(points[::2])
+        errors = [abs(found.time(p.messages, p.nbytes) / p.seconds - 1) for p in points[1::2]]
+        values |= {
+            f"alpha_us_{ranks}": 1e6 * found.alpha_s,
+            f"bytes_per_s_{ranks}": min(found.bandwidth, 1e15),
+            f"heldout_error_{ranks}": max(errors),
+            f"heldout_typical_{ranks}": median(errors),
+        }
+    fitting = 4 if cores >= 4 else 2
+    values["model_error"] = values[f"heldout_error_{fitting}"]
+    return Measurement(
+        values=values,
+        units={"alpha_us_2": "us", "alpha_us_4": "us", "bytes_per_s_2": "B/s"},
+        notes=[f"all-to-all over Gloo on {cores} cores; every second size was held out"],
+    )
+
+
+# What follows from it.
+
+
+def job_of(row: Any, **fields: Any) -> Job:
+    """What a row of `shares` projects: its graph at the size of Table 1."""
+    values, counters = row.values, row.counters
+    costs = costs_of(values)
+    job = Job(
+        model=str(row.params["model"]),
+        steps=counters["T"],
+        nodes=counters["N"],
+        costs=costs,
+        plain_bytes=values["plain_bytes"],
+        difference_bytes=values["plain_bytes"] * values["difference_share"],
+        window=counters["window"],
+    )
+    return replace(job, **fields)
+
+
+def share_rows(rows: Sequence[Any]) -> dict[tuple[str, str], Any]:
+    """The last row of shares by (dataset, model)."""
+    return {
+        (r.params["dataset"], r.params["model"]): r
+        for r in select(rows, experiment=NAME, part="shares")
+    }
+
+
+def model_error(rows: Sequence[Any]) -> float | None:
+    """Of the topology model, on this machine's links."""
+    found = select(rows, experiment=NAME, part="links")
+    return found[-1].values["model_error"] if found else None
+
+
+def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
+    """How many times faster a V100 is than a thread here, by reading and model."""
+    found = share_rows(rows)
+    if not found:
+        return {}
+    rate = median(row.values["copy_bytes_per_s"] for row in found.values())
+    models = dict.fromkeys(model for _, model in found)
+    by_reading = {"bandwidth": dict.fromkeys(models, V100_BYTES_PER_S / rate)}
+    for model in models:
+        row = found.get(("amlsim", model))
+        printed = None if row is None else printed_speed(job_of(row, steps=TABLE2_STEPS))
+        if printed is not None:
+            by_reading.setdefault("printed", {})[model] = printed
+    return by_reading
+
+
+Curves = dict[str, dict[tuple[str, str], dict[int, Epoch]]]
+
+
+def curves(rows: Sequence[Any], *, network: float | None = None) -> Curves:
+    """Projected epochs by reading, (dataset, model) and P.
+
+    Args:
+        rows: of a run.
+        network: bytes per second of a node; None: the paper's.
+    """
+    found: Curves = {}
+    error = model_error(rows)
+    for reading, by_model in speeds(rows).items():
+        for key, row in share_rows(rows).items():
+            if key[1] in by_model:
+                line = project(job_of(row), by_model[key[1]], network=network, error=error)
+                found.setdefault(reading, {})[key] = line
+    return found
+
+
+def project(
+    job: Job, speed: float, *, network: float | None = None, error: float | None = None
+) -> dict[int, Epoch]:
+    """Epochs by P on the paper's cluster, from the smallest P whose memory suffices."""
+    return dict(_project(job, speed, network, error))
+
+
+@lru_cache(maxsize=256)
+def _project(
+    job: Job, speed: float, network: float | None, error: float | None
+) -> tuple[tuple[int, Epoch], ...]:
+    found = []
+    for p in RANKS:
+        try:
+            found.append((p, snapshot_epoch(job, p, v100_cluster(p, speed, network=network))))
+        except InvalidInputError:  # too little memory
+            continue
+    return tuple((p, replace(epoch, error=error)) for p, epoch in found)
+
+
+def _panel(dataset: str, row: Any) -> str:
+    return BY_NAME[dataset].title + (" (twin)" if row.data.get("twin") else "")
+
+
+def speedup_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Measured speed-ups on cores of their own, and projected ones to 128."""
+    points = []
+    ranked = select(rows, experiment=NAME, part="ranks")
+    for dataset, model in dict.fromkeys((r.params["dataset"], r.params["model"]) for r in ranked):
+        mine = select(ranked, dataset=dataset, model=model)
+        where = {"dataset": dataset, "model": model}
+        for p in sorted({r.params["ranks"] for r in mine}):
+            at = select(mine, ranks=p)
+            if p > at[0].values["cores"]:
+                continue
+            ratio = paired(ranked, {**where, "ranks": 1}, {**where, "ranks": p})
+            if ratio is None and p > 1:
+                continue
+            points.append(
+                {
+                    "panel": _panel(dataset, at[0]),
+                    "series": f"{MODEL_TITLES[model]}, measured",
+                    "x": p,
+                    "y": 1.0 if p == 1 else ratio.value,
+                    "low": None if p == 1 else ratio.low,
+                    "high": None if p == 1 else ratio.high,
+                    "row_ids": [r.id for r in at],
+                }
+            )
+    used = share_rows(rows)
+    for reading, lines in curves(rows).items():
+        for (dataset, model), epochs in lines.items():
+            row = used[dataset, model]
+            name = MODEL_TITLES[model]
+            series = f"{name}, projected" if reading == "bandwidth" else f"{name}, by Table 2"
+            for p, value in speedups(epochs).items():
+                points.append(
+                    {
+                        "panel": _panel(dataset, row),
+                        "series": series,
+                        "x": p,
+                        "y": value,
+                        "projected": True,
+                        "row_ids": [row.id],
+                    }
+                )
+    return points
+
+
+def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Compute, transfer and communication of projected epochs, by the bandwidth reading."""
+    points = []
+    used = share_rows(rows)
+    for (dataset, model), epochs in curves(rows).get("bandwidth", {}).items():
+        row = used[dataset, model]
+        for p, epoch in epochs.items():
+            parts = {
+                "compute": epoch.compute_s,
+                "transfer": epoch.transfer_s,
+                "communicate": epoch.communicate_s,
+            }
+            for part, seconds in parts.items():
+                if seconds > 0:
+                    points.append(
+                        {
+                            "panel": f"{MODEL_TITLES[model]}, {_panel(dataset, row)}",
+                            "series": part,
+                            "x": p,
+                            "y": seconds,
+                            "projected": True,
+                            "row_ids": [row.id],
+                        }
+                    )
+    return points
+
+
+def measured_split(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Bars of the ranks of this machine; more ranks than cores say so."""
+    points = []
+    for row in select(rows, experiment=NAME, part="ranks"):
+        p = row.params["ranks"]
+        crowded = f" on {row.values['cores']:.0f} cores" if p > row.values["cores"] else ""
+        for phase, seconds in row.phases.items():
+            points.append(
+                {
+                    "panel": MODEL_TITLES[row.params["model"]],
+                    "row": f"{BY_NAME[row.params['dataset']].title}, P = {p}{crowded}",
+                    "system": "esdg",
+                    "phase": phase,
+                    "seconds": seconds,
+                    "total": row.time,
+                    "twin": bool(row.data.get("twin")),
+                    "row_ids": [row.id],
+                }
+            )
+    return points
+
+
+def node_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Epochs on one node: eight V100 of the paper's, eight H200 on NVSwitch."""
+    points = []
+    by_model = speeds(rows).get("bandwidth", {})
+    for (dataset, model), row in share_rows(rows).items():
+        if dataset != "amlsim":
+            continue
+        speed = by_model[model]
+        for p in (1, 2, 4, 8):
+            for name, machine in (("V100", v100_cluster(p, speed)), ("H200", h200(p, speed))):
+                points.append(
+                    {
+                        "panel": f"{MODEL_TITLES[model]}, {_panel(dataset, row)}",
+                        "series": f"{name}, projected",
+                        "x": p,
+                        "y": snapshot_epoch(job_of(row), p, machine).seconds,
+                        "projected": True,
+                        "row_ids": [row.id],
+                    }
+                )
+    return points

@@ -1,0 +1,344 @@
+"""Figure 7: weak scaling on random graphs, edges per second (section 6.3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.statistics import paired_ratio
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import paired, select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.timeline import TimelineWorkload
+from dgbench.systems.esdg.experiments import fig5
+from dgbench.systems.esdg.experiments.fig5 import (
+    COSTS,
+    cost_values,
+    costs_of,
+    model_error,
+    on_ranks,
+)
+from dgbench.systems.esdg.experiments.projection import (
+    ITEM,
+    V100_BYTES_PER_S,
+    Epoch,
+    Job,
+    snapshot_epoch,
+    v100_cluster,
+)
+from dgbench.systems.esdg.experiments.random_graphs import (
+    DATASET,
+    DENSITY,
+    FIRST_NODES,
+    STEPS,
+    draw,
+    paper_edges,
+    random_graphs,
+)
+from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS, RANKS
+from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
+
+NAME = "fig7"
+WIDEST = RANKS[-1]
+SAMPLE = {"smoke": 1, "quick": 1, "full": 16}
+"""Snapshots of the largest graph that are drawn to count repeats."""
+
+LARGE = {
+    "smoke": (512, (1, 2, 8, 16)),
+    "quick": (2048, (4, 16, 64, 128)),
+    "full": (8192, (1, 4, 32, 128)),
+}
+SMALL = {"smoke": (128, (2, 16)), "quick": (512, (2, 8, 128)), "full": (1024, (1, 8, 64, 128))}
+"""N and the P of the shares that are measured."""
+
+SHARE_STEPS = {"smoke": 32, "quick": STEPS, "full": STEPS}
+BASE = {"smoke": (2**7, 16), "quick": (2**10, 64), "full": (2**12, STEPS)}
+"""N per rank and T on ranks of this machine."""
+
+MEASURED = {"smoke": (1, 2), "quick": (1, 2), "full": (1, 2, 4)}
+ROUNDS = {"smoke": 1, "quick": 2, "full": 5}
+LAUNCH = {"smoke": (2**6, 32, 2), "quick": (2**9, STEPS, 2), "full": (2**14, STEPS, 2)}
+"""N of many small snapshots, their number, and the number of the few large ones."""
+
+
+def task_of(model: str) -> TimelineWorkload:
+    """Link prediction on graphs that are made in memory; no smoothing, for the paper's edge totals
+    leave room for none."""
+    return TimelineWorkload(dataset=DATASET, model=model, window=1)
+
+
+class Fig7(Experiment):
+    paper = "esdg"
+    name = NAME
+    title = "Figure 7: weak scaling"
+    question = "Does throughput grow with the ranks when the graph grows with them?"
+    reading = (
+        "Random graphs by the paper's recipe: 256 snapshots, three random pairs per vertex, 2^14 "
+        "vertices at one GPU, doubling with them. Printed edge totals are N T (3 + 1), a loop per "
+        "vertex included: they need 2^21 vertices at 128 GPUs and leave no room for smoothing. "
+        "Measured are small graphs on ranks of this machine; the rest is projected as in Figure 5, "
+        "by one rank's share and counted traffic."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        size = _size(preset)
+        why = "runs on ranks of CPUs" if device == "cuda" else ""
+        slow = 900 if size == "full" else 60
+        found = [
+            self._cell({"part": "sizes"}, "sizes", slow),
+            self._cell({"part": "launch"}, "launch", slow),
+        ]
+        found += [
+            self._cell({"part": "shares", "dataset": DATASET, "model": m}, f"shares/{m}", slow)
+            for m in MODELS
+        ]
+        for model in MODELS:
+            for ranks in MEASURED[size]:
+                params = {"part": "ranks", "dataset": DATASET, "model": model, "ranks": ranks}
+                found.append(self._cell(params, model, slow, why, ROUNDS[size]))
+        return found
+
+    def _cell(
+        self, params: dict[str, Any], group: str, timeout_s: float, why: str = "", repeats: int = 1
+    ) -> Cell:
+        return Cell(
+            paper=self.paper,
+            experiment=self.name,
+            params=params,
+            group=group,
+            repeats=repeats,
+            timeout_s=timeout_s,
+            unavailable=why,
+        )
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        size, part = _size(context.preset), cell.params["part"]
+        if part == "sizes":
+            return sizes(SAMPLE[size])
+        if part == "launch":
+            return launches(*LAUNCH[size])
+        model = str(cell.params["model"])
+        if part == "shares":
+            return shares(model, size)
+        if part == "ranks":
+            nodes, steps = BASE[size]
+            ranks = int(cell.params["ranks"])
+            # One more snapshot, which is only a target.
+            data = random_graphs(nodes * ranks, steps=steps + 1)
+            found = on_ranks(task_of(model), ranks, context, cell.timeout_s, data)
+            loops = steps * data.num_nodes
+            found.counters["edges"] = found.counters.pop("entries") + loops
+            found.values["edges_per_s"] = found.counters["edges"] / found.values["epoch_s"]
+            return found
+        raise UnsupportedError(f"fig7 has no part '{part}'")
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="fig7",
+                title="Throughput over one rank",
+                points=throughput_points,
+                options={"xlabel": "ranks", "ylabel": "speed-up of edges per second", "base": 2},
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = curves(rows).get("bandwidth")
+        if not found:
+            return ""
+        said = [f"{MODEL_TITLES[m]} {gains(e)[WIDEST]:.0f}x" for m, e in found.items()]
+        return f"Projected throughput at {WIDEST} V100, of an ideal {WIDEST}x: {', '.join(said)}."
+
+
+def _size(preset: Preset) -> str:
+    return preset if preset in ("smoke", "quick") else "full"
+
+
+# What is measured and counted.
+
+
+def sizes(sample: int) -> Measurement:
+    """Edges at one GPU, counted; at 128, by the recipe and a sample of what repeats."""
+    rng = np.random.default_rng(1)
+    small = [draw(FIRST_NODES, DENSITY, rng) for _ in range(STEPS)]
+    nodes = FIRST_NODES * WIDEST
+    large = [draw(nodes, DENSITY, rng).nnz for _ in range(sample)]
+    both = np.unique(np.concatenate([_keys(csr) for csr in small[:2]]))
+    return Measurement(
+        counters={
+            "first_nodes": FIRST_NODES,
+            "last_nodes": nodes,
+            "doublings": round(math.log2(WIDEST)),
+            "first_edges": paper_edges(1),
+            "last_edges": paper_edges(WIDEST),
+            "first_stored": sum(csr.nnz for csr in small) + STEPS * FIRST_NODES,
+            "first_window_2": STEPS * (len(both) + FIRST_NODES),
+        },
+        values={"last_stored_share": float(np.mean(large)) / (DENSITY * nodes)},
+        data={"dataset": DATASET, "twin": False, "scale": 1.0, "note": ""},
+    )
+
+
+def _keys(csr: Any) -> np.ndarray:
+    rows = np.repeat(np.arange(csr.num_rows, dtype=np.int64), csr.indptr.diff().numpy())
+    return rows * csr.num_cols + csr.indices.numpy()
+
+
+def shares(model: str, size: str) -> Measurement:
+    """Rank 0's share at several P on two random graphs, and what it costs."""
+    wanted = []
+    for nodes, ranks in (LARGE[size], SMALL[size]):
+        data = random_graphs(nodes, steps=SHARE_STEPS[size] + 1)
+        wanted += [(data, p) for p in ranks]
+    taken = take_shares(task_of(model), wanted, turns=3 if size == "smoke" else 5)
+    return Measurement(
+        values=cost_values(taken) | {"copy_bytes_per_s": copy_rate()},
+        units=dict.fromkeys(COSTS, "s"),
+        counters={"measured_nodes": wanted[0][0].num_nodes, "measured_steps": SHARE_STEPS[size]},
+        data=describe(wanted[0][0]),
+        notes=["one thread; what other ranks would send is zeros"],
+    )
+
+
+def launches(nodes: int, many: int, few: int, turns: int = 4) -> Measurement:
+    """EvolveGCN on many small snapshots against few large ones with as many edges in all.
+
+    The first is a rank's share at one GPU, the second at 128: what the first takes longer is per
+    snapshot, not per edge, and would make weak scaling superlinear.
+    """
+    torch.set_num_threads(1)
+    task = task_of("evolvegcn_o")
+    small = random_graphs(nodes, steps=many + 1)
+    large = random_graphs(nodes * many // few, steps=few + 1)
+    taken = take_shares(task, [(small, 1), (large, 1)], turns=turns)
+    ratio = paired_ratio(taken[0].samples, taken[1].samples)
+    values = {"many_s": taken[0].seconds, "few_s": taken[1].seconds, "gain": ratio.value}
+    if ratio.low is not None and ratio.high is not None:
+        values |= {"low": ratio.low, "high": ratio.high}
+    return Measurement(
+        values=values,
+        units={"many_s": "s", "few_s": "s"},
+        counters={"many": many, "few": few, "nodes": nodes},
+        data=describe(small),
+    )
+
+
+# What follows from it.
+
+
+def job_of(row: Any, ranks: int) -> Job:
+    """The paper's weak-scaling run on so many GPUs; independent snapshots share no edges."""
+    values = row.values
+    costs = costs_of(values)
+    nodes = FIRST_NODES * ranks
+    plain = 5.0 * ITEM * DENSITY * nodes
+    return Job(
+        model=str(row.params["model"]),
+        steps=STEPS,
+        nodes=nodes,
+        costs=costs,
+        plain_bytes=plain,
+        difference_bytes=plain,
+    )
+
+
+def share_rows(rows: Sequence[Any]) -> dict[str, Any]:
+    """The last row of shares by model."""
+    return {r.params["model"]: r for r in select(rows, experiment=NAME, part="shares")}
+
+
+def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
+    """How many times faster a V100 is than a thread here, by reading and model; the reading
+    `printed` is that of Figure 5."""
+    found = share_rows(rows)
+    if not found:
+        return {}
+    rate = median(row.values["copy_bytes_per_s"] for row in found.values())
+    same = {"bandwidth": dict.fromkeys(found, V100_BYTES_PER_S / rate)}
+    printed = fig5.speeds(rows).get("printed")
+    return {**same, "printed": printed} if printed else same
+
+
+def curves(
+    rows: Sequence[Any], *, network: float | None = None
+) -> dict[str, dict[str, dict[int, Epoch]]]:
+    """Projected epochs by reading, model and P; the graph grows with P."""
+    error = model_error(rows)
+    return {
+        reading: {
+            model: project(row, by_model[model], network=network, error=error)
+            for model, row in share_rows(rows).items()
+            if model in by_model
+        }
+        for reading, by_model in speeds(rows).items()
+    }
+
+
+def project(
+    row: Any, speed: float, *, network: float | None = None, error: float | None = None
+) -> dict[int, Epoch]:
+    """Epochs by P on the paper's cluster."""
+    jobs = tuple((p, job_of(row, p)) for p in RANKS)
+    return {p: replace(e, error=error) for p, e in _project(jobs, speed, network).items()}
+
+
+@lru_cache(maxsize=64)
+def _project(
+    jobs: tuple[tuple[int, Job], ...], speed: float, network: float | None
+) -> dict[int, Epoch]:
+    return {p: snapshot_epoch(job, p, v100_cluster(p, speed, network=network)) for p, job in jobs}
+
+
+def gains(epochs: dict[int, Epoch]) -> dict[int, float]:
+    """Throughput over that of one rank: edges grow with P, so P t(1) / t(P)."""
+    return {p: p * epochs[1].seconds / epoch.seconds for p, epoch in sorted(epochs.items())}
+
+
+def throughput_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Measured throughput on ranks of this machine, and projected to 128."""
+    points: list[dict[str, Any]] = []
+    ranked = select(rows, experiment=NAME, part="ranks")
+    for model in dict.fromkeys(r.params["model"] for r in ranked):
+        for p in sorted({r.params["ranks"] for r in select(ranked, model=model)}):
+            at = select(ranked, model=model, ranks=p)
+            if p > at[0].values["cores"]:
+                continue
+            where = ({"model": model, "ranks": p}, {"model": model, "ranks": 1})
+            ratio = paired(ranked, *where, value="edges_per_s")
+            if ratio is None and p > 1:
+                continue
+            points.append(
+                {
+                    "series": f"{MODEL_TITLES[model]}, measured",
+                    "x": p,
+                    "y": 1.0 if p == 1 else ratio.value,
+                    "low": None if p == 1 else ratio.low,
+                    "high": None if p == 1 else ratio.high,
+                    "row_ids": [r.id for r in at],
+                }
+            )
+    used = share_rows(rows)
+    for reading, lines in curves(rows).items():
+        for model, epochs in lines.items():
+            name = MODEL_TITLES[model]
+            series = f"{name}, projected" if reading == "bandwidth" else f"{name}, by Table 2"
+            for p, value in gains(epochs).items():
+                points.append(
+                    {
+                        "series": series,
+                        "x": p,
+                        "y": value,
+                        "projected": True,
+                        "row_ids": [used[model].id],
+                    }
+                )
+    return points

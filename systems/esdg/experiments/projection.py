@@ -1,0 +1,341 @@
+"""Seconds of an epoch on machines that are not here: projections, and labelled as such.
+
+An epoch on P ranks is made of three parts (ESDG, SC 2021, Figure 5):
+
+- communication: counted bytes and messages of every link on a named topology. Absolute.
+- transfer: counted bytes of a rank's snapshots over its PCIe port. Absolute.
+- computation: measured here, on one thread, running one rank's share alone (`shares`). A fit takes
+  it apart into what an epoch costs whatever the share is, what every snapshot costs whatever its
+  size is (Python and kernel launches: as they are here), and what every vertex-step costs, which is
+  divided by `speed`: how many times faster a device is.
+
+Nobody knows the speed of a device that is not here, so there are two readings, and a claim stands
+only where both agree: `bandwidth`, the ratio of the V100's 900 GB/s to the copy bandwidth of one
+thread here; and `printed`, the speed with which the model takes, on 4 ranks, the seconds of Table 2
+(so that its other times test the projection).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dgbench.models import TimelineModel
+from dgbench.runtime.collectives import ring_share
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.topology import Topology, esdg_cluster, h200_node
+from dgbench.systems.esdg.experiments.shares import Share
+from dgbench.systems.esdg.partition import Shares, block_ranges
+from dgbench.systems.esdg.plan import border_bytes, choose_blocks, paper_cost
+from dgbench.systems.esdg.volumes import timeline, vertex_floats
+
+V100_BYTES_PER_S = 900e9
+H200_BYTES_PER_S = 4800e9
+"""Published bandwidth of device memory."""
+
+PCIE3_BYTES_PER_S = 12e9
+PCIE5_BYTES_PER_S = 50e9
+"""What a large pinned copy reaches on sixteen lanes."""
+
+V100_MEMORY = 32 * 10**9
+GPUS_PER_NODE = 8
+ITEM = 4
+
+PRINTED_RANKS = 4
+PRINTED_S = {"tm_gcn": 3.396, "cd_gcn": 3.867, "evolvegcn_o": 4.185}
+"""Seconds of an epoch on four ranks (Table 2), from which the reading `printed` takes its speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What computing costs one rank here, on one thread.
+
+    Attributes:
+        epoch_s: per epoch, whatever the share. partner_s: per rank of the group.
+        step_s: per snapshot. vertex_step_s: per vertex and snapshot, with the edges that the
+            measured graph has per vertex.
+        error: largest relative error with which a fit to the other shares predicts one.
+        typical: median of these errors.
+    """
+
+    epoch_s: float
+    partner_s: float
+    step_s: float
+    vertex_step_s: float
+    error: float = 0.0
+    typical: float = 0.0
+
+    def time(self, size: int, steps: float, vertex_steps: float, speed: float = 1.0) -> float:
+        """Seconds of one of `size` ranks on a device `speed` times as fast as one thread here."""
+        fixed = self.epoch_s + self.partner_s * size + self.step_s * steps
+        return fixed + self.vertex_step_s * vertex_steps / speed
+
+
+def fit_costs(shares: Sequence[Share]) -> Costs:
+    """Costs, none negative, with the least squares of relative errors.
+
+    Raises:
+        InvalidInputError: fewer than five shares, or shares that do not tell the costs apart.
+    """
+    if len(shares) < 5:
+        raise InvalidInputError(f"'shares' has {len(shares)} shares, needed: at least 5")
+    rows = np.array([(1.0, s.size, s.steps, s.vertex_steps) for s in shares])
+    seconds = np.array([s.seconds for s in shares])
+    if np.linalg.matrix_rank(rows / rows.max(axis=0)) < 4:
+        raise InvalidInputError(
+            "'shares' do not tell the costs apart", hint="two numbers of vertices and of ranks"
+        )
+    errors = []
+    for i in range(len(shares)):
+        keep = np.arange(len(shares)) != i
+        found = _solve(rows[keep], seconds[keep])
+        errors.append(abs(float(rows[i] @ found) / seconds[i] - 1))
+    return Costs(*map(float, _solve(rows, seconds)), max(errors), float(np.median(errors)))
+
+
+def _solve(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    from scipy.optimize import nnls
+
+    scaled = rows / seconds[:, None]
+    most = scaled.max(axis=0)
+    found, _ = nnls(scaled / most, np.ones(len(seconds)))
+    return found / most
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is trained, at the size that is projected.
+
+    Attributes:
+        model: `cd_gcn`, `tm_gcn` or `evolvegcn_o`.
+        steps, nodes: T and N.
+        costs: measured on a smaller graph of this kind.
+        plain_bytes, difference_bytes: mean of a snapshot sent as coordinates, and as difference.
+        window: of TM-GCN, for the memory of a block's border.
+        feature_dim, hidden_dim: floats per vertex.
+    """
+
+    model: str
+    steps: int
+    nodes: int
+    costs: Costs
+    plain_bytes: float = 0.0
+    difference_bytes: float = 0.0
+    window: int = 1
+    feature_dim: int = 2
+    hidden_dim: int = 6
+
+    def built(self) -> TimelineModel:
+        """The model, without data."""
+        return _built(self.model, self.feature_dim, self.hidden_dim, self.window)
+
+
+@lru_cache(maxsize=32)
+def _built(model: str, feature_dim: int, hidden_dim: int, window: int) -> TimelineModel:
+    return timeline(model, feature_dim, hidden_dim, window)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where an epoch is projected to.
+
+    Attributes:
+        topology: with as many devices as are asked for, at least.
+        speed: of a device, in threads of this machine.
+        host_link: bytes per second of a device's port to its host.
+        error: relative error of the topology model where it could be measured, or None.
+    """
+
+    topology: Topology
+    speed: float
+    host_link: float = PCIE3_BYTES_PER_S
+    error: float | None = None
+
+
+@lru_cache(maxsize=64)
+def cluster(size: int, network: float | None = None) -> Topology:
+    """The first `size` devices of the paper's cluster, with `network` bytes/s per node."""
+    nodes = max(1, -(-size // GPUS_PER_NODE))
+    given = {} if network is None else {"network": network}
+    return esdg_cluster(nodes, **given).first(size)
+
+
+def v100_cluster(
+    size: int, speed: float, *, network: float | None = None, error: float | None = None
+) -> Machine:
+    """`size` V100 of the paper's cluster."""
+    return Machine(cluster(size, network), speed, PCIE3_BYTES_PER_S, error)
+
+
+def h200(size: int, speed: float, *, error: float | None = None) -> Machine:
+    """`size` H200 of one node with NVSwitch; `speed` is that of a V100.
+
+    Raises:
+        InvalidInputError: more than eight.
+    """
+    faster = speed * H200_BYTES_PER_S / V100_BYTES_PER_S
+    return Machine(h200_node().first(size), faster, PCIE5_BYTES_PER_S, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A projected epoch: seconds of the slowest rank, nothing overlapped. Never a measurement.
+
+    Attributes:
+        size: P. compute_s, transfer_s, communicate_s: as in Figure 5.
+        topology: what it was projected to. error: of the topology model, or None.
+    """
+
+    size: int
+    compute_s: float
+    transfer_s: float
+    communicate_s: float
+    topology: str
+    error: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.compute_s + self.transfer_s + self.communicate_s
+
+    @property
+    def share(self) -> float:
+        """Of communication."""
+        return self.communicate_s / self.seconds
+
+
+def plan_blocks(job: Job, size: int, memory: float = V100_MEMORY) -> int:
+    """As few blocks as fit on `size` devices in the paper's layout, shares being equal.
+
+    Raises:
+        InvalidInputError: no number of blocks fits.
+    """
+    model = job.built()
+    entries = [round(job.plain_bytes / 20)] * job.steps
+    border = border_bytes(model, job.nodes)
+    budget = int(0.8 * memory * size)
+    return len(choose_blocks(entries, job.nodes, paper_cost(model), border, budget))
+
+
+def redistribution(
+    model: TimelineModel, steps: int, nodes: int, size: int, blocks: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes and messages [P, P] of an epoch's redistributions, as `count_snapshot` counts them.
+
+    In closed form, so that 128 ranks cost nothing: forward and re-run alike, backward the reverse.
+    """
+    count = np.zeros((size, size))
+    messages = np.zeros((size, size))
+    for times in block_ranges(steps, blocks):
+        shares = Shares(times, nodes, size)
+        held = np.array([len(s[0]) for s in shares.steps])
+        owned = np.array([len(v) for v in shares.vertices])
+        there = np.outer(held, owned).astype(float)
+        for to_vertices, back in model.redistributed_dims:
+            for pairs, width in ((there, to_vertices), (there.T, back)):
+                count += width * (2 * pairs + pairs.T)
+                messages += 2.0 * (pairs > 0) + (pairs.T > 0)
+    for matrix in (count, messages):
+        np.fill_diagonal(matrix, 0)
+    return ITEM * count, messages
+
+
+def gradient_ring(model: TimelineModel, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes and messages [P, P] of the all-reduce of the gradients, as a ring."""
+    count, messages = np.zeros((size, size)), np.zeros((size, size))
+    numel = sum(p.numel() for p in model.parameters())
+    for rank in range(size if size > 1 else 0):
+        floats, sent = ring_share(numel, rank, size)
+        count[rank, (rank + 1) % size] += ITEM * floats
+        messages[rank, (rank + 1) % size] += sent
+    return count, messages
+
+
+def snapshot_epoch(job: Job, size: int, machine: Machine, *, difference: bool = True) -> Epoch:
+    """An epoch of the snapshot partition on `size` ranks.
+
+    Args:
+        job: what.
+        size: P, as many as the machine's topology has.
+        machine: where.
+        difference: whether snapshots travel to the devices as differences.
+    """
+    blocks = plan_blocks(job, size)
+    model = job.built()
+    steps = held_steps(job, size)
+    runs = min(blocks, steps)
+    later = job.difference_bytes if difference else job.plain_bytes
+    sent = runs * job.plain_bytes + (steps - runs) * later
+    sent += steps * job.nodes * job.feature_dim * ITEM
+    count, messages = redistribution(model, job.steps, job.nodes, size, blocks)
+    ring = gradient_ring(model, size)
+    found = machine.topology.project(
+        [job.costs.time(size, steps, steps * job.nodes, machine.speed)], count, messages
+    )
+    reduced = machine.topology.time(*ring)
+    return Epoch(
+        size=size,
+        compute_s=found.compute_s,
+        transfer_s=2 * sent / machine.host_link,
+        communicate_s=found.communicate_s + reduced,
+        topology=machine.topology.name,
+        error=machine.error,
+    )
+
+
+def vertex_epoch(job: Job, size: int, machine: Machine, remote: float) -> Epoch:
+    """An epoch of the vertex partition, the baseline of Table 2.
+
+    Its convolutions ask for rows step by step, so there is a message per pair of ranks, step and
+    pass [our reading]; snapshots travel plain, for it has no graph difference. Rows are taken to be
+    asked for from all ranks alike. Gathering rows into buffers is not in it.
+
+    Args:
+        job, size, machine: as `snapshot_epoch`.
+        remote: other ranks that ask for a vertex's features, mean over vertices and steps.
+    """
+    model = job.built()
+    floats = vertex_floats(model, round(remote * job.steps * job.nodes))
+    pairs = size * (size - 1)
+    asked = 3 * job.steps * (model.num_layers - 1)
+    apart = 1.0 - np.eye(size)
+    sent = job.steps * (job.plain_bytes + job.nodes * job.feature_dim * ITEM) / size
+    found = machine.topology.project(
+        [job.costs.time(size, job.steps, job.steps * job.nodes / size, machine.speed)],
+        apart * ITEM * floats / max(1, pairs),
+        apart * asked,
+    )
+    return Epoch(
+        size=size,
+        compute_s=found.compute_s,
+        transfer_s=2 * sent / machine.host_link,
+        communicate_s=found.communicate_s + machine.topology.time(*gradient_ring(model, size)),
+        topology=machine.topology.name,
+        error=machine.error,
+    )
+
+
+def speedups(epochs: Mapping[int, Epoch]) -> dict[int, float]:
+    """Speed-up by P in the paper's convention: P0 t(P0) / t(P), P0 the smallest P there is."""
+    first = min(epochs)
+    return {p: first * epochs[first].seconds / epoch.seconds for p, epoch in sorted(epochs.items())}
+
+
+def printed_speed(job: Job) -> float | None:
+    """The speed with which the model takes the printed seconds on the paper's cluster, or None.
+
+    None where transfer, communication and launches alone take as long as the paper's epoch.
+    """
+    size = PRINTED_RANKS
+    endless = snapshot_epoch(job, size, v100_cluster(size, float("inf")))
+    left = PRINTED_S[job.model] - endless.seconds
+    work = job.costs.vertex_step_s * held_steps(job, size) * job.nodes
+    return work / left if left > 0 and work > 0 else None
+
+
+def held_steps(job: Job, size: int) -> int:
+    """Snapshots of the rank with the longest share, over all blocks."""
+    return sum(-(-len(times) // size) for times in block_ranges(job.steps, plan_blocks(job, size)))
