@@ -22,11 +22,13 @@ class Redistribution:
     Rows of a message are the floats of one vertex at one step. Messages to the vertices are cut by
     vertex ranges of the sender's steps; what arrives is in order of time without sorting, as the
     ranks' steps are. A piece's exchange may be under way while the next piece is computed; in the
-    backward pass as well, since autograd runs in the reverse order. Each way costs one copy, at the
-    end where snapshots are, and none at the other; autograd's own would be two there and more back.
+    backward pass as well, since autograd runs in the reverse order. Where snapshots are, rows stand
+    in the order of messages already, or are sorted by one copy each way; where vertices are, they
+    need not be.
 
     Args:
         comm, shares: of the block.
+        dealt: snapshots' rows are in the order of messages, see `partition_local.positions`.
         keep: gets what arrives, for a pass that replays it.
         given: what arrived before; what it holds is not exchanged again.
     """
@@ -36,20 +38,24 @@ class Redistribution:
         comm: Communicator,
         shares: Shares,
         *,
+        dealt: bool = False,
         keep: Kept | None = None,
         given: Kept | None = None,
     ) -> None:
         self.comm, self.shares = comm, shares
-        self._keep, self._given = keep, given
+        self._dealt, self._keep, self._given = dealt, keep, given
         self._chunks = [len(v) for v in shares.vertices]
         self._own = self._chunks[comm.rank]
 
     def start_to_vertices(self, layer: int, piece: int, y: Tensor) -> Exchange | Keeping:
-        """Send this rank's steps of a piece, [steps, N, D], to the owners of the vertices."""
+        """Send this rank's steps of a piece, [steps N, D], to the owners of the vertices."""
+        steps = len(self.shares.steps[self.comm.rank][piece])
+        if not self._dealt:
+            y = deal(y.view(steps, self.shares.num_nodes, y.shape[1]), self._chunks)
         return self._begin(
             (layer, TO_VERTICES, piece),
-            deal(y, self._chunks),
-            [y.shape[0] * chunk for chunk in self._chunks],
+            y,
+            [steps * chunk for chunk in self._chunks],
             [len(pieces[piece]) * self._own for pieces in self.shares.steps],
         )
 
@@ -77,8 +83,13 @@ class Redistribution:
         ]
         return list(_Cut.apply(lengths, rows))
 
-    def start_to_snapshots(self, layer: int, piece: int, rows: Tensor) -> Arriving:
-        """Send one piece of every rank's steps home; `rows` of `cut`."""
+    def start_to_snapshots(
+        self, layer: int, piece: int, rows: Tensor
+    ) -> Arriving | Exchange | Keeping:
+        """Send one piece of every rank's steps home; `rows` of `cut`.
+
+        What `wait` gives is [steps, N, D], or [steps N, D] where rows stay as messages bring them.
+        """
         steps = [len(pieces[piece]) for pieces in self.shares.steps]
         own = steps[self.comm.rank]
         exchange = self._begin(
@@ -87,7 +98,7 @@ class Redistribution:
             [count * self._own for count in steps],
             [own * chunk for chunk in self._chunks],
         )
-        return Arriving(exchange, own, self._chunks)
+        return exchange if self._dealt else Arriving(exchange, own, self._chunks)
 
     def _begin(
         self, key: Key, rows: Tensor, send: list[int], receive: list[int]

@@ -99,7 +99,8 @@ class Split(ABC):
             state: this rank's after the snapshot before; None at the start of the timeline.
 
         Returns:
-            [steps held, rows held, output_dim], and the state.
+            Outputs of what the rank holds, [.., output_dim], as the split's own `loss_sum` and
+            `gather` take them, and the state.
         """
 
     def border(self, times: range, state: TimelineState | None, *, lean: bool) -> TimelineState:

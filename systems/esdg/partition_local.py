@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -19,12 +21,23 @@ if TYPE_CHECKING:
 _MOST_ROWS: Final = 2**31 - 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Some steps in one order of their rows."""
+
+    matrix: Csr
+    row_scale: Tensor
+    col_scale: Tensor
+
+
 class LocalSnapshots:
     """A-hat over the snapshots of this process by the compiled product.
 
-    Only snapshots that are asked for are touched. The matrices of a run of steps stand one below
-    the other in one matrix, made at its first use and kept, so that a run costs one product however
-    many steps it has. With `precompute` A-hat X is kept, too (ESDG, section 3.3).
+    Only snapshots that are asked for are touched. The matrices of a run of steps make one matrix,
+    block by block, made at its first use and kept, so that a run costs one product however many
+    steps it has. Its rows may stand in the order in which they are exchanged (see `positions`), so
+    that they need not be sorted before and after. With `precompute` A-hat X is kept, too (ESDG,
+    section 3.3).
 
     Args:
         data: snapshots without self loops.
@@ -45,44 +58,57 @@ class LocalSnapshots:
     ) -> None:
         self._data, self._norm, self._dtype = data, norm, dtype
         self._device, self._precompute = torch.device(device), precompute
-        self._first: dict[range, Tensor] = {}
-        self._runs: dict[range, tuple[Csr, Tensor, Tensor]] = {}
+        self._first: dict[tuple[range, tuple[int, ...]], Tensor] = {}
+        self._runs: dict[tuple[range, tuple[int, ...]], _Run] = {}
 
     def raw(self, t: int) -> Tensor:
         return torch.as_tensor(self._data.features[t]).to(self._device, self._dtype)
 
     def first(self, t: int) -> Tensor:
-        return self.first_run(range(t, t + 1))[0]
+        return self.first_run(range(t, t + 1))
 
     def apply(self, t: int, h: Tensor) -> Tensor:
-        return self.apply_run(range(t, t + 1), h.unsqueeze(0))[0]
+        return self.apply_run(range(t, t + 1), h)
 
-    def first_run(self, steps: range) -> Tensor:
-        """A-hat X of these steps, [steps, N, F]; at least one step."""
-        found = self._first.get(steps)
+    def first_run(self, steps: range, chunks: tuple[int, ...] = ()) -> Tensor:
+        """A-hat X of these steps, [steps N, F]; at least one step.
+
+        Args:
+            steps: consecutive snapshots.
+            chunks: numbers of consecutive vertices whose rows stand together, see `positions`; ():
+                all of them.
+        """
+        found = self._first.get((steps, chunks))
         if found is None:
+            chunks = chunks or (self._data.num_nodes,)
+            raw = [self.raw(t).split(chunks) for t in steps]
+            x = torch.cat([own[q] for q in range(len(chunks)) for own in raw])
             with torch.no_grad():
-                found = self.apply_run(steps, torch.stack([self.raw(t) for t in steps]))
+                found = self.apply_run(steps, x, chunks)
             if self._precompute:
-                self._first[steps] = found
+                self._first[steps, chunks] = found
         return found
 
-    def apply_run(self, steps: range, h: Tensor) -> Tensor:
-        """A-hat_t h_t of these steps, [steps, N, D]; at least one step."""
-        if steps not in self._runs:
-            self._runs[steps] = self._stacked(steps)
-        matrix, rows, cols = self._runs[steps]
-        return spmm(matrix, h.flatten(0, 1), rows, cols, self_loop=True).view_as(h)
+    def apply_run(self, steps: range, h: Tensor, chunks: tuple[int, ...] = ()) -> Tensor:
+        """A-hat_t h_t of these steps, [steps N, D] as h, in the same order of rows."""
+        chunks = chunks or (self._data.num_nodes,)
+        run = self._runs.get((steps, chunks))
+        if run is None:
+            run = self._runs[steps, chunks] = self._make(steps, chunks)
+        return spmm(run.matrix, h, run.row_scale, run.col_scale, self_loop=True)
 
-    def _stacked(self, steps: range) -> tuple[Csr, Tensor, Tensor]:
-        """The matrices of a run along one diagonal, and their scales."""
+    def _make(self, steps: range, chunks: tuple[int, ...]) -> _Run:
         matrices = [self._data.topology[t] for t in steps]
         scales = [factors(csr, self._norm) for csr in matrices]
-        rows, cols = (torch.cat(s).to(self._device, self._dtype) for s in zip(*scales, strict=True))
-        if len(matrices) == 1:
-            whole = matrices[0]
-        else:
-            whole = along_diagonal(matrices)
+        rows, cols = (
+            torch.cat([own[q] for q in range(len(chunks)) for own in parts]).to(
+                self._device, self._dtype
+            )
+            for parts in (
+                [scale.split(chunks) for scale in side] for side in zip(*scales, strict=True)
+            )
+        )
+        whole = matrices[0] if len(matrices) == 1 else together(matrices, chunks)
         if self._device.type != "cpu":
             values = None if whole.values is None else whole.values.to(self._device)
             whole = Csr(
@@ -91,49 +117,66 @@ class LocalSnapshots:
                 whole.num_cols,
                 values,
             )
-        return whole, rows, cols
+        return _Run(whole, rows, cols)
 
 
-def along_diagonal(matrices: list[Csr]) -> Csr:
-    """Square matrices of one size as the blocks of one; weighted if any of them is.
+def positions(steps: int, chunks: Sequence[int]) -> Tensor:
+    """Where the row of each step and vertex stands, int64[steps, N].
+
+    Rows stand in the order in which they are sent to the owners of the vertices: all steps of the
+    first chunk of vertices, step by step, then all steps of the second.
+    """
+    size = torch.tensor(chunks, dtype=torch.int64)
+    before = size.cumsum(0) - size
+    own, first = size.repeat_interleave(size), before.repeat_interleave(size)
+    vertex = torch.arange(int(size.sum()))
+    return first * (steps - 1) + vertex + torch.arange(steps).unsqueeze(1) * own
+
+
+def together(matrices: Sequence[Csr], chunks: Sequence[int]) -> Csr:
+    """Square matrices of one size as one, rows and columns at `positions`; weighted if any is.
 
     Raises:
         UnsupportedError: more rows than can be numbered.
     """
-    nodes = matrices[0].num_rows
-    if nodes * len(matrices) > _MOST_ROWS:
+    nodes, count = matrices[0].num_rows, len(matrices)
+    if nodes * count > _MOST_ROWS:
         raise UnsupportedError(
-            f"a run of {len(matrices)} snapshots of {nodes} vertices has more rows than the "
-            f"{_MOST_ROWS} that can be numbered",
+            f"a run of {count} snapshots of {nodes} vertices has more rows than the {_MOST_ROWS} "
+            "that can be numbered",
             hint="train in more blocks, or let exchanges travel in more pieces",
         )
+    place = positions(count, chunks).to(torch.int32)
     weighted = any(csr.values is not None for csr in matrices)
-    indptr, entries = [matrices[0].indptr[:1]], 0
-    indices, values = [], []
-    for i, csr in enumerate(matrices):
-        indptr.append(csr.indptr[1:] + entries)
-        indices.append(csr.indices + i * nodes)
-        entries += csr.nnz
-        if weighted:
-            values.append(torch.ones(csr.nnz) if csr.values is None else csr.values)
-    return Csr(
-        torch.cat(indptr),
-        torch.cat(indices),
-        nodes * len(matrices),
-        torch.cat(values) if weighted else None,
-    )
+    lengths, indices, values = [], [], []
+    first = 0
+    for chunk in chunks:
+        for i, csr in enumerate(matrices):
+            ends = csr.indptr[first : first + chunk + 1]
+            own = slice(int(ends[0]), int(ends[-1]))
+            lengths.append(ends.diff())
+            # Positions of one step ascend with its vertices, so columns stay in order.
+            indices.append(place[i][csr.indices[own]])
+            if weighted:
+                ones = csr.values is None
+                values.append(torch.ones(own.stop - own.start) if ones else csr.values[own])
+        first += chunk
+    indptr = torch.zeros(nodes * count + 1, dtype=torch.int64)
+    torch.cumsum(torch.cat(lengths), 0, out=indptr[1:])
+    return Csr(indptr, torch.cat(indices), nodes * count, torch.cat(values) if weighted else None)
 
 
 def first_run(aggregator: Aggregator, steps: range) -> Tensor:
-    """`LocalSnapshots.first_run` of any aggregator."""
+    """A-hat X of consecutive steps by any aggregator, [steps N, F]."""
     if isinstance(aggregator, LocalSnapshots):
         return aggregator.first_run(steps)
-    return torch.stack([aggregator.first(t) for t in steps])
+    return torch.cat([aggregator.first(t) for t in steps])
 
 
 def apply_run(aggregator: Aggregator, steps: range, h: Tensor) -> Tensor:
-    """`LocalSnapshots.apply_run` of any aggregator."""
+    """A-hat_t h_t of consecutive steps by any aggregator, [steps N, D] as h."""
     if isinstance(aggregator, LocalSnapshots):
         return aggregator.apply_run(steps, h)
-    # Unbound, as picking them one by one would sum gradients of the size of all.
-    return torch.stack([aggregator.apply(t, x) for t, x in zip(steps, h.unbind(0), strict=True)])
+    # Cut, as picking steps one by one would sum gradients of the size of all.
+    parts = h.split(h.shape[0] // len(steps))
+    return torch.cat([aggregator.apply(t, x) for t, x in zip(steps, parts, strict=True)])

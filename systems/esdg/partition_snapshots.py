@@ -8,20 +8,22 @@ from typing import Final
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from dgbench.models import Aggregator, TimelineModel, TimelineState
 from dgbench.models.timeline import Carry
-from dgbench.runtime.collectives import Communicator
+from dgbench.runtime.collectives import Communicator, Exchange
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base.timeline import TimelineTask
 from dgbench.systems.esdg.exchange import Arriving, Redistribution
-from dgbench.systems.esdg.forward import fused_temporal
+from dgbench.systems.esdg.forward import fused_temporal, plain_temporal
 from dgbench.systems.esdg.partition import Shares, Split
-from dgbench.systems.esdg.partition_local import apply_run, first_run
-from dgbench.systems.esdg.reuse import Kept
+from dgbench.systems.esdg.partition_local import LocalSnapshots, apply_run, first_run, positions
+from dgbench.systems.esdg.reuse import Keeping, Kept
 from dgbench.systems.esdg.transfer import Delivery
 from dgbench.systems.esdg.weights import Links, chain_run, spatial_run
 
-Piece = Tensor | Arriving | None
+Piece = Tensor | Arriving | Exchange | Keeping | None
 
 
 class SnapshotSplit(Split):
@@ -48,6 +50,7 @@ class SnapshotSplit(Split):
         aggregator: Aggregator | Delivery,
         num_nodes: int,
         *,
+        task: TimelineTask | None = None,
         pieces: int = 1,
         fused: bool = True,
         reuse: bool = False,
@@ -58,9 +61,10 @@ class SnapshotSplit(Split):
             comm, model: of this rank.
             aggregator: this rank's snapshots where they lie, or what brings them block by block.
             num_nodes: N.
+            task: needed for `loss_sum` only.
             pieces, fused, reuse: see above.
         """
-        self.comm, self.model = comm, model
+        self.comm, self.model, self.task = comm, model, task
         self.num_nodes, self.pieces, self.reuse = num_nodes, pieces, reuse
         self.temporals = [k for k in range(model.num_layers) if model.has_temporal(k)]
         # Tensors without memory have no compiled scan.
@@ -68,7 +72,12 @@ class SnapshotSplit(Split):
         self._delivery = aggregator if isinstance(aggregator, Delivery) else None
         self._inputs: dict[range, Aggregator] = {}
         self._aggregator = None if isinstance(aggregator, Delivery) else aggregator
+        # Rows can stand in any order where every operation is a row's own but the product, whose
+        # matrix is made for that order.
+        local = isinstance(aggregator, LocalSnapshots)
+        self._dealt = local and bool(self.temporals) and comm.size > 1
         self._kept: dict[range, Kept] = {}
+        self._scored: dict[range, tuple[Tensor, ...]] = {}
 
     def shares(self, times: range) -> Shares:
         """How the block `times` is dealt out."""
@@ -93,7 +102,8 @@ class SnapshotSplit(Split):
                 del self._inputs[times]
 
     def run(self, times: range, state: TimelineState | None) -> tuple[Tensor, TimelineState]:
-        return self._pass(times, state, Redistribution(self.comm, self.shares(times)))
+        """As `Split.run`; outputs are [rows held, output_dim], for `loss_sum` and `gather`."""
+        return self._pass(times, state, self._moves(times))
 
     def border(self, times: range, state: TimelineState | None, *, lean: bool) -> TimelineState:
         if not self.temporals:
@@ -101,7 +111,7 @@ class SnapshotSplit(Split):
         keep = None
         if self.reuse:
             keep = self._kept[times] = Kept()
-        moves = Redistribution(self.comm, self.shares(times), keep=keep)
+        moves = self._moves(times, keep=keep)
         with self.load(times, recorded=False):
             _, after = self._pass(times, state, moves, lean=lean)
         if keep is not None:
@@ -110,7 +120,54 @@ class SnapshotSplit(Split):
 
     def again(self, times: range, state: TimelineState | None) -> tuple[Tensor, TimelineState]:
         given = self._kept.pop(times, None)
-        return self._pass(times, state, Redistribution(self.comm, self.shares(times), given=given))
+        return self._pass(times, state, self._moves(times, given=given))
+
+    def loss_sum(self, times: range, out: Tensor) -> Tensor:
+        """Summed loss of this rank's steps of a block, from what `run` gave; all steps at once."""
+        held, head, task = self.held(times), self.model.head, self.task
+        if not held:
+            return out.new_zeros(())
+        if held not in self._scored:
+            self._scored[held] = self._scores(times, held)
+        scored = self._scored[held]
+        if task.workload.task == "node":
+            return functional.mse_loss(head(out), scored[0], reduction="sum")
+        return head.loss_sum(out, *scored)
+
+    def gather(self, times: range, out: Tensor) -> list[Tensor]:
+        """Outputs [N, D] of all steps of a block, on every rank, from what `run` gave."""
+        rows = [sum(map(len, pieces)) for pieces in self.shares(times).steps]
+        own = out[self._positions(times)]
+        return list(self.comm.all_gather(own, rows).unbind(0))
+
+    def _scores(self, times: range, held: range) -> tuple[Tensor, ...]:
+        """What a head is given beside the outputs of these steps, in their order."""
+        place = self._positions(times)
+        if self.task.workload.task == "link":
+            pairs, labels = zip(*map(self.task.pairs, held), strict=True)
+            found = [own[ends] for own, ends in zip(place, pairs, strict=True)]
+            return torch.cat(found, dim=1), torch.cat(labels)
+        targets = torch.stack([self.task.target(t) for t in held])
+        ordered = torch.empty_like(targets.flatten())
+        ordered[place.flatten()] = targets.flatten()
+        return (ordered,)
+
+    def _positions(self, times: range) -> Tensor:
+        """int64[steps held, N]: where `run` puts the rows of this rank's steps."""
+        shares = self.shares(times)
+        found, before = [], 0
+        for steps in shares.steps[self.comm.rank]:
+            chunks = self._chunks(shares) or (self.num_nodes,)
+            found.append(positions(len(steps), chunks) + before)
+            before += len(steps) * self.num_nodes
+        return torch.cat(found).to(self.comm.device)
+
+    def _chunks(self, shares: Shares) -> tuple[int, ...]:
+        """Vertices of each message where rows are kept in the order of messages, else ()."""
+        return tuple(map(len, shares.vertices)) if self._dealt else ()
+
+    def _moves(self, times: range, **kept: Kept | None) -> Redistribution:
+        return Redistribution(self.comm, self.shares(times), dealt=self._dealt, **kept)
 
     def _pass(
         self,
@@ -129,10 +186,7 @@ class SnapshotSplit(Split):
         for layer in range(model.num_layers):
             begun, done = [], []
             for k, steps in enumerate(mine):
-                before = pieces[k]
-                if isinstance(before, Arriving):
-                    before = before.wait()
-                y = self._spatial(layer, times, steps, before, links)
+                y = self._spatial(layer, moves.shares, steps, _arrived(pieces[k]), links)
                 if model.has_temporal(layer):
                     begun.append(moves.start_to_vertices(layer, k, y))
                 else:
@@ -140,39 +194,55 @@ class SnapshotSplit(Split):
             if begun:
                 x = moves.finish_to_vertices(begun)
                 given = state.layers[layer] if state.layers else ()
-                if self.fused:
-                    z, carries[layer] = fused_temporal(model, layer, x, given)
-                else:
-                    z, carries[layer] = model.temporal(layer, x, given)
+                temporal = fused_temporal if self.fused else plain_temporal
+                z, carries[layer] = temporal(model, layer, x, given)
                 if lean and layer == self.temporals[-1]:
                     return _NOTHING, TimelineState(chain, tuple(carries))
                 done = [
                     moves.start_to_snapshots(layer, k, rows) for k, rows in enumerate(moves.cut(z))
                 ]
             pieces = done
-        last = [p.wait() if isinstance(p, Arriving) else p for p in pieces]
-        return (last[0] if len(last) == 1 else torch.cat(last)), TimelineState(
-            chain, tuple(carries)
-        )
+        last = list(map(_arrived, pieces))
+        out = last[0] if len(last) == 1 else torch.cat(last)
+        return out, TimelineState(chain, tuple(carries))
 
     def _spatial(
-        self, layer: int, times: range, steps: range, before: Tensor | None, links: Links
+        self, layer: int, shares: Shares, steps: range, before: Tensor | None, links: Links
     ) -> Tensor:
-        """[steps, N, spatial width]; `before` are the layer's inputs, None for the first."""
-        model = self.model
+        """[steps N, spatial width]; `before` are the layer's inputs, None for the first."""
+        model, times = self.model, shares.times
         if steps:
-            inputs = self._aggregator or self._inputs.get(times)
-            if inputs is None:
-                raise InvalidInputError(f"the snapshots of {times} are not loaded, see `load`")
-            a = first_run(inputs, steps) if before is None else apply_run(inputs, steps, before)
+            a = self._aggregated(shares, steps, before)
         elif before is None:
             # No snapshot of the block is this rank's. The dense part over no rows keeps the graph
             # unbroken, so that the exchanges of lower layers run backwards here, too.
-            like = next(model.parameters())
-            a = like.new_zeros(0, self.num_nodes, model.input_dims[layer])
+            a = next(model.parameters()).new_zeros(0, model.input_dims[layer])
         else:
             a = before
-        return spatial_run(model, layer, a, links, steps.start - times.start)
+        if links is None:
+            return model.spatial(layer, a)
+        a = a.view(len(steps), self.num_nodes, a.shape[1])
+        return spatial_run(model, layer, a, links, steps.start - times.start).flatten(0, 1)
+
+    def _aggregated(self, shares: Shares, steps: range, before: Tensor | None) -> Tensor:
+        local = self._aggregator
+        if isinstance(local, LocalSnapshots):
+            chunks = self._chunks(shares)
+            if before is None:
+                return local.first_run(steps, chunks)
+            return local.apply_run(steps, before, chunks)
+        inputs = local or self._inputs.get(shares.times)
+        if inputs is None:
+            raise InvalidInputError(f"the snapshots of {shares.times} are not loaded, see `load`")
+        return first_run(inputs, steps) if before is None else apply_run(inputs, steps, before)
+
+
+def _arrived(piece: Piece) -> Tensor | None:
+    """Rows [steps N, D] of a piece, waited for if they are under way."""
+    if piece is None or isinstance(piece, Tensor):
+        return piece
+    found = piece.wait()
+    return found.flatten(0, 1) if found.dim() == 3 else found
 
 
 _NOTHING: Final = torch.empty(0)

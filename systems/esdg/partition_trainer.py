@@ -113,7 +113,6 @@ class RankTrainer(TimelineTrainer):
             lean = partition == "snapshot" and not moved and difference is None
         self.lean = lean
         self.delivery: Delivery | None = None
-        self._scored: dict[range, tuple[Tensor, Tensor]] = {}
         common: dict[str, Any] = {"pieces": pieces, "fused": fused}
         laid: dict[str, Any] = {
             "norm": workload.norm,
@@ -133,6 +132,7 @@ class RankTrainer(TimelineTrainer):
                     data, workload.norm, dtype, device=comm.device, precompute=precompute
                 ),
                 data.num_nodes,
+                task=self.task,
                 reuse=reuse,
                 **common,
             )
@@ -265,28 +265,9 @@ class RankTrainer(TimelineTrainer):
         return drawn[:, fresh], truth[fresh]
 
     def _loss(self, times: range, out: Tensor) -> Tensor:
-        return self._loss_sum(times, out) / self.task.count
-
-    def _loss_sum(self, times: range, out: Tensor) -> Tensor:
-        if not isinstance(self.split, SnapshotSplit):
-            return self.split.loss_sum(times, out)
-        held, head = self.split.held(times), self.model.head
-        if not held:
-            return out.new_zeros(())
-        if self.workload.task != "link":
-            losses = [self.task.loss_sum(head, t, h) for t, h in zip(held, out, strict=True)]
-            return torch.stack(losses).sum()
-        if held not in self._scored:
-            pairs, labels = zip(*map(self.task.pairs, held), strict=True)
-            below = [p + i * self.data.num_nodes for i, p in enumerate(pairs)]
-            self._scored[held] = torch.cat(below, dim=1), torch.cat(labels)
-        return head.loss_sum(out.flatten(0, 1), *self._scored[held])
+        return self.split.loss_sum(times, out) / self.task.count
 
     def _gather(self, times: range, out: Tensor) -> list[Tensor]:
-        if isinstance(self.split, SnapshotSplit):
-            shares = self.split.shares(times).steps
-            rows = [sum(len(piece) for piece in pieces) for pieces in shares]
-            return list(self.comm.all_gather(out, rows).unbind(0))
         if not isinstance(self.split, VertexSplit):
             return self.split.gather(times, out)
         parts = self.split.parts
