@@ -55,6 +55,19 @@ GUESTS: Final = (
 """Third parties' systems that name no colour, in order of appearance."""
 
 
+WORDS: Final = (
+    *GUESTS,
+    *BASELINES,
+    FOURTH,
+    Mark("#4454DF", "*", True),
+    Mark("#461052", ">", True),
+    Mark("#989469", "d", True),
+    Mark("#6B7380", "P", False),
+    Mark("#868E9B", "v", False),
+)
+"""Series that are no systems, where there are more of them than greys or several of one subject."""
+
+
 @dataclass(frozen=True, slots=True)
 class Glyph:
     """A verdict's look: fill, edge and the word people read."""
@@ -130,6 +143,26 @@ def looks(names: Iterable[str], systems: dict[str, Any] | None = None) -> dict[s
         else:
             mark = next(baselines, FOURTH)
         found[name] = Look(name, title, mark, kind == "paper" or name in SYSTEMS)
+    return found
+
+
+def series_looks(names: Iterable[str]) -> dict[str, Look]:
+    """The look of each series of a sweep: systems as everywhere, words by their subject.
+
+    What stands before the first comma of a series is its subject: "TM-GCN, measured" and "TM-GCN,
+    projected" share a colour, and the second one is hollow.
+    """
+    found = looks(names)
+    words = [n for n, look in found.items() if look.title == n and n not in SYSTEMS]
+    subjects = list(dict.fromkeys(n.partition(",")[0] for n in words))
+    if len(words) <= len(BASELINES) + 1 and len(subjects) == len(words):
+        return found
+    for place, subject in enumerate(subjects):
+        mark = WORDS[place % len(WORDS)]
+        mine = [n for n in words if n.partition(",")[0] == subject]
+        for variant, name in enumerate(mine):
+            filled = mark.filled and variant == 0
+            found[name] = Look(name, name, Mark(mark.colour, mark.marker, filled), False)
     return found
 
 

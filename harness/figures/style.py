@@ -437,11 +437,19 @@ def mark_handle(look: Any, *, hollow: bool = False) -> Any:
     )
 
 
-def paper_handle() -> Any:
+def paper_mark(axes: Any, x: float, y: float) -> None:
+    """The paper's own value at a point of two axes: a short black tick with a white halo."""
+    from matplotlib.patheffects import Normal, Stroke
+
+    axes.plot([x], [y], marker="_", ms=11, mew=1.5, color="black", ls="none", zorder=5,
+              path_effects=[Stroke(linewidth=3.4, foreground="white"), Normal()])  # fmt: skip
+
+
+def paper_handle(marker: str = "|") -> Any:
     """Legend entry of the paper's own value."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], ls="none", marker="|", ms=8, mew=1.5, color="black", label="paper")
+    return Line2D([], [], ls="none", marker=marker, ms=8, mew=1.5, color="black", label="paper")
 
 
 def projected_handle(colour: str = SECONDARY) -> Any:

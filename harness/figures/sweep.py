@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dgbench.harness.figures import style
-from dgbench.harness.figures.palette import INK, SECONDARY, looks
+from dgbench.harness.figures.palette import INK, SECONDARY, looks, series_looks
 from dgbench.harness.figures.panels import Grid, order
 
 REQUIRED = ("series", "x")
@@ -24,7 +24,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     """The figure at full or half width."""
     panels = order(points, "panel")
     words = any(isinstance(p["x"], str) for p in points)
-    series = looks(order(points, "series"))
+    series = series_looks(_drawn_as_lines(points))
     many = len(series) > 4
     if words:
         heights = [style.ROW * len(order([p for p in points if p.get("panel") == q], "x"))
@@ -35,6 +35,8 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         right = 0.1 + style.label_room([look.title for look in series.values()], most=1.25,
                                        size=style.CELL)  # fmt: skip
     handles = [style.mark_handle(look) for look in series.values()] if words or many else []
+    if any(map(_is_paper, points)):
+        handles.append(style.paper_handle("_"))
     if any(p.get("projected") for p in points):
         handles.append(style.projected_handle())
     if any(p.get("failed") for p in points):
@@ -60,9 +62,21 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     return grid.figure
 
 
+def _is_paper(point: Mapping[str, Any]) -> bool:
+    """Whether a point is a printed value, drawn as a black tick without a line."""
+    return bool(point.get("paper")) and not point.get("failed")
+
+
+def _drawn_as_lines(points: Sequence[dict]) -> list[str]:
+    return order([p for p in points if not _is_paper(p)], "series")
+
+
 def _lines(axes, points, series, options) -> None:
     good = [p for p in points if not p.get("failed")]
     _scales(axes, points, good, options)
+    for point in filter(_is_paper, good):
+        style.paper_mark(axes, point["x"], point["y"])
+    good = [p for p in good if not _is_paper(p)]
     ends = []
     last = max((p["x"] for p in good), default=None)
     for name, look in series.items():
@@ -82,7 +96,8 @@ def _lines(axes, points, series, options) -> None:
         if xs[-1] == last:
             ends.append((xs[-1], ys[-1], look))
         else:  # a line that stops early carries its name where it stops
-            axes.annotate(look.title, (xs[-1], ys[-1]), xytext=(0, 4), ha="center", va="bottom",
+            axes.annotate(look.title, (xs[-1], ys[-1]), xytext=(0, 4), va="bottom",
+                          ha=_side(axes, xs[-1]),
                           textcoords="offset points", fontsize=style.CELL, color=INK, zorder=7,
                           fontweight="bold" if look.strong else "normal")  # fmt: skip
     _gaps(axes, [p for p in points if p.get("failed")])
@@ -92,6 +107,12 @@ def _lines(axes, points, series, options) -> None:
         axes.text(0.01, options["hline"], options.get("hline_label", ""), fontsize=style.CELL,
                   transform=axes.get_yaxis_transform(), va="bottom", color=SECONDARY)  # fmt: skip
     _end_labels(axes, ends)
+
+
+def _side(axes, x: float) -> str:
+    """Where a name stands beside a point, so that it stays inside the axes."""
+    at = axes.transAxes.inverted().transform(axes.transData.transform((x, 1.0)))[0]
+    return "left" if at < 0.3 else "right" if at > 0.7 else "center"
 
 
 def _scales(axes, points, good, options) -> None:
@@ -258,6 +279,9 @@ def _dots(axes, points, series, options) -> None:
                           transform=axes.get_yaxis_transform(), fontsize=style.CELL, zorder=7,
                           bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})  # fmt: skip
                 continue
+            if _is_paper(point):
+                style.paper_tick(axes, point["y"], y, 0.3)
+                continue
             look = series[point["series"]]
             offset = (index - (len(here) - 1) / 2) * 0.12 if len(here) > 3 else 0.0
             style.interval(axes, point.get("low"), point.get("high"), y + offset, look.mark.colour)
@@ -282,7 +306,7 @@ def _special(points: Sequence[dict]) -> list[str]:
 def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -> str:
     """One sentence: each series from its first to its last value."""
     parts = []
-    for name, look in looks(order(points, "series")).items():
+    for name, look in looks(_drawn_as_lines(points)).items():
         mine = [p for p in points if p["series"] == name and not p.get("failed")]
         if not mine:
             parts.append(f"{look.title} gave no value")

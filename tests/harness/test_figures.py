@@ -24,6 +24,7 @@ from dgbench.harness.figures.palette import (
     WHITE,
     close_colours,
     looks,
+    series_looks,
 )
 from dgbench.harness.figures.style import (
     factor,
@@ -242,3 +243,20 @@ def test_ticks_are_few_plain_and_inside(limits):
     ticks = ratio_ticks(*limits)
     assert 2 <= len(ticks) <= 6
     assert all(limits[0] <= t <= limits[1] for t in ticks)
+
+
+def test_series_of_one_subject_share_a_colour_and_printed_values_are_ticks(tmp_path):
+    names = ["TM-GCN, measured", "CD-GCN, measured", "TM-GCN, projected", "CD-GCN, projected"]
+    found = series_looks(names)
+    marks = {name: look.mark for name, look in found.items()}
+    assert marks[names[0]].colour == marks[names[2]].colour != marks[names[1]].colour
+    assert marks[names[0]].filled
+    assert not marks[names[2]].filled
+    assert series_looks(["CSR", "COO"]) == looks(["CSR", "COO"])  # few words stay grey
+    many = series_looks([f"graph {i}" for i in range(9)])
+    assert len({(m.mark.colour, m.mark.marker) for m in many.values()}) == 9
+    points = [{"series": n, "x": x, "y": x * 1.5} for n in names for x in (4, 16)]
+    printed = [{"series": "TM-GCN, paper", "x": x, "y": x * 1.4, "paper": True} for x in (4, 16)]
+    drawn = draw_points("sweep", "f", "t", points + printed, tmp_path, fake_run.CONTEXT)
+    assert "paper" not in drawn.alt  # the sentence is about what was found here
+    assert "TM-GCN, measured" in drawn.alt
