@@ -312,14 +312,17 @@ class GroupCommunicator(Communicator):
             self.meter.spend("wire_busy", busy)
         return number
 
-    def _arrive(self, number: int, senders: Sequence[int], since: float) -> None:
-        """Return when the wire has brought what the group has brought; `since`: waiting began."""
+    def _arrive(self, number: int, senders: Sequence[int], since: float) -> float:
+        """Return when the wire has brought what the group has brought; the moment on its clock.
+
+        `since`: when waiting began.
+        """
         table = self._timetable
-        if table is None or not senders:
-            return
+        if table is None:
+            return time.perf_counter()
         due, now = table.due(number, senders), table.now()
         self.meter.spend("wire_late", max(0.0, now - max(due, since)))
-        table.sleep_until(due)
+        return table.sleep_until(due, now)
 
     @contextmanager
     def _waiting(
@@ -335,13 +338,11 @@ class GroupCommunicator(Communicator):
         if number is None:
             number = self._depart()
         self.progress.waits(operation, number)
-        now = time.perf_counter if self._timetable is None else self._timetable.now
-        start = now()
+        start = time.perf_counter() if self._timetable is None else self._timetable.now()
         with self._naming(operation, number), self.meter.phase("communicate"):
             yield
-            self._arrive(number, senders, start)
+            seconds = self._arrive(number, senders, start) - start
         if self.host:
-            seconds = now() - start
             self.meter.spend("communicate_wait", seconds)
             if operation == "all_to_all":
                 self.meter.spend("exchange_wait", seconds)

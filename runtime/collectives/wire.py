@@ -20,8 +20,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import numpy as np
-
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 SLOTS: Final = 1024
@@ -61,7 +59,9 @@ class Clock(Protocol):
 
     def now(self) -> float: ...
 
-    def sleep_until(self, moment: float) -> None: ...
+    def sleep_until(self, moment: float, now: float) -> float:
+        """Let it become `moment`, if it is not later; `now` was read just before. The new time."""
+        ...
 
 
 class MonotonicClock:
@@ -70,10 +70,12 @@ class MonotonicClock:
     def now(self) -> float:
         return time.monotonic()
 
-    def sleep_until(self, moment: float) -> None:
+    def sleep_until(self, moment: float, now: float) -> float:
         # A sleep is never shorter than asked for; the loop is for moments that round down.
-        while (left := moment - time.monotonic()) > 0:
-            time.sleep(left)
+        while now < moment:
+            time.sleep(moment - now)
+            now = time.monotonic()
+        return now
 
 
 class ProcessorClock:
@@ -91,8 +93,10 @@ class ProcessorClock:
     def now(self) -> float:
         return time.thread_time() + self._slept
 
-    def sleep_until(self, moment: float) -> None:
-        self._slept += max(0.0, moment - self.now())
+    def sleep_until(self, moment: float, now: float) -> float:
+        # The clock is not read again: that takes more time here than all else in an exchange.
+        self._slept += max(0.0, moment - now)
+        return max(moment, now)
 
 
 class Link:
@@ -134,8 +138,8 @@ class Timetable:
         self.wire, self._rank, self._size = link.wire, rank, size
         self._link, self._clock = link, clock or MonotonicClock()
         # [rank, slot]: number of the operation, then the moment of arrival at each rank.
-        rows = np.frombuffer(memory, dtype=np.float64)
-        self._rows = rows.reshape(size, SLOTS, size + 1)
+        self._width = size + 1
+        self._rows = memoryview(memory).cast("d")
 
     @staticmethod
     def nbytes(size: int) -> int:
@@ -153,15 +157,16 @@ class Timetable:
             whole: nobody goes on before this rank has come here and all of its part has left (a
                 reduction, a barrier); else each does when its share has arrived.
         """
-        row, now = self._rows[self._rank, number % SLOTS], self._clock.now()
+        rows, now = self._rows, self._clock.now()
+        first = self._row(self._rank, number)
         order = sorted(leaving, key=lambda to: (to - self._rank) % self._size)
         moments = self._link.depart(now, (leaving[to] for to in order))
-        row[1:] = max([now, *moments]) if whole else 0.0
-        if not whole:
-            for to, moment in zip(order, moments, strict=True):
-                row[1 + to] = moment
-        row[0] = number
-        return sum(self.wire.seconds(*leaving[to]) for to in order)
+        if whole:
+            order, moments = range(self._size), [max([now, *moments])] * self._size
+        for to, moment in zip(order, moments, strict=True):
+            rows[first + 1 + to] = moment
+        rows[first] = number
+        return sum(self.wire.seconds(*what) for what in leaving.values())
 
     def due(self, number: int, senders: Iterable[int]) -> float:
         """When the data of these ranks have arrived here; to be asked when they are here.
@@ -171,9 +176,9 @@ class Timetable:
         """
         latest = 0.0
         for rank in senders:
-            row = self._rows[rank, number % SLOTS]
-            moment = float(row[1 + self._rank])
-            if row[0] != number:
+            first = self._row(rank, number)
+            moment = self._rows[first + 1 + self._rank]
+            if self._rows[first] != number:
                 raise UnsupportedError(
                     f"an emulated wire holds {SLOTS} operations, rank {rank} has begun more since "
                     f"operation {number}",
@@ -182,8 +187,11 @@ class Timetable:
             latest = max(latest, moment)
         return latest
 
+    def _row(self, rank: int, number: int) -> int:
+        return (rank * SLOTS + number % SLOTS) * self._width
+
     def now(self) -> float:
         return self._clock.now()
 
-    def sleep_until(self, moment: float) -> None:
-        self._clock.sleep_until(moment)
+    def sleep_until(self, moment: float, now: float) -> float:
+        return self._clock.sleep_until(moment, now)

@@ -128,8 +128,10 @@ class FakeClock:
     def now(self) -> float:
         return self.moment
 
-    def sleep_until(self, moment: float) -> None:
+    def sleep_until(self, moment: float, now: float) -> float:
+        assert now == self.moment
         self.moment = max(self.moment, moment)
+        return self.moment
 
 
 WireStep = tuple[str, Any]
@@ -183,7 +185,7 @@ def on_processor_clocks(comm: GroupCommunicator) -> list[float]:
         comm.use_wire(Wire(0.0, float("inf")), clock=clock)
         begin = clock.now()
         if comm.rank == 1:
-            clock.sleep_until(begin + 3600.0)
+            clock.sleep_until(begin + 3600.0, begin)
         if last == "exchange":
             ones = [1] * comm.size
             comm.all_to_all(torch.ones(comm.size), ones, ones)

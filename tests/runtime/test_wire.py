@@ -166,17 +166,18 @@ def test_waiting_is_noted() -> None:
 def test_the_clock_waits() -> None:
     clock = MonotonicClock()
     begin = clock.now()
-    clock.sleep_until(begin - 1)
-    clock.sleep_until(begin + 0.003)
-    assert clock.now() >= begin + 0.003
+    assert clock.sleep_until(begin - 1, begin) == begin
+    end = clock.sleep_until(begin + 0.003, begin)
+    assert clock.now() >= end >= begin + 0.003
 
 
 def test_processor_time_and_sleep() -> None:
     clock = ProcessorClock()
     begin = clock.now()
-    clock.sleep_until(begin + 1000.0)
+    assert clock.sleep_until(begin + 1000.0, begin) == begin + 1000.0
     assert 1000.0 <= clock.now() - begin < 1010.0, "it does not sleep for real"
-    clock.sleep_until(begin)
+    now = clock.now()
+    assert clock.sleep_until(begin, now) == now
     before, end = clock.now(), time.thread_time() + 0.01
     while time.thread_time() < end:
         pass
