@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from statistics import fmean, median
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from dgbench.runtime.collectives import Communicator
-from dgbench.runtime.errors import CheckFailed, InvalidInputError, UnsupportedError
-from dgbench.runtime.ranks import launch
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
-from dgbench.runtime.topology import Point, fit, measure_exchange
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
+from dgbench.systems.base.timeline import load_timeline
+from dgbench.systems.esdg.experiments.parts import (
+    COSTS,
+    cost_values,
+    costs_of,
+    counted,
+    links,
+    on_ranks,
+    snapshot_bytes,
+)
 from dgbench.systems.esdg.experiments.projection import (
-    GPUS_PER_NODE,
     ITEM,
     V100_BYTES_PER_S,
-    Costs,
     Epoch,
     Job,
-    fit_costs,
     h200,
     printed_speed,
-    redistribution,
     snapshot_epoch,
     speedups,
     v100_cluster,
@@ -47,12 +47,9 @@ from dgbench.systems.esdg.experiments.settings import (
     workload,
 )
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
-from dgbench.systems.esdg.partition import Shares
-from dgbench.systems.esdg.ranked import RankSettings, train_ranked
-from dgbench.systems.esdg.volumes import count_snapshot, timeline
 
 if TYPE_CHECKING:
-    from dgbench.datasets import SnapshotSequence
+    pass
 
 NAME = "fig5"
 PRINTED = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
@@ -69,15 +66,8 @@ SMALL = {"smoke": (1, 8), "quick": (1, 4, 16, 128), "full": (1, 4, 16, 128)}
 MEASURED = {"smoke": (1, 2), "quick": (1, 2, 4), "full": (1, 2, 4, 8)}
 ROUNDS = {"smoke": 1, "quick": 1, "full": 5}
 COUNTED = {"smoke": (16,), "quick": (16, 32), "full": (16, 32, 64, 128)}
-COUNTED_STEPS, COUNTED_NODES = 128, 128 * 8
-"""T and N of the counted matrices: shares are equal for every P."""
-
-IDLE_STEPS, IDLE_RANKS = 100, (64, 100, 128)
 TABLE2_STEPS = 192
 """T of Table 2, to which its volumes fit [derived]."""
-
-CHECKED = 2
-"""Epochs whose losses are held against the plain timeline."""
 
 
 class Fig5(Experiment):
@@ -247,147 +237,6 @@ def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
         counters=counters,
         data=describe(data[0]),
         notes=["one thread; what other ranks would send is zeros"],
-    )
-
-
-COSTS = ("epoch_s", "partner_s", "step_s", "vertex_step_s")
-
-
-def costs_of(values: Mapping[str, float]) -> Costs:
-    """The costs that a row of shares holds."""
-    return Costs(*(values[name] for name in (*COSTS, "cost_error", "cost_typical")))
-
-
-def cost_values(taken: Sequence[Any]) -> dict[str, float]:
-    """The fitted costs of shares, as values of a row, with the seconds of each."""
-    costs = fit_costs(taken)
-    values = {f"share {s.size} of {s.nodes}": s.seconds for s in taken}
-    return values | {
-        **{name: getattr(costs, name) for name in COSTS},
-        "cost_error": costs.error,
-        "cost_typical": costs.typical,
-    }
-
-
-def snapshot_bytes(data: SnapshotSequence) -> tuple[float, float]:
-    """Mean bytes of a snapshot as coordinates, and as what changed (whichever is smaller)."""
-    from dgbench.kernels_cuda.difference import count_changes
-
-    plain, different = [], []
-    for t in range(1, len(data)):
-        n = data.topology[t].nnz
-        removed, added = count_changes(data.topology[t - 1], data.topology[t])
-        plain.append(5 * ITEM * n)
-        different.append(min(5 * ITEM * n, 4 * ITEM * (removed + added) + ITEM * n))
-    return fmean(plain) or 1.0, fmean(different) or 1.0
-
-
-def on_ranks(
-    task: TimelineWorkload,
-    ranks: int,
-    context: RunContext,
-    timeout_s: float,
-    data: SnapshotSequence | None = None,
-) -> Measurement:
-    """Train on ranks of this machine; losses are held against the plain timeline."""
-    torch.set_num_threads(1)  # as ranks have
-    data = load_timeline(task) if data is None else data
-    run = train_ranked(
-        task,
-        ranks,
-        RankSettings(),
-        budget_s=context.budget_s,
-        timeout_s=0.9 * timeout_s,
-        data=data,
-    )
-    plain = PlainTimeline(task, data)
-    wanted = [plain.train_epoch() for _ in range(CHECKED)]
-    gap = max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(run.losses, wanted, strict=False))
-    if not gap <= 1e-4:
-        raise CheckFailed(f"{ranks} ranks lose {gap:.2g} off the plain timeline")
-    cores = len(os.sched_getaffinity(0))
-    names = {"exchange": "communicate"}
-    phases = {
-        names.get(name, name): fmean(rank[name] for rank in run.phases) for name in run.phases[0]
-    }
-    notes = list(run.notes)
-    if ranks > cores:
-        notes.append(f"{ranks} ranks take turns on {cores} cores")
-    return Measurement(
-        values={"epoch_s": median(run.samples), "cores": float(cores), "prepare_s": run.prepare_s},
-        units={"epoch_s": "s", "prepare_s": "s"},
-        counters={
-            "floats_sent": run.traffic.total("floats"),
-            "messages_sent": run.traffic.total("messages"),
-            "entries": sum(data.num_edges[: plain.task.steps]),
-        },
-        phases=phases,
-        samples=run.samples,
-        warmup=run.warmup,
-        deviation={"loss": gap},
-        data=describe(data),
-        notes=notes,
-    )
-
-
-def counted(sizes: Iterable[int]) -> Measurement:
-    """Traffic inside and between nodes, and ranks without a snapshot; exact."""
-    model = timeline("tm_gcn")
-    counters: dict[str, int] = {}
-    for size in sizes:
-        found = count_snapshot("tm_gcn", size=size, steps=COUNTED_STEPS, num_nodes=COUNTED_NODES)
-        floats = found.matrix("floats")
-        closed = redistribution(model, COUNTED_STEPS, COUNTED_NODES, size)
-        same = np.array_equal(found.matrix("bytes"), closed[0]) and np.array_equal(
-            found.matrix("messages"), closed[1]
-        )
-        if not same:
-            raise CheckFailed(f"{size} ranks: the closed form differs from what was counted")
-        node = np.arange(size) // GPUS_PER_NODE
-        inside = node[:, None] == node[None, :]
-        held = Shares(range(COUNTED_STEPS), COUNTED_NODES, size)
-        kept = sum(len(s[0]) * len(v) for s, v in zip(held.steps, held.vertices, strict=True))
-        width = 3 * sum(map(sum, model.redistributed_dims))
-        counters |= {
-            f"inside_{size}": int(floats[inside].sum()),
-            f"between_{size}": int(floats[~inside].sum()),
-            f"kept_{size}": width * kept,
-        }
-    for size in IDLE_RANKS:
-        held = Shares(range(IDLE_STEPS), COUNTED_NODES, size)
-        counters[f"idle_{size}"] = sum(len(pieces[0]) == 0 for pieces in held.steps)
-    counters |= {"T": IDLE_STEPS, "counted_T": COUNTED_STEPS, "counted_N": COUNTED_NODES}
-    return Measurement(counters=counters)
-
-
-def exchange_points(comm: Communicator, sizes: Sequence[int], repeats: int) -> list[Point]:
-    """What a rank of `links` does."""
-    return measure_exchange(comm, sizes, repeats=repeats)
-
-
-def links(*, short: bool = False) -> Measurement:
-    """Alpha and beta of an all-to-all here, and how far they are off on sizes held out."""
-    values: dict[str, float] = {}
-    sizes = [1 << k for k in range(10, 19 if short else 22)]
-    cores = len(os.sched_getaffinity(0))
-    for ranks in (2, 4):
-        points = launch(
-            exchange_points, ranks, (sizes, 3 if short else 9), timeout_s=30, threads=1
-        )[0]
-        found = fit(points[::2])
-        errors = [abs(found.time(p.messages, p.nbytes) / p.seconds - 1) for p in points[1::2]]
-        values |= {
-            f"alpha_us_{ranks}": 1e6 * found.alpha_s,
-            f"bytes_per_s_{ranks}": min(found.bandwidth, 1e15),
-            f"heldout_error_{ranks}": max(errors),
-            f"heldout_typical_{ranks}": median(errors),
-        }
-    fitting = 4 if cores >= 4 else 2
-    values["model_error"] = values[f"heldout_error_{fitting}"]
-    return Measurement(
-        values=values,
-        units={"alpha_us_2": "us", "alpha_us_4": "us", "bytes_per_s_2": "B/s"},
-        notes=[f"all-to-all over Gloo on {cores} cores; every second size was held out"],
     )
 
 

@@ -19,13 +19,8 @@ from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.experiments import fig5
-from dgbench.systems.esdg.experiments.fig5 import (
-    COSTS,
-    cost_values,
-    costs_of,
-    model_error,
-    on_ranks,
-)
+from dgbench.systems.esdg.experiments.fig5 import model_error
+from dgbench.systems.esdg.experiments.parts import COSTS, cost_values, costs_of, on_ranks
 from dgbench.systems.esdg.experiments.projection import (
     ITEM,
     V100_BYTES_PER_S,
