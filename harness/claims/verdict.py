@@ -401,7 +401,8 @@ def show(value: Any, unit: str | None = None, *, printed: bool = False) -> str:
             return f"{first} to {show(high, unit, printed=printed)}"
         if set(value) == {"high"} and high is not None:
             return f"up to {show(high, unit, printed=printed)}"
-        return ", ".join(f"{k}: {show(v, unit, printed=printed)}" for k, v in value.items())
+        words = ((str(k).replace("_", " "), v) for k, v in value.items())
+        return ", ".join(f"{k}: {show(v, unit, printed=printed)}" for k, v in words)
     if isinstance(value, list | tuple):
         return ", ".join(show(v, unit, printed=printed) for v in value)
     return str(value)

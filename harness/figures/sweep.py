@@ -77,7 +77,7 @@ def _lines(axes, points, series, options) -> None:
     for point in filter(_is_paper, good):
         style.paper_mark(axes, point["x"], point["y"])
     good = [p for p in good if not _is_paper(p)]
-    ends = []
+    ends, early = [], []
     last = max((p["x"] for p in good), default=None)
     for name, look in series.items():
         mine = sorted((p for p in good if p["series"] == name), key=lambda p: p["x"])
@@ -96,10 +96,8 @@ def _lines(axes, points, series, options) -> None:
         if xs[-1] == last:
             ends.append((xs[-1], ys[-1], look))
         else:  # a line that stops early carries its name where it stops
-            axes.annotate(look.title, (xs[-1], ys[-1]), xytext=(0, 4), va="bottom",
-                          ha=_side(axes, xs[-1]),
-                          textcoords="offset points", fontsize=style.CELL, color=INK, zorder=7,
-                          fontweight="bold" if look.strong else "normal")  # fmt: skip
+            early.append((xs[-1], ys[-1], look))
+    _early_labels(axes, early)
     _gaps(axes, [p for p in points if p.get("failed")])
     _guide(axes, options)
     if options.get("hline") is not None:
@@ -214,6 +212,20 @@ def _guide(axes, options) -> None:
         label = f"slope {float(slope):g}"
     axes.plot(steps, ys, color=SECONDARY, lw=0.9, ls=(0, (3, 2)), zorder=1)
     axes.text(end, ys[-1], f" {label}", fontsize=style.CELL, color=SECONDARY, va="center")
+
+
+def _early_labels(axes, ends) -> None:
+    """Names above the ends of lines that stop early, stacked where they would cover each other."""
+    placed: list[tuple[float, float]] = []
+    for x, y, look in sorted(ends, key=lambda end: end[1]):
+        across, up = axes.transData.transform((x, y)) / axes.figure.dpi * 72
+        at = up + 4
+        while any(abs(across - a) < 60 and abs(at - b) < _LINE_GAP_PT for a, b in placed):
+            at += 1
+        placed.append((across, at))
+        axes.annotate(look.title, (x, y), xytext=(0, at - up), va="bottom", ha=_side(axes, x),
+                      textcoords="offset points", fontsize=style.CELL, color=INK, zorder=7,
+                      fontweight="bold" if look.strong else "normal")  # fmt: skip
 
 
 def _end_labels(axes, ends) -> None:

@@ -163,7 +163,10 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
     names = looks(order(points, "system"))
     parts = []
     for name, look in names.items():
-        mine = [p for p in points if p["system"] == name and not p.get("failed")]
+        every = [p for p in points if p["system"] == name and not p.get("failed")]
+        # Shares of what was measured; of a model's only where nothing was.
+        modelled = {(p["row"], p.get("panel")) for p in every if p.get("projected")}
+        mine = [p for p in every if (p["row"], p.get("panel")) not in modelled] or every
         total = sum(p["total"] for p in {(p["row"], p.get("panel")): p for p in mine}.values())
         if not total:
             parts.append(f"{look.title} gave no value")
@@ -172,8 +175,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         for point in mine:
             spent[point["phase"]] = spent.get(point["phase"], 0.0) + point["seconds"]
         top = max(spent, key=spent.get)
-        modelled = " (projected)" if any(p.get("projected") for p in mine) else ""
-        share = f"{100 * spent[top] / total:.0f} % in {top}"
-        parts.append(f"{look.title} spends {share}{modelled}")
+        said = " (projected)" if mine is every and modelled else ""
+        parts.append(f"{look.title} spends {100 * spent[top] / total:.0f} % in {top}{said}")
     failed = sum(bool(p.get("failed")) for p in points)
     return "; ".join(parts) + (f"; {failed} failed." if failed else ".")
