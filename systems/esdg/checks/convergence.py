@@ -75,6 +75,7 @@ def cdgcn(claim: Claim, rows: Rows) -> Finding:
         evidence="analogue",
         measured=_shown(losses, points),
         holds=max(losses) <= MILD and late,
+        direction=max(losses) <= MILD,
         reason=f"the gap is {max(losses[:half]):.1e} in the first half of "
         f"{row.counters['epochs']} epochs and {max(losses[half:]):.1e} in the second",
     )

@@ -6,6 +6,7 @@ from dgbench.systems.esdg.experiments.fig5 import Fig5
 from dgbench.systems.esdg.experiments.fig6 import Fig6
 from dgbench.systems.esdg.experiments.fig7 import Fig7
 from dgbench.systems.esdg.experiments.preparation import Preparation
+from dgbench.systems.esdg.experiments.sec65 import Sec65
 from dgbench.systems.esdg.experiments.smoothing import Smoothing
 from dgbench.systems.esdg.experiments.table1 import Table1
 from dgbench.systems.esdg.experiments.table2 import Table2
@@ -20,4 +21,5 @@ EXPERIMENTS = (
     Table2(),
     Preparation(),
     Fig6(),
+    Sec65(),
 )

@@ -42,7 +42,7 @@ APART: Final = 1e-5
 """Relative gap of two losses from which on curves count as apart."""
 
 EPOCHS: Final = {"smoke": 4, "quick": 20, "full": 100, "paper": 200}
-KEPT: Final = {"smoke": 3, "quick": 4, "full": 9, "paper": None}
+KEPT: Final = {"smoke": 3, "quick": 3, "full": 9, "paper": None}
 RANKS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 4}
 SEEDS: Final = {"smoke": 0, "quick": 1, "full": 4, "paper": 9}
 """Further runs on one process, from other parameters."""

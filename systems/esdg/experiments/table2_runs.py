@@ -131,14 +131,15 @@ def mix(mixing: float, preset: Preset) -> Measurement:
     from dgbench.kernels_cuda.snapshots import edge_snapshots
 
     graph = BY_NAME["amlsim"]
-    events = generate(graph.name, graph.scale(preset), mixing=mixing)
+    scale = graph.scale("smoke" if preset == "quick" else preset)
+    events = generate(graph.name, scale, mixing=mixing)
     count = graph.bins or 1
     bins, _ = equal_windows(events.t, count)
     steps = edge_snapshots(events.src, events.dst, bins.long(), count, events.num_nodes)
     data = {
         "dataset": graph.name,
         "twin": True,
-        "scale": graph.scale(preset),
+        "scale": scale,
         "note": f"planted blocks, mixing {mixing:g}",
     }
     return _remote(list(steps), events.num_nodes, methods("quick")[0], data)
@@ -167,17 +168,28 @@ def _remote(steps: list[Any], num_nodes: int, method: str, data: dict[str, Any])
     )
 
 
-def race(task: TimelineWorkload, ranks: int, context: RunContext) -> Measurement:
-    """Both partitions in turns on the same processes."""
+def race(
+    task: TimelineWorkload, ranks: int, context: RunContext, *, reuse: bool = False
+) -> Measurement:
+    """Both partitions in turns on the same processes.
+
+    With `reuse` also the snapshot partition whose re-run takes what the first pass received.
+    """
     data = load_timeline(task)
     steps = range(len(data) - 1)
     parts = split_vertices([data.topology[t] for t in steps], ranks, methods("quick")[0])  # type: ignore[arg-type]
     truth = Truth.of(task, context, data)
+    contenders: dict[str, dict[str, Any]] = {
+        "snapshot": {"partition": "snapshot"},
+        "vertex": {"partition": "vertex", "parts": parts},
+    }
+    if reuse:
+        contenders["reuse"] = {"partition": "snapshot", "reuse": True}
     turns = take_rank_turns(
         task,
         data,
         ranks,
-        {"snapshot": {"partition": "snapshot"}, "vertex": {"partition": "vertex", "parts": parts}},
+        contenders,
         least=ROUNDS[context.preset],
         budget_s=BUDGETS_S[context.preset],
     )
@@ -187,6 +199,8 @@ def race(task: TimelineWorkload, ranks: int, context: RunContext) -> Measurement
             f"partitions deviate from the plain trainer by {gaps}, allowed are {truth.allowed:.2g}"
         )
     values = gains("snapshot", turns.seconds["vertex"], turns.seconds["snapshot"])
+    if reuse:
+        values |= gains("reuse", turns.seconds["snapshot"], turns.seconds["reuse"])
     for name, seconds in turns.seconds.items():
         values[f"epoch_s {name}"] = median(seconds)
         values |= {f"{phase} {name}": s for phase, s in turns.phases[name].items()}
@@ -218,6 +232,7 @@ def _traffic(
     counters = {
         "formula_snapshot": snapshot_floats(net, data.num_nodes, blocks, size),
         "formula_vertex": vertex_floats(net, remote, remote_pairs=pairs),
+        "formula_reuse": snapshot_floats(net, data.num_nodes, blocks, size, checkpoint=False),
         "vertex_steps": len(steps) * data.num_nodes,
         "width": floats_per_vertex_step(net),
         "remote": remote,
