@@ -145,12 +145,32 @@ def explain(error: BaseException) -> Result:
             return Result(
                 status="not-supported", reason=f"package '{name}' is missing or broken: {text}"
             )
+    if isinstance(error, DgbenchError):
+        status = _of_a_rank(error)
+        if status:
+            return Result(status=status, reason=full)
     if _is_memory(error, text):
         return Result(status="oom", reason=_memory_reason(text))
     return Result(
         status="crash",
         reason=full if isinstance(error, DgbenchError) else f"{type(error).__name__}: {text}",
     )
+
+
+def _of_a_rank(error: DgbenchError) -> str:
+    """Status of a cell in which a rank failed, "" for any other error; its trace goes to the log.
+
+    The message names the rank and says what happened to it.
+    """
+    from dgbench.runtime.ranks.errors import RankError, RankMemoryError, RankTimeoutError
+
+    if not isinstance(error, RankError):
+        return ""
+    if error.trace:
+        print(error.trace, file=sys.stderr)
+    if isinstance(error, RankTimeoutError):
+        return "time"
+    return "oom" if isinstance(error, RankMemoryError) else "crash"
 
 
 def _is_memory(error: BaseException, text: str) -> bool:

@@ -80,8 +80,8 @@ def scored_block(
 
     Autograd runs the latest work first. Were the last layer made for all snapshots and then scored,
     gradients of all its outputs would be held before the first of them is used; here it is made and
-    scored in pieces of time, and a piece's backward pass ends before the next one's begins: snapshot
-    by snapshot, or where the layer is recurrent in pieces of `piece_length`. A model without any
+    scored in pieces of time, and a piece's backward pass ends before the next one's begins. A piece
+    is a snapshot, or where the layer is recurrent `piece_length` of them. A model without any
     temporal half goes snapshot by snapshot through all its layers.
 
     Args:

@@ -12,7 +12,7 @@ the graph difference, so the smallest number that fits a budget is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -34,6 +34,8 @@ class StepCost:
         per_entry: of every stored entry of its matrix.
         per_vertex: of every vertex: activations, and row offsets where the layout has them.
         working: of every vertex once, whatever the number of snapshots.
+        states: 1 where gradients of borders count: one of the border after a block, two of that
+            before it.
         working_entry: of every entry of one snapshot, the largest.
         piece: of every vertex, for each piece of the last layer but one: what its recurrence begins
             with.
@@ -44,6 +46,7 @@ class StepCost:
     per_entry: float
     per_vertex: float
     working: float = 0
+    states: float = 0
     working_entry: float = 0
     piece: float = 0
     gradients: float = 0
@@ -76,6 +79,17 @@ def paper_cost(model: TimelineModel) -> StepCost:
     return StepCost(COO_BYTES, 4 * model.activation_dim)
 
 
+Border = float | Callable[[int], float]
+
+
+def border_at(model: TimelineModel, nodes: int, itemsize: int = 4) -> Border:
+    """m_ckpt by the number of snapshots before a border: TM-GCN has no more rows than those yet."""
+    if isinstance(model, TmGcn):
+        row = itemsize * nodes * model.hidden_dim
+        return lambda stop: row * min(model.window - 1, stop)
+    return border_bytes(model, nodes, itemsize)
+
+
 def border_bytes(model: TimelineModel, nodes: int, itemsize: int = 4) -> int:
     """m_ckpt: what one border keeps. Evolving weights are few and left out, as in the paper."""
     return itemsize * nodes * model.state_dim()
@@ -101,7 +115,7 @@ def peak_bytes(
     nodes: int,
     blocks: Sequence[range],
     cost: StepCost,
-    border: float,
+    border: Border,
     arrival: float = 0,
 ) -> float:
     """bsize * m_step + nb * m_ckpt; while block b is recorded the borders 1 .. b are kept.
@@ -113,14 +127,18 @@ def peak_bytes(
         entries: stored entries of every snapshot.
         nodes: N.
         blocks: from `split_blocks`.
-        cost, border: m_step and m_ckpt.
+        cost, border: m_step and m_ckpt, or m_ckpt by the number of snapshots before the border.
         arrival: bytes per entry of the indices of one plain snapshot on its way.
     """
     steps = [cost.of(nnz, nodes) for nnz in entries]
-    dearest = max(
-        sum(steps[t] for t in block) + b * border + cost.once(len(block)) * nodes
-        for b, block in enumerate(blocks, 1)
-    )
+    at = border if callable(border) else lambda stop: border if stop else 0.0
+    kept = dearest = 0.0
+    for block in blocks:
+        kept += at(block.stop)
+        after = at(block.stop) if block is not blocks[-1] else 0.0
+        states = cost.states * (after + 2 * at(block.start))
+        need = sum(steps[t] for t in block) + cost.once(len(block)) * nodes
+        dearest = max(dearest, need + kept + states)
     return dearest + (arrival + cost.working_entry) * max(entries)
 
 
@@ -128,7 +146,7 @@ def choose_blocks(
     entries: Sequence[int],
     nodes: int,
     cost: StepCost,
-    border: float,
+    border: Border,
     budget: int,
     arrival: float = 0,
 ) -> list[range]:
@@ -207,8 +225,6 @@ def device_cost(
         floats += gradients - early
     if not fused and isinstance(model, CdGcn):
         floats += TORCH_LSTM_FLOATS * sum(model.layer_dims)
-    if isinstance(model, TmGcn):
-        working += 2 * model.state_dim()
     value = 4 if values else 0
     if coordinates:
         per_entry, layout = 16 + value, 0
@@ -220,6 +236,7 @@ def device_cost(
         per_entry,
         layout + itemsize * floats,
         itemsize * working,
+        states=float(isinstance(model, TmGcn)),
         working_entry=8 + value if coordinates else 0,
         piece=itemsize * 2 * model.output_dim if pieces else 0,
         gradients=itemsize * gradients if pieces else 0,

@@ -29,6 +29,7 @@ from dgbench.systems.esdg.forward import (
 )
 from dgbench.systems.esdg.memory import MemoryTally
 from dgbench.systems.esdg.plan import (
+    border_at,
     border_bytes,
     choose_blocks,
     device_cost,
@@ -104,7 +105,7 @@ class EsdgTrainer(TimelineTrainer):
         )
         loops = data.num_nodes if self.form.ship_loops else 0
         self._entries = [data.topology[t].nnz + loops for t in range(self.task.steps)]
-        self._border = border_bytes(self.model, data.num_nodes, dtype.itemsize)
+        self._border = border_at(self.model, data.num_nodes, dtype.itemsize)
         self._changes: list[tuple[int, int]] | None = None
         self.blocks, self.prefetching = self._plan(nb, memory_bytes)
         longest = max(map(len, self.blocks))
@@ -170,11 +171,15 @@ class EsdgTrainer(TimelineTrainer):
         """
         return self._peak(self.blocks, prefetch=self.prefetching)
 
+    def bytes_with(self, nb: int) -> float:
+        """The plan's peak with another number of blocks, nothing on its way ahead of time."""
+        return self._peak(split_blocks(self.task.steps, nb), prefetch=False)
+
     def paper_bytes(self) -> float:
         """The same by the paper's figures: m_step = 20 nnz + 4 N (widths), nothing on its way."""
-        return peak_bytes(
-            self._entries, self.data.num_nodes, self.blocks, paper_cost(self.model), self._border
-        )
+        nodes = self.data.num_nodes
+        border = border_bytes(self.model, nodes)
+        return peak_bytes(self._entries, nodes, self.blocks, paper_cost(self.model), border)
 
     def epoch_bytes(self) -> int:
         """Bytes that one epoch brings to the device.

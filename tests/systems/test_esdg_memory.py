@@ -54,8 +54,8 @@ def test_what_is_on_its_way_is_planned_to_the_byte(difference):
 def test_the_papers_layout_takes_what_the_paper_says(model):
     """20 nnz + 4 N (widths) per step. Beside it: a stack of the inputs, 8 bytes per vertex, which
     the formula leaves out, and what one snapshot takes on its way and while it is multiplied by."""
-    steps, nodes = 40, 600
-    data = timeline(nodes, 3300, steps + 1)
+    steps, nodes = 40, 1500  # enough for the chain of weights, which is left out, to be little
+    data = timeline(nodes, 8000, steps + 1)
     trainer = open_esdg(model, data, {"paper_layout": True, "prefetch": False}, nb=1)
     peak = trainer.measure_peak()
     stack = 8 * nodes * steps * trainer.model.has_temporal(0)

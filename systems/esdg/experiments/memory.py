@@ -1,0 +1,438 @@
+"""Sections 3.1 and 6.2: memory of blocks and borders, what fits on how many devices, and time by nb.
+
+The formula of section 3.1 is evaluated three ways at the paper's own sizes, without any data: as
+the paper's figures give it, for this implementation, and with what torch's LSTM records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from statistics import median
+from typing import Any, Final
+
+from dgbench.models import TimelineModel, TmGcn, build_model
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
+from dgbench.systems.base.turns import Truth, gain_of, gains, take_turns
+from dgbench.systems.esdg.experiments.settings import (
+    BY_NAME,
+    GRAPHS,
+    MODEL_TITLES,
+    MODELS,
+    RANKS,
+    Graph,
+    workload,
+)
+from dgbench.systems.esdg.plan import StepCost, border_bytes, device_cost, paper_cost
+from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
+
+DEVICE_BYTES: Final = 32 * 2**30
+"""Of a V100 with 32 GB, all of it (6.1)."""
+
+SPARSE: Final = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
+"""Which size of Table 1 a model's matrices have."""
+
+COSTS: Final = ("formula", "ours", "torch")
+COST_TITLES: Final = {
+    "formula": "20 nnz + 4 N (widths)",
+    "ours": "this implementation",
+    "torch": "torch's LSTM, int64 coordinates",
+}
+
+BLOCKS: Final = {
+    "smoke": (1, 4),
+    "quick": (1, 4, 16),
+    "full": (1, 2, 4, 8, 16, 32),
+    "paper": (1, 2, 4, 8, 16, 32, 64),
+}
+SWEPT: Final = {
+    "smoke": ("amlsim",),
+    "quick": ("amlsim",),
+    "full": ("amlsim", "youtube"),
+    "paper": tuple(graph.name for graph in GRAPHS),
+}
+REAL_GRAPH: Final = "amlsim-20k-fanin200cycle200"
+SHARES: Final = (0.5, 0.1)
+"""Budgets, as shares of the way from the least that any number of blocks takes to one block."""
+TURNS: Final = {"smoke": 3, "quick": 6, "full": 8, "paper": 6}
+PAPERS_WAY: Final = {"lean": False, "prefetch": False}
+"""Every block is brought, then run, twice."""
+
+
+class Memory(Experiment):
+    paper = "esdg"
+    name = "memory"
+    title = "Sections 3.1 and 6.2: what fits, and what checkpoints cost"
+    question = "How much memory do blocks save, what fits on how many devices, and what does it cost?"
+    reading = (
+        "The paper prints neither numbers of blocks nor bytes. Bytes per step are 20 for an entry "
+        "(two int64 indices and a float) and 4 for a float of every activation; a border keeps "
+        "what the recurrences need. Feasibility is counted at the sizes of Table 1, for 32 GiB a "
+        "device, with everything split evenly over the ranks and nothing else on the device. On a "
+        "CPU memory is that of all tensors at their peak, and blocks are copied into memory "
+        "apart. In the paper's way every block is brought and run twice; ours brings and runs "
+        "in the first pass only what borders need, and copies the next block meanwhile."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        long = preset in ("full", "paper")
+        swept = [("sweep", name, model) for name in SWEPT[preset] for model in MODELS]
+        tuned = [("budget", REAL_GRAPH, model) for model in MODELS]
+        if preset == "smoke":
+            swept, tuned = swept[1:2], tuned[2:]
+        return [
+            *(self._cell({"part": "sizes", "model": model}) for model in MODELS),
+            *(
+                self._cell({"part": part, "dataset": name, "model": model}, 1800 if long else 120)
+                for part, name, model in (*swept, *tuned)
+            ),
+        ]
+
+    def _cell(self, params: dict[str, Any], timeout_s: float = 60.0) -> Cell:
+        group = "/".join(map(str, params.values()))
+        return Cell(
+            paper=self.paper,
+            experiment=self.name,
+            params={"system": "esdg", **params},
+            group=group,
+            timeout_s=timeout_s,
+        )
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        part, model = str(cell.params["part"]), str(cell.params["model"])
+        if part == "sizes":
+            return Measurement(counters=sizes(model))
+        graph = BY_NAME[str(cell.params["dataset"])]
+        task = _task(graph, model, context.preset)
+        return (_sweep if part == "sweep" else _budgets)(task, context)
+
+    def figures(self) -> list[FigureSpec]:
+        bytes_of = {"xlabel": "blocks", "ylabel": "bytes at the peak", "base": 2}
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="memory_blocks",
+                title="Peak memory by the number of blocks: measured, planned, by the formula",
+                points=peak_points,
+                options=bytes_of,
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="memory_time",
+                title="Time of an epoch over that with one block",
+                points=time_points,
+                options={
+                    "xlabel": "blocks",
+                    "ylabel": "time over one block",
+                    "base": 2,
+                    "hline": 1.0,
+                    "hline_label": "one block",
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="memory_sizes",
+                title="Bytes on each device without checkpoint, at the paper's sizes",
+                points=size_points,
+                options={
+                    "xlabel": "GPUs",
+                    "ylabel": "bytes a GPU",
+                    "base": 2,
+                    "hline": float(DEVICE_BYTES),
+                    "hline_label": "32 GiB",
+                },
+            ),
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        parts = []
+        found = select(rows, experiment=self.name, part="sweep")
+        if found:
+            most = str(max(block_counts(found[0])))
+            saved = [row.counters["peak 1"] / row.counters[f"peak {most}"] for row in found]
+            slower = [gain_of([row], f"paper {most}").value for row in found]
+            parts.append(
+                f"{most} blocks take {min(saved):.2g} to {max(saved):.2g} times less memory than "
+                f"one at {min(slower):.2g} to {max(slower):.2g} times its epoch (the paper's way)"
+            )
+        counted = select(rows, experiment=self.name, part="sizes")
+        if counted:
+            least = [
+                least_ranks(row, graph.name, "formula", "whole") for row in counted
+                for graph in GRAPHS
+            ]  # fmt: skip
+            fit = sum(p is not None and p < 8 for p in least)
+            parts.append(
+                f"counted by the paper's figures, {fit} of {len(least)} configurations fit on "
+                "fewer than 8 GPUs without checkpoint"
+            )
+        text = "; ".join(parts)
+        return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _task(graph: Graph, model: str, preset: Preset) -> TimelineWorkload:
+    if preset in ("smoke", "quick"):  # every setting of a cell is trained in turns
+        half = 1.0 if graph.real else graph.scale(preset) / 2
+        return workload(graph, model, preset, scale=half, snapshots=9 if preset == "smoke" else 17)
+    return workload(graph, model, preset)
+
+
+def _open(
+    task: TimelineWorkload, data: Any, context: RunContext, switches: dict[str, bool], **more: Any
+) -> EsdgTrainer:
+    arena = {"arena": True} if context.device == "cpu" else {}
+    on = EsdgSystem().switches(arena | switches)
+    meter = Meter(device=context.device)
+    trainer = EsdgTrainer(task, data, on, device=context.device, meter=meter, **more)
+    trainer.prepare()
+    return trainer
+
+
+def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
+    """Peaks and epochs by the number of blocks, the paper's way and ours."""
+    data = load_timeline(task)
+    truth = Truth.of(task, context, data)
+    steps = len(data) - 1
+    counts = [n for n in BLOCKS[context.preset] if n <= steps]
+    values: dict[str, float] = {}
+    counters: dict[str, int] = {}
+    gaps = []
+    with ExitStack() as stack:
+        opened: dict[str, EsdgTrainer] = {}
+
+        def begin(name: str, switches: dict[str, bool], **more: Any) -> None:
+            trainer = _open(task, data, context, switches, **more)
+            stack.callback(trainer.close)
+            # Before anything is trained: what a link has taken it keeps.
+            counters[f"peak {name}"] = trainer.measure_peak()
+            values[f"planned {name}"] = trainer.planned_bytes()
+            values[f"formula {name}"] = trainer.paper_bytes()
+            if more["nb"] == counts[-1]:
+                gaps.append(truth.check(name, trainer))
+            opened[name] = trainer
+
+        for n in counts:
+            begin(f"paper {n}", PAPERS_WAY, nb=n)
+            begin(str(n), {}, nb=n)
+        layout = _open(task, data, context, {"paper_layout": True, "prefetch": False}, nb=1)
+        counters["peak layout"] = layout.measure_peak()
+        values["formula layout"] = layout.paper_bytes()
+        values["planned layout"] = layout.planned_bytes()
+        gaps.append(truth.check("layout", layout))
+        layout.close()
+        seconds, sent = take_turns(opened, TURNS[context.preset], context.budget_s)
+        for name, trainer in opened.items():
+            trainer.meter.reset()
+            trainer.train_epoch()
+            came = trainer.meter.counters
+            counters[f"brought {name}"] = came["snapshots_plain"] + came["snapshots_difference"]
+            counters[f"bytes {name}"] = sent[name]
+    for name, times in seconds.items():
+        values[f"epoch {name}"] = median(times)
+        base = "paper 1" if name.startswith("paper") else "1"
+        if name != base:
+            values |= gains(name, times, seconds[base])
+    return Measurement(
+        values=values,
+        units={name: "s" if name.startswith("epoch") else "B" for name in values
+               if not name.startswith(("gain", "low", "high"))},
+        counters={"steps": steps, "turns": len(seconds["1"]), **counters},
+        samples=seconds["1"],
+        deviation={"output": max(gaps)},
+        data=truth.data,
+    )  # fmt: skip
+
+
+def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
+    """Which number of blocks a budget gets, and whether it is kept."""
+    data = load_timeline(task)
+    whole = _open(task, data, context, {}, nb=1)
+    steps = len(data) - 1
+    most, least = whole.bytes_with(1), min(whole.bytes_with(n) for n in range(1, steps + 1))
+    whole.close()
+    counters: dict[str, int] = {"steps": steps, "whole": int(most), "least": int(least)}
+    notes = []
+    for share in SHARES:
+        budget = int(least + share * (most - least))
+        trainer = _open(task, data, context, {}, memory_bytes=budget)
+        blocks = len(trainer.blocks)
+        name = f"{share:g}"
+        counters |= {
+            f"budget {name}": budget,
+            f"blocks {name}": blocks,
+            f"prefetching {name}": int(trainer.prefetching),
+            f"peak {name}": trainer.measure_peak(),
+            f"planned {name}": int(trainer.planned_bytes()),
+        }
+        if blocks > 1:
+            counters[f"fewer {name}"] = int(trainer.bytes_with(blocks - 1))
+        notes += [note for note in trainer.notes if note not in notes]
+        trainer.close()
+    return Measurement(counters=counters, data=describe(data), notes=notes)
+
+
+def sizes(model_name: str) -> dict[str, int]:
+    """Bytes on each of P devices at the sizes of Table 1, without checkpoint and with the best nb.
+
+    Counters `<cost> <dataset> <P> whole`, `... best` and `... blocks`, the last being the nb of
+    least memory, and `... fewest`: the smallest nb that fits into 32 GiB, 0 where none does.
+    """
+    found: dict[str, int] = {}
+    for graph in GRAPHS:
+        model = build_model(
+            model_name, feature_dim=2, hidden_dim=6, task="link", window=graph.window
+        )
+        n, t = graph.printed["N"], graph.printed["T"]
+        entries = graph.printed[SPARSE[model_name]]
+        for name in COSTS:
+            cost = cost_of(name, model)
+            for ranks in RANKS:
+                key = f"{name} {graph.name} {ranks}"
+                whole = need(cost, model, n, t, entries, 1, ranks, checkpoint=False)
+                needs = {
+                    nb: need(cost, model, n, t, entries, nb, ranks) for nb in range(1, t + 1)
+                }
+                best = min(needs, key=lambda nb: (needs[nb], nb))
+                fitting = [nb for nb, count in needs.items() if count <= DEVICE_BYTES]
+                found[f"{key} whole"] = int(whole)
+                found[f"{key} best"] = int(needs[best])
+                found[f"{key} blocks"] = best
+                found[f"{key} fewest"] = min(fitting, default=0)
+    return found
+
+
+def cost_of(name: str, model: TimelineModel) -> StepCost:
+    """m_step by the paper's figures, of this implementation, or as torch alone would record it."""
+    if name == "formula":
+        return paper_cost(model)
+    if name == "ours":
+        return device_cost(model)
+    return device_cost(model, fused=False, interleave=False, coordinates=True)
+
+
+def need(
+    cost: StepCost,
+    model: TimelineModel,
+    nodes: int,
+    steps: int,
+    entries: int,
+    blocks: int,
+    ranks: int,
+    *,
+    checkpoint: bool = True,
+) -> float:
+    """Bytes on the fullest of `ranks` devices; entries are spread evenly over the steps.
+
+    In a block a rank has whole snapshots for one half of a layer and whole vertices for the other,
+    a share of 1 / P of the block either way, rounded up to snapshots; borders are split by vertices.
+    """
+    size = -(-steps // blocks)
+    mine = -(-size // ranks)
+    per_step = cost.of(entries / steps, nodes)
+    border = border_bytes(model, nodes) / ranks
+    held = mine * per_step + (blocks * border if checkpoint else 0)
+    if cost.working_entry:
+        held += cost.working_entry * entries / steps
+    if checkpoint and blocks > 1:
+        held += 3 * cost.states * border
+    return held + cost.once(size) * nodes / ranks
+
+
+def least_ranks(row: Any, dataset: str, cost: str, what: str) -> int | None:
+    """The fewest ranks (of `RANKS`) that hold a configuration `whole` or in blocks (`best`)."""
+    fits = (p for p in RANKS if row.counters[f"{cost} {dataset} {p} {what}"] <= DEVICE_BYTES)
+    return next(fits, None)
+
+
+def block_counts(row: Any) -> list[int]:
+    """Numbers of blocks that a sweep's row has."""
+    return sorted(int(key.split()[1]) for key in row.counters
+                  if key.startswith("peak ") and key.split()[1].isdigit())  # fmt: skip
+
+
+def slower(rows: Sequence[Any], name: str) -> Ratio:
+    """Epoch with these blocks (`paper 16`, `16`) over that with one block."""
+    return gain_of(rows, name)
+
+
+def _panel(row: Any) -> str:
+    graph = BY_NAME[row.params["dataset"]]
+    twin = " (twin)" if row.data.get("twin") else ""
+    return f"{MODEL_TITLES[row.params['model']]}, {graph.title}{twin}"
+
+
+def _failed(rows: Sequence[Any], part: str) -> list[dict[str, Any]]:
+    return [
+        {"series": "measured", "panel": _panel(row), "failed": f"{row.status}: {row.reason}"}
+        for row in rows
+        if row.experiment == "memory" and row.params["part"] == part and row.status != "ok"
+    ]
+
+
+def peak_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Peak, plan and formula by the number of blocks; without checkpoint it is one block's."""
+    points = _failed(rows, "sweep")
+    for row in select(rows, experiment="memory", part="sweep"):
+        series = {
+            "measured": ("peak {}", row.counters),
+            "planned": ("planned {}", row.values),
+            "measured, the paper's way": ("peak paper {}", row.counters),
+            "20 nnz + 4 N (widths)": ("formula {}", row.values),
+        }
+        for name, (key, where) in series.items():
+            points += [
+                {
+                    "series": name,
+                    "panel": _panel(row),
+                    "x": n,
+                    "y": where[key.format(n)],
+                    "counted": True,
+                    "row_ids": [row.id],
+                }
+                for n in block_counts(row)
+            ]
+    return points
+
+
+def time_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Epoch by the number of blocks over that with one, turn by turn."""
+    points = _failed(rows, "sweep")
+    for row in select(rows, experiment="memory", part="sweep"):
+        for series, prefix in (("the paper's way", "paper "), ("ours", "")):
+            for n in block_counts(row)[1:]:
+                ratio = gain_of([row], f"{prefix}{n}")
+                points.append(
+                    {
+                        "series": series,
+                        "panel": _panel(row),
+                        "x": n,
+                        "y": ratio.value,
+                        "low": ratio.low,
+                        "high": ratio.high,
+                        "row_ids": ratio.rows,
+                    }
+                )
+    return points
+
+
+def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Bytes per device without checkpoint by the number of devices, one panel per reading."""
+    return [
+        {
+            "series": graph.title,
+            "panel": f"{MODEL_TITLES[row.params['model']]}, {COST_TITLES[cost]}",
+            "x": ranks,
+            "y": row.counters[f"{cost} {graph.name} {ranks} whole"],
+            "counted": True,
+            "row_ids": [row.id],
+        }
+        for row in select(rows, experiment="memory", part="sizes")
+        for cost in COSTS
+        if cost != "torch" or row.params["model"] == "cd_gcn"
+        for graph in GRAPHS
+        for ranks in RANKS
+    ]
