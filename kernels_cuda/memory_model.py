@@ -98,7 +98,7 @@ def dense_side_counts(nnz: int, D: int, vector: int = 1) -> LoadCounts:
 def coalesced_counts(
     nnz_over: int, nnz_exclusive: int, S: int, D: int, *, vector: bool = False
 ) -> LoadCounts:
-    """Loads of neighbour rows of a partition, as the dossier's closed formula has it.
+    """Loads of neighbour rows of a partition, by a closed formula.
 
     nnz_over rows of S D floats plus nnz_exclusive rows of D floats. Slice coalescing is left out:
     with it a request serves several slices (`sliced_loads` counts that exactly).

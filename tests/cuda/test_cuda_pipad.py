@@ -139,7 +139,7 @@ def test_bytes_are_the_formulas(monkeypatch, place, model, pipeline):
 
 
 def words(data: TinySequence, group: range) -> int:
-    """Dossier's formula: nnz + 2 slices + 1 for the overlap and for each exclusive part."""
+    """Words sent: nnz + 2 slices + 1 for the overlap and for each exclusive part."""
     parts = PartTopology.build([data.topology[t] for t in group])
     total = 0
     for part in (parts.over, *parts.exclusive):
