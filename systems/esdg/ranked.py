@@ -121,7 +121,8 @@ class RankedRun:
         warmup: epochs before them.
         losses: of every epoch up to the last sample, before its step; equal on all ranks.
         traffic: of one epoch.
-        phases: per rank, seconds per epoch of `PHASES`, from epochs after the timed ones.
+        phases: per rank, seconds per epoch of `PHASES`, from epochs after the timed ones; where
+            single rows travel (vertex, hybrid) also `pack`, selecting and joining them.
         counters: of one epoch, summed over the ranks.
         prepare_s: seconds until the first epoch could begin, the data lying in memory: parts of the
             vertices, and the slowest rank's set-up. Starting processes is not in it.
@@ -360,7 +361,12 @@ def _instrumented(
     spent = meter.phases()
     # Exchanges may be noted by whoever waits for them or by the group itself.
     spent["exchange"] = spent.get("exchange", 0.0) + spent.pop("communicate", 0.0)
-    return traffic, counters, {name: spent.get(name, 0.0) / INSTRUMENTED for name in PHASES}
+    phases = {name: spent.get(name, 0.0) / INSTRUMENTED for name in PHASES}
+    if meter.spent.get("pack"):
+        # It is part of what was noted as computing.
+        phases["pack"] = meter.spent["pack"] / INSTRUMENTED
+        phases["compute"] -= phases["pack"]
+    return traffic, counters, phases
 
 
 def _copied(traffic: Traffic) -> Traffic:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +19,7 @@ from dgbench.runtime.meter import Meter
 from dgbench.systems.esdg.vertex_parts import VertexParts
 
 
-def needs(rows: Tensor, cols: Tensor, parts: VertexParts) -> Tensor:
+def needs(rows: Tensor, cols: Tensor, parts: VertexParts, *, rank: int | None = None) -> Tensor:
     """Distinct (vertex, rank) pairs with the rank needing the vertex and not owning it.
 
     Their number is sum over v of lambda(v): the parts other than the owner that read v. The paper
@@ -26,12 +28,15 @@ def needs(rows: Tensor, cols: Tensor, parts: VertexParts) -> Tensor:
     Args:
         rows, cols: int64[E], who reads whom; duplicates and loops may be among them.
         parts: of the vertices.
+        rank: only pairs in which this rank has the vertex or needs it; None: all.
 
     Returns:
         int64[2, number]: new number of the vertex, ascending, and the rank.
     """
-    readers = parts.owner[rows]
-    remote = readers != parts.owner[cols]
+    readers, owners = parts.owner[rows], parts.owner[cols]
+    remote = readers != owners
+    if rank is not None:
+        remote &= (readers == rank) | (owners == rank)
     key = torch.unique(parts.position[cols[remote]] * parts.size + readers[remote])
     return torch.stack([key // parts.size, key % parts.size])
 
@@ -116,7 +121,7 @@ class StepPlan:
     @classmethod
     def build(cls, rows: Tensor, cols: Tensor, parts: VertexParts, rank: int) -> StepPlan:
         """From who reads whom (int64[E] each, of all ranks)."""
-        vertex, needer = needs(rows, cols, parts)
+        vertex, needer = needs(rows, cols, parts, rank=rank)
         first, stop = parts.starts[rank], parts.starts[rank + 1]
         own = (vertex >= first) & (vertex < stop)
         numbers = vertex[needer == rank]
@@ -186,17 +191,25 @@ class Gather:
 
 
 class _Pack(torch.autograd.Function):
-    """Selection of rows, timed as the phase `pack` in both directions."""
+    """Selection of rows; the time of both directions is the meter's `pack`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor, meter: Meter) -> Tensor:
         ctx.rows, ctx.meter, ctx.length = rows, meter, x.shape[0]
-        with meter.phase("pack"):
+        with packing(meter):
             return x.index_select(0, rows)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        with ctx.meter.phase("pack"):
+        with packing(ctx.meter):
             found = gradient.new_zeros(ctx.length, gradient.shape[1])
             return found.index_add_(0, ctx.rows, gradient), None, None
+
+
+@contextmanager
+def packing(meter: Meter) -> Iterator[None]:
+    """Add the time of a block to `meter.spent["pack"]`; it stays part of the phase it lies in."""
+    begin = time.perf_counter()
+    yield
+    meter.spend("pack", time.perf_counter() - begin)

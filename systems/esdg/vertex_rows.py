@@ -24,7 +24,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base.timeline import TimelineTask
 from dgbench.systems.esdg.forward import fused_temporal
 from dgbench.systems.esdg.vertex_parts import VertexParts
-from dgbench.systems.esdg.vertex_plan import Gather, StepPlan, coordinates
+from dgbench.systems.esdg.vertex_plan import Gather, StepPlan, coordinates, packing
 
 _MOST_COLUMNS = 2**31 - 1
 
@@ -135,7 +135,7 @@ class HeldRows:
 
     def _below(self, own: Tensor, begun: Exchange) -> Tensor:
         received = begun.wait()
-        with self.comm.meter.phase("pack"):
+        with packing(self.comm.meter):
             return torch.cat([own, received])
 
     def _product(self, matrix: Csr, rows: Tensor, cols: Tensor, x: Tensor) -> Tensor:
