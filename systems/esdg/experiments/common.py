@@ -6,11 +6,13 @@ from how long its edges wait between occurrences (`datasets.transforms.EdgeLives
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from dgbench import datasets
@@ -137,6 +139,17 @@ class Occurrences:
             edge_life=life,
             weighted=weighted,
         )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for torch and the compiled operators, as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def formula(share: float, index: Index = "int64") -> float:

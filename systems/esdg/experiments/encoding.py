@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
@@ -25,7 +24,7 @@ from dgbench.kernels_cuda.difference import (
 from dgbench.runtime.errors import CheckFailed
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
-from dgbench.systems.esdg.experiments.common import Occurrences
+from dgbench.systems.esdg.experiments.common import Occurrences, one_thread
 from dgbench.systems.esdg.experiments.settings import BY_NAME, GRAPHS, REAL, snapshots
 
 PAIRS = {
@@ -75,7 +74,7 @@ class Encoding(Experiment):
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        with _one_thread():
+        with one_thread():
             if cell.params["part"] == "pair":
                 return _pair(str(cell.params["dataset"]), context)
             return _sequence(str(cell.params["dataset"]), context)
@@ -104,16 +103,6 @@ class Encoding(Experiment):
             f"({met}: {BAR_KEYS / 1e6:g} M), and a snapshot is rebuilt at {min(shares):.0%} to "
             f"{max(shares):.0%} of the copy bandwidth. All bytes are 16 (a + r) + 4 n."
         )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def made_pair(vertices: int, entries: int, share: float, seed: int = 1) -> tuple[Csr, Csr]:
