@@ -1,0 +1,289 @@
+"""Overlap of exchanges with convolutions: what ESDG leaves to the future (SC 2021, section 4.2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.race import TOLERANCE, relative
+from dgbench.systems.base.timeline import PlainTimeline, load_timeline
+from dgbench.systems.esdg.experiments.overlap_turns import (
+    MESSAGE_S,
+    Medium,
+    OverlapTurns,
+    take_overlap_turns,
+)
+from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, workload
+
+NAME: Final = "overlap"
+MODELS: Final = ("tm_gcn", "cd_gcn")
+"""EvolveGCN exchanges nothing under this partition."""
+
+WIRE: Final = Medium("wire as slow as convolutions", "shared", "convolutions")
+"""The hardest case: nothing is left over on either side."""
+
+SLOW: Final = Medium("wire as slow as computing", "shared", "computing")
+GLOO, SHARED = Medium("Gloo", "collective"), Medium("shared memory", "shared")
+
+PIECES: Final = {"smoke": (1, 2), "quick": (1, 2, 4), "full": (1, 2, 4, 8), "paper": (1, 2, 4, 8)}
+RANKS: Final = {"smoke": (2,), "quick": (2, 4), "full": (2, 4, 8), "paper": (2, 4, 8)}
+TURNS: Final = {"smoke": 2, "quick": 5, "full": 15, "paper": 15}
+SNAPSHOTS: Final = {"smoke": 9, "quick": 17, "full": 97, "paper": None}
+HALF: Final = 0.5
+"""Share of what can be hidden that is to be hidden."""
+
+
+class Overlap(Experiment):
+    paper = "esdg"
+    name = NAME
+    title = "Section 4.2: overlap of exchange and convolution (the paper's future work)"
+    question = (
+        "How much of the time that ranks wait in exchanges can be hidden behind convolutions?"
+    )
+    reading = (
+        "The paper exchanges, then computes, and leaves overlap to the future; nothing here "
+        "answers a claim of it. A rank's share of the snapshots travels in pieces: one is "
+        "convolved while others are under way, before the temporal half and behind it, forward and "
+        "backward. Exposed is the time that a rank stands still in exchanges. With C the exposed "
+        "time of one piece and K the time of the convolutions beside exchanges, k pieces could "
+        "hide min(C, K) (k - 1) / k, since the last piece has nothing left to stand beside; hidden "
+        "is C less the exposed time of k pieces. Copies stand beside exchanges, too, and are not "
+        "in K, so more can be hidden than this. Every piece costs messages and copies of its own: "
+        "what an epoch gains is what is hidden less these. A wire is emulated: every rank has one "
+        f"outgoing link with {MESSAGE_S * 1e6:g} us a message and a bandwidth at which an epoch's "
+        "messages take as long as its convolutions, or as all its computing. Its seconds are "
+        "processor seconds of each rank and waiting for the wire, as on one core per rank beside a "
+        "network card. Gloo and shared memory are this machine's own: there the ranks' processors "
+        "carry the data themselves. No checkpoints, so exchanges run twice per epoch, forward and "
+        "backward."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": "amlsim", "model": model, "ranks": ranks},
+                group=f"{model}/{ranks}",
+                timeout_s=60 if preset in ("smoke", "quick") else 1800,
+                unavailable="runs on ranks of CPUs" if device == "cuda" else "",
+            )
+            for model in (MODELS[:1] if preset == "smoke" else MODELS)
+            for ranks in RANKS[preset]
+            if preset != "quick" or ranks == 2 or model == MODELS[0]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        preset, ranks = context.preset, int(cell.params["ranks"])  # type: ignore[arg-type]
+        graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
+        task = workload(graph, model, preset, snapshots=SNAPSHOTS[preset])
+        data = load_timeline(task)
+        cores = len(os.sched_getaffinity(0))
+        media = media_for(preset, own_cores=ranks <= cores)
+        found = take_overlap_turns(
+            task,
+            data,
+            ranks,
+            media,
+            PIECES[preset],
+            least=TURNS[preset],
+            budget_s=context.budget_s if preset in ("full", "paper") else 1e-3,
+            timeout_s=cell.timeout_s,
+        )
+        plain = flat(PlainTimeline(task, data, dtype=torch.float64).gradients())
+        gaps = {k: relative(flat(own), plain) for k, own in found.gradients.items()}
+        if not max(gaps.values()) <= TOLERANCE:
+            raise CheckFailed(
+                f"gradients deviate from the plain trainer's by {gaps} (pieces: gap), allowed are "
+                f"{TOLERANCE:.2g}"
+            )
+        if len(set(found.floats.values())) != 1:
+            raise CheckFailed(f"pieces do not send the same: {found.floats} floats")
+        values = values_of(found)
+        notes = [
+            f"{ranks} processes with one thread each; wires are emulated, their seconds are those "
+            "of each rank's processor and of waiting",
+        ]
+        if ranks > cores:
+            notes.append(f"real links left out: {ranks} ranks have {cores} cores")
+        return Measurement(
+            values=values | {"cores": cores},
+            units={name: "B/s" for name in values if name.startswith("bandwidth")}
+            | {name: "s" for name in values if "_s " in name or name.endswith("_s")},
+            counters={f"messages {k}": n for k, n in found.messages.items()}
+            | {"floats": found.floats[1], "bytes_of_a_rank": found.sent_bytes}
+            | {f"turns {m.name}": len(found.turns[m.name, 1]) for m in media},
+            samples=[turn.seconds for turn in found.turns[media[0].name, 1]],
+            deviation={"gradient": max(gaps.values())},
+            data=describe(data),
+            notes=notes,
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="time_split",
+                name="overlap",
+                title="Epoch in pieces: computing and exposed exchanges",
+                points=split_points,
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="overlap_share",
+                title="Hidden share of what convolutions can hide",
+                points=share_points,
+                options={
+                    "xlabel": "pieces",
+                    "ylabel": "hidden / hideable",
+                    "base": 2,
+                    "ylog": False,
+                    "hline": HALF,
+                    "hline_label": "half",
+                },
+            ),
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        said, shares = [], []
+        for row in select(rows, experiment=NAME):
+            k = max(pieces_of(row))
+            exposed = row.values[f"exposed_s {WIRE.name} 1"]
+            hidden = row.values[f"hidden_s {WIRE.name} {k}"]
+            share = row.values.get(f"hidden_share {WIRE.name} {k}")
+            if share is None:
+                continue
+            before, after = (1e3 * row.values[f"epoch_s {WIRE.name} {n}"] for n in (1, k))
+            shares.append(share)
+            said.append(
+                f"{MODEL_TITLES[row.params['model']]} on {row.params['ranks']} ranks in {k} pieces "
+                f"hides {1e3 * hidden:.1f} of {1e3 * exposed:.1f} ms, {share:.0%} of the hideable "
+                f"(epoch {before:.1f} to {after:.1f} ms)"
+            )
+        if not said:
+            return ""
+        reached = sum(share >= HALF for share in shares)
+        return (
+            f"On an emulated wire as slow as the convolutions, {reached} of {len(shares)} cases "
+            f"hide at least half of what convolutions can hide: {'; '.join(said)}."
+        )
+
+
+def media_for(preset: Preset, *, own_cores: bool) -> tuple[Medium, ...]:
+    """Links of a cell; real ones only where every rank has a core."""
+    if preset in ("smoke", "quick"):
+        return (WIRE, GLOO) if own_cores else (WIRE,)
+    return (WIRE, SLOW, GLOO, SHARED) if own_cores else (WIRE, SLOW)
+
+
+def flat(gradients: Mapping[str, Tensor]) -> Tensor:
+    """All gradients as one vector, float64, in the order of their names."""
+    return torch.cat([gradients[name].double().flatten() for name in sorted(gradients)])
+
+
+def values_of(found: OverlapTurns) -> dict[str, float]:
+    """Named values of a row; per medium and pieces, medians over the turns.
+
+    `epoch_s`, `exposed_s`; against one piece in the same turn `hidden_s` (exposed) and `saved_s`
+    (epoch); `hideable_s`; `hidden_share` and `saved_share` of it. Per medium `bandwidth`.
+    """
+    values = {"convolve_s": found.convolve_s, "compute_s": found.compute_s}
+    values |= {
+        f"bandwidth {name}": min(w.bytes_per_second, 1e15) for name, w in found.wires.items()
+    }
+    for (medium, k), turns in found.turns.items():
+        plain, end = found.turns[medium, 1], f"{medium} {k}"
+        values[f"epoch_s {end}"] = median(turn.seconds for turn in turns)
+        values[f"exposed_s {end}"] = median(turn.exposed for turn in turns)
+        if k == 1:
+            continue
+        pairs = list(zip(plain, turns, strict=True))
+        hidden = median(one.exposed - many.exposed for one, many in pairs)
+        saved = median(one.seconds - many.seconds for one, many in pairs)
+        exposed = median(turn.exposed for turn in plain)
+        hideable = hideable_seconds(exposed, found.convolve_s, k)
+        values |= {
+            f"hidden_s {end}": hidden,
+            f"saved_s {end}": saved,
+            f"hideable_s {end}": hideable,
+        }
+        if hideable > 0:
+            values |= {
+                f"hidden_share {end}": hidden / hideable,
+                f"saved_share {end}": saved / hideable,
+            }
+    return values
+
+
+def hideable_seconds(exposed_s: float, convolve_s: float, pieces: int) -> float:
+    """What k pieces could hide: the shorter of both, but for the piece that stands alone."""
+    return min(exposed_s, convolve_s) * (pieces - 1) / pieces
+
+
+def media_of(row: Any) -> list[str]:
+    """Names of the links of a row, in order."""
+    start = "exposed_s "
+    return [n[len(start) : -2] for n in row.values if n.startswith(start) and n.endswith(" 1")]
+
+
+def pieces_of(row: Any) -> list[int]:
+    """Numbers of pieces of a row, in order."""
+    start = f"exposed_s {WIRE.name} "
+    return [int(n[len(start) :]) for n in row.values if n.startswith(start)]
+
+
+def _panel(row: Any, medium: str) -> str:
+    kind = f"emulated {medium}" if medium.startswith("wire") else medium
+    return f"{MODEL_TITLES[row.params['model']]}, {kind}"
+
+
+def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """A bar for each number of pieces: computing, and standing still in exchanges."""
+    points = []
+    for row in select(rows, experiment=NAME):
+        for medium in media_of(row):
+            for k in pieces_of(row):
+                total = row.values[f"epoch_s {medium} {k}"]
+                exposed = row.values[f"exposed_s {medium} {k}"]
+                phases = {"compute": max(0.0, total - exposed), "communicate": exposed}
+                for phase, seconds in phases.items():
+                    points.append(
+                        {
+                            "panel": _panel(row, medium),
+                            "row": f"P = {row.params['ranks']}, {k} piece{'s' * (k > 1)}",
+                            "system": "esdg",
+                            "phase": phase,
+                            "seconds": seconds,
+                            "total": total,
+                            "twin": bool(row.data.get("twin")),
+                            "deviation": row.deviation.get("gradient"),
+                            "row_ids": [row.id],
+                        }
+                    )
+    return points
+
+
+def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Hidden share by pieces."""
+    return [
+        {
+            "panel": _panel(row, medium),
+            "series": f"P = {row.params['ranks']}",
+            "x": k,
+            "y": row.values[f"hidden_share {medium} {k}"],
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in select(rows, experiment=NAME)
+        for medium in media_of(row)
+        for k in pieces_of(row)
+        if f"hidden_share {medium} {k}" in row.values
+    ]
