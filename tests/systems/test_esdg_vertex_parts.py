@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 
 import numpy as np
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 from test_esdg_spread import data
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.systems.esdg.vertex_parts import IMBALANCE, METHODS, nets, split_vertices
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.systems.esdg import vertex_parts
+from dgbench.systems.esdg.vertex_parts import IMBALANCE, nets, split_vertices
 from dgbench.systems.esdg.vertex_plan import remote_reads
 
-PARTITIONERS = [m for m in METHODS if m != "ranges"]
+PARTITIONERS = ["pymetis", "kahypar"]
 Pairs = list[tuple[int, int]]
 
 
@@ -88,14 +91,40 @@ def test_graphs_without_an_edge(method):
     assert sum(parts.sizes) == 9
 
 
-def test_the_first_method_that_is_installed_is_taken():
+def test_labels_propagate_as_far_as_parts_have_room():
+    for size in (2, 5, 40):
+        for topology in (communities(), data().topology, [csr_of([], 50)]):
+            nodes = topology[0].num_rows
+            if nodes <= size:
+                continue
+            parts = split_vertices(topology, size, "propagation")
+            assert parts.method == "propagation"
+            assert sum(parts.sizes) == nodes
+            weight = len(topology) + sum(c.indptr.diff() for c in topology)
+            load = torch.zeros(size, dtype=torch.int64).index_add_(0, parts.owner, weight)
+            # Vertices are not cut: those that change places may differ by one.
+            assert load.max() <= (1 + IMBALANCE) * load.sum() / size + 2 * weight.max()
+            assert torch.equal(parts.owner, split_vertices(topology, size, "propagation").owner)
+    topology = communities()
+    found, ranges = (
+        remote_reads(topology, split_vertices(topology, 4, m)) for m in ("propagation", "ranges")
+    )
+    assert found < 0.6 * ranges
+
+
+def test_vertices_are_scanned_in_slices(monkeypatch):
+    whole = split_vertices(communities(), 4, "propagation")
+    monkeypatch.setattr(vertex_parts, "_MOST_CELLS", 28)
+    assert torch.equal(split_vertices(communities(), 4, "propagation").owner, whole.owner)
+
+
+def test_what_is_taken_unless_asked(monkeypatch):
+    found = importlib.util.find_spec("pymetis") is not None
     parts = split_vertices(data().topology, 3)
-    assert parts.method in METHODS
-    for method in METHODS:
-        try:
-            __import__(method)
-        except ImportError:
-            continue
-        assert parts.method == method
-        break
+    assert parts.method == ("pymetis" if found else "propagation")
     assert split_vertices(data().topology, 11).method == "ranges"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert split_vertices(data().topology, 3).method == "propagation"
+    for method in ("pymetis", "kahypar"):
+        with pytest.raises(UnsupportedError, match=method):
+            split_vertices(data().topology, 3, method)
