@@ -67,8 +67,9 @@ class SnapshotSplit(Split):
         self.comm, self.model, self.task = comm, model, task
         self.num_nodes, self.pieces, self.reuse = num_nodes, pieces, reuse
         self.temporals = [k for k in range(model.num_layers) if model.has_temporal(k)]
-        # Tensors without memory have no compiled scan.
-        self.fused = fused and comm.device.type != "meta"
+        # There is no compiled scan of tensors without memory, nor of doubles on CUDA.
+        doubles = next(model.parameters()).dtype == torch.float64
+        self.fused = fused and comm.device.type in (("cpu",) if doubles else ("cpu", "cuda"))
         self._delivery = aggregator if isinstance(aggregator, Delivery) else None
         self._inputs: dict[range, Aggregator] = {}
         self._aggregator = None if isinstance(aggregator, Delivery) else aggregator

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,8 +95,8 @@ class RankSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidInputError(f"'{name}' is {value!r}; an integer >= 1 is allowed")
-        for name in ("reuse", "difference"):
-            if getattr(self, name) not in (None, False) and self.partition != "snapshot":
+        for name, unset in (("reuse", False), ("difference", None)):
+            if getattr(self, name) is not unset and self.partition != "snapshot":
                 raise InvalidInputError(
                     f"'{name}' is for the partition 'snapshot', not for '{self.partition}'"
                 )
@@ -330,7 +330,7 @@ def _timed(
         begin = time.perf_counter()
         losses.append(trainer.train_epoch())
         took = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
-        seconds.append(float(comm.all_gather(took).max()))
+        seconds.append(float(comm.all_gather(took.to(comm.device)).max()))
         if work.accuracy:
             accuracy.append(trainer.accuracy())
         spent += seconds[-1]
@@ -412,8 +412,7 @@ class Parcel:
             raise InvalidInputError("a sequence without a folder cannot leave its process")
         if self._file is None:
             self._file = self._folder / "sequence.pt"
-            plain = replace(self._data, topology=list(self._data.topology))
-            torch.save(plain, self._file)
+            torch.save(self._data, self._file)
         return _arrived, (str(self._file),)
 
 
