@@ -64,7 +64,8 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
 
 def _is_paper(point: Mapping[str, Any]) -> bool:
     """Whether a point is a printed value, drawn as a black tick without a line."""
-    return bool(point.get("paper")) and not point.get("failed")
+    printed = point.get("paper") or str(point["series"]).endswith(", paper")
+    return bool(printed) and not point.get("failed")
 
 
 def _drawn_as_lines(points: Sequence[dict]) -> list[str]:

