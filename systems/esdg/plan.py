@@ -25,6 +25,9 @@ COO_BYTES = 20
 TORCH_LSTM_FLOATS = 30
 """Floats per hidden unit, vertex and step that torch's LSTM records on the CPU (measured)."""
 
+SCORED_BYTES, SCORING_BYTES = 8, 32
+"""Bytes of a pair that link prediction records, and those that it takes while scored."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
@@ -187,6 +190,7 @@ def device_cost(
     fused: bool = True,
     interleave: bool = True,
     coordinates: bool = False,
+    pairs: float = 0.0,
     itemsize: int = 4,
 ) -> StepCost:
     """m_step of this implementation, the most that a recorded block holds:
@@ -212,6 +216,7 @@ def device_cost(
         fused: LSTMs run as scans that record their input only.
         interleave: the last layer is made and scored in pieces.
         coordinates: matrices lie as int64 coordinates.
+        pairs: that the head scores, per entry: two floats of each are recorded.
         itemsize: of features, 4 or 8.
     """
     last = model.num_layers - 1
@@ -233,11 +238,11 @@ def device_cost(
         per_entry = copies * (4 + value)
         layout = 8 * copies + (0 if precompute else 4) + (4 if scales else 0)
     return StepCost(
-        per_entry,
+        per_entry + SCORED_BYTES * pairs,
         layout + itemsize * floats,
         itemsize * working,
         states=float(isinstance(model, TmGcn)),
-        working_entry=8 + value if coordinates else 0,
+        working_entry=(8 + value if coordinates else 0) + SCORING_BYTES * pairs,
         piece=itemsize * 2 * model.output_dim if pieces else 0,
         gradients=itemsize * gradients if pieces else 0,
         early=itemsize * early,

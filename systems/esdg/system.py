@@ -101,6 +101,7 @@ class EsdgTrainer(TimelineTrainer):
             fused=self.on["fused_scan"],
             interleave=self.on["interleave"],
             coordinates=self.form.coordinates,
+            pairs=2 * workload.theta if workload.task == "link" else 0.0,
             itemsize=dtype.itemsize,
         )
         loops = data.num_nodes if self.form.ship_loops else 0

@@ -5,13 +5,13 @@ from functools import wraps
 from typing import Any
 
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.esdg.checks import convergence, difference, scaling, sizes, volume
+from dgbench.systems.esdg.checks import checkpoint, convergence, difference, scaling, sizes, volume
 from dgbench.systems.esdg.experiments.settings import GRAPHS
 
 _CHECKS: dict[str, Check] = {
     **sizes.CHECKS,
     **difference.CHECKS,
-    # checkpoint
+    **checkpoint.CHECKS,
     **scaling.CHECKS,
     **volume.CHECKS,
     **convergence.CHECKS,

@@ -1,10 +1,12 @@
 """ESDG's experiments, in the order of the paper."""
 
+from dgbench.systems.esdg.experiments.ablation import Ablation
 from dgbench.systems.esdg.experiments.encoding import Encoding
 from dgbench.systems.esdg.experiments.fig4 import Fig4
 from dgbench.systems.esdg.experiments.fig5 import Fig5
 from dgbench.systems.esdg.experiments.fig6 import Fig6
 from dgbench.systems.esdg.experiments.fig7 import Fig7
+from dgbench.systems.esdg.experiments.memory import Memory
 from dgbench.systems.esdg.experiments.overlap import Overlap
 from dgbench.systems.esdg.experiments.preparation import Preparation
 from dgbench.systems.esdg.experiments.sec65 import Sec65
@@ -17,6 +19,7 @@ EXPERIMENTS = (
     Smoothing(),
     Encoding(),
     Fig4(),
+    Memory(),
     Fig5(),
     Fig7(),
     Table2(),
@@ -24,4 +27,5 @@ EXPERIMENTS = (
     Fig6(),
     Sec65(),
     Overlap(),
+    Ablation(),
 )

@@ -1,4 +1,4 @@
-"""Sections 3.1 and 6.2: memory of blocks and borders, what fits on how many devices, and time by nb.
+"""Sections 3.1 and 6.2: memory of blocks and borders, what fits on how many devices, time by nb.
 
 The formula of section 3.1 is evaluated three ways at the paper's own sizes, without any data: as
 the paper's figures give it, for this implementation, and with what torch's LSTM records.
@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any, Final
 
-from dgbench.models import TimelineModel, TmGcn, build_model
+from dgbench.models import TimelineModel, build_model
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
@@ -67,7 +67,9 @@ class Memory(Experiment):
     paper = "esdg"
     name = "memory"
     title = "Sections 3.1 and 6.2: what fits, and what checkpoints cost"
-    question = "How much memory do blocks save, what fits on how many devices, and what does it cost?"
+    question = (
+        "How much memory do blocks save, what fits on how many devices, and what does it cost?"
+    )
     reading = (
         "The paper prints neither numbers of blocks nor bytes. Bytes per step are 20 for an entry "
         "(two int64 indices and a float) and 4 for a float of every activation; a border keeps "
@@ -293,9 +295,7 @@ def sizes(model_name: str) -> dict[str, int]:
             for ranks in RANKS:
                 key = f"{name} {graph.name} {ranks}"
                 whole = need(cost, model, n, t, entries, 1, ranks, checkpoint=False)
-                needs = {
-                    nb: need(cost, model, n, t, entries, nb, ranks) for nb in range(1, t + 1)
-                }
+                needs = {nb: need(cost, model, n, t, entries, nb, ranks) for nb in range(1, t + 1)}
                 best = min(needs, key=lambda nb: (needs[nb], nb))
                 fitting = [nb for nb, count in needs.items() if count <= DEVICE_BYTES]
                 found[f"{key} whole"] = int(whole)
@@ -310,8 +310,8 @@ def cost_of(name: str, model: TimelineModel) -> StepCost:
     if name == "formula":
         return paper_cost(model)
     if name == "ours":
-        return device_cost(model)
-    return device_cost(model, fused=False, interleave=False, coordinates=True)
+        return device_cost(model, pairs=0.2)
+    return device_cost(model, fused=False, interleave=False, coordinates=True, pairs=0.2)
 
 
 def need(
@@ -328,7 +328,7 @@ def need(
     """Bytes on the fullest of `ranks` devices; entries are spread evenly over the steps.
 
     In a block a rank has whole snapshots for one half of a layer and whole vertices for the other,
-    a share of 1 / P of the block either way, rounded up to snapshots; borders are split by vertices.
+    1 / P of the block either way, rounded up to snapshots; borders are split by vertices.
     """
     size = -(-steps // blocks)
     mine = -(-size // ranks)

@@ -1,0 +1,398 @@
+"""What each technique of the one-process trainer brings, and what each choice of form costs.
+
+Settings of a cell take turns inside one process, epoch by epoch, so that what disturbs the machine
+disturbs all of them. On a CPU inputs are copied into memory apart, so that bytes really move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import pairwise
+from math import sqrt
+from statistics import median
+from typing import Any, Final
+
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.statistics import paired_ratio
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
+from dgbench.systems.base.turns import Truth, gain_of, gains, turns_of
+from dgbench.systems.esdg.experiments.settings import (
+    BY_NAME,
+    MODEL_TITLES,
+    MODELS,
+    Graph,
+    workload,
+)
+from dgbench.systems.esdg.ranked import RankSettings, train_ranked
+from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
+
+LADDER: Final = ("checkpoint", "asynchronous", "difference", "fallback", "precompute",
+                 "fused_scan", "lean", "prefetch", "interleave")  # fmt: skip
+"""Techniques in the order in which they are added; `checkpoint` cuts the timeline into blocks."""
+
+FORMS: Final = {
+    "int32": {"int32": True},
+    "no values": {"recompute_values": True},
+    "loops sent": {"ship_loops": True},
+    "coordinates": {"paper_layout": True},
+}
+"""Choices of what travels and how it lies, on top of everything on."""
+
+BLOCKS: Final = 4
+OFF, ON, AGAIN = "all off", "all on", "all on, again"
+KINDS: Final = ("ladder", "removed", "precompute", "reuse")
+TURNS: Final = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
+"""Turns at least; six are the fewest whose extremes bound a median with 95 %."""
+SMALLER: Final = {"smoke": 1.0, "quick": 0.25, "full": 1.0, "paper": 1.0}
+"""Of a preset's graphs where many settings share a cell."""
+SNAPSHOTS: Final = {"smoke": 9, "quick": 13, "full": 97, "paper": 97}
+GRAPHS: Final = {
+    "smoke": ("amlsim",),
+    "quick": ("amlsim",),
+    "full": ("amlsim", "youtube"),
+    "paper": ("amlsim", "youtube", "flickr", "epinions"),
+}
+REUSED: Final = {"smoke": (1, 2), "quick": (3, 4), "full": (8, 6), "paper": (8, 6)}
+"""Pairs of runs on two ranks, and epochs of each."""
+
+Setting = tuple[dict[str, bool], int | None]
+"""Switches and number of blocks."""
+
+
+class Ablation(Experiment):
+    paper = "esdg"
+    name = "ablation"
+    title = "Ablation: what each technique brings"
+    question = "Which technique earns time, memory or bytes, and does any of them cost time?"
+    reading = (
+        "The paper separates only the graph difference. Techniques are added one after another to "
+        "a trainer that records the whole timeline and sends every snapshot plain, and left out of "
+        "everything on, which runs twice beside itself: that says how far equal things come out "
+        "apart. Forms of what travels are tried on top of everything on. A CPU copies into memory "
+        "apart, an analogue: its copies are a small part of an epoch, so techniques of the link "
+        "show in bytes and in the time that is waited for copies. Blocks cost time and save memory "
+        f"on purpose; all settings but 'all off' use {BLOCKS} of them. Each is compared with the "
+        "plain trainer before it is timed."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        long = preset in ("full", "paper")
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"system": "esdg", "dataset": dataset, "model": model, "kind": kind},
+                group=f"{dataset}/{model}/{kind}",
+                timeout_s=1800 if long else 120,
+                unavailable="two ranks of one GPU say nothing" * (kind == "reuse"
+                                                                   and device == "cuda"),
+            )
+            for dataset, model, kind in _points(preset)
+        ]  # fmt: skip
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
+        kind = str(cell.params["kind"])
+        task = _task(graph, model, context.preset, kind)
+        data = load_timeline(task)
+        if kind == "reuse":
+            return _reuse(task, data, context)
+        return _turns(task, data, context, settings(kind), kind)
+
+    def figures(self) -> list[FigureSpec]:
+        over = {
+            "xlabel": "time without it over time of all on",
+            "ylabel": "time without it over time of all on",
+            "hline": 1.0,
+            "hline_label": "all on",
+        }
+        return [
+            FigureSpec(
+                kind="ablation",
+                name="ablation",
+                title="Time of an epoch, techniques added one by one",
+                points=step_points,
+                options={"system": "esdg"},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="ablation_removed",
+                title="Epoch without one technique, or in another form, over everything on",
+                points=removed_points,
+                options=over,
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="ablation_bytes",
+                title="Bytes to the device in an epoch over those of everything on",
+                points=byte_points,
+                options={
+                    "xlabel": "bytes over bytes of all on",
+                    "ylabel": "bytes over bytes of all on",
+                    "hline": 1.0,
+                    "hline_label": "all on",
+                },
+            ),
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        parts = []
+        found = select(rows, experiment=self.name, kind="ladder")
+        steps = [
+            (gain_of([row], step).value, step, row) for row in found for step in LADDER
+        ]  # fmt: skip
+        if steps:
+            value, step, row = max(steps, key=lambda item: item[0])
+            parts.append(f"the largest single step is {step}: {value:.2g}x ({_panel(row)})")
+        for row in select(rows, experiment=self.name, kind="removed")[:1]:
+            saved = row.counters["bytes difference"] / max(1, row.counters[f"bytes {ON}"])
+            parts.append(f"without the graph difference {saved:.2g} times the bytes travel")
+        shares = [row.counters["floats reused"] / row.counters["floats repeated"]
+                  for row in select(rows, experiment=self.name, kind="reuse")
+                  if row.counters["floats repeated"]]  # fmt: skip
+        if shares:
+            parts.append(f"kept activations leave {100 * max(shares):.0f} % of the volume on ranks")
+        text = "; ".join(parts)
+        return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _points(preset: Preset) -> list[tuple[str, str, str]]:
+    """(dataset, model, kind) of a preset's cells."""
+    if preset == "smoke":
+        return [("amlsim", "evolvegcn_o", "ladder"), ("amlsim", "evolvegcn_o", "precompute")]
+    every = [(name, model, kind) for name in GRAPHS[preset] for model in MODELS for kind in KINDS]
+    if preset == "quick":
+        fewer = {("cd_gcn", "removed"), ("evolvegcn_o", "removed"), ("tm_gcn", "ladder"),
+                 ("evolvegcn_o", "ladder"), ("tm_gcn", "reuse")}  # fmt: skip
+        every = [point for point in every if point[1:] not in fewer]
+    # EvolveGCN exchanges no activations.
+    return [point for point in every if point[1:] != ("evolvegcn_o", "reuse")]
+
+
+def _task(graph: Graph, model: str, preset: Preset, kind: str) -> TimelineWorkload:
+    few = kind == "precompute" and preset == "quick"
+    return workload(
+        graph,
+        model,
+        preset,
+        scale=graph.scale(preset) * (0.5 if few else SMALLER[preset]),
+        snapshots=SNAPSHOTS[preset],
+    )
+
+
+def settings(kind: str) -> dict[str, Setting]:
+    """Settings of a cell by name, in the order in which they take turns.
+
+    ladder: `all off`, then with each technique added, by its name. removed: `all on`, the same
+    again, without each technique, and in each form. precompute: with and without it, everything
+    else on or, as `plain`, off.
+    """
+    off = dict.fromkeys(LADDER, False)
+    on = dict.fromkeys(LADDER, True)
+    if kind == "ladder":
+        steps = [off | dict.fromkeys(LADDER[: i + 1], True) for i in range(len(LADDER))]
+        return {OFF: (off, None)} | {
+            name: (switches, BLOCKS) for name, switches in zip(LADDER, steps, strict=True)
+        }
+    if kind == "precompute":
+        return {
+            ON: (on, BLOCKS),
+            "precompute": (on | {"precompute": False}, BLOCKS),
+            "plain": (off | {"precompute": True}, None),
+            "plain, precompute": (off, None),
+        }
+    # Without checkpoint there are no blocks: that is the memory experiment's question.
+    without = {name: (on | {name: False}, BLOCKS) for name in LADDER if name != "checkpoint"}
+    forms = {name: (on | form, BLOCKS) for name, form in FORMS.items()}
+    return {ON: (on, BLOCKS), AGAIN: (dict(on), BLOCKS), **without, **forms}
+
+
+def ratios_of(kind: str) -> dict[str, tuple[str, str]]:
+    """Name of a gain -> settings whose times are its numerator and denominator."""
+    names = list(settings(kind))
+    if kind == "ladder":
+        return {after: (before, after) for before, after in pairwise(names)}
+    if kind == "precompute":
+        return {"precompute": ("precompute", ON), "plain, precompute": (names[3], names[2])}
+    return {name: (name, ON) for name in names if name != ON}
+
+
+def _turns(
+    task: TimelineWorkload, data: Any, context: RunContext, chosen: dict[str, Setting], kind: str
+) -> Measurement:
+    truth = Truth.of(task, context, data)
+    arena = {"arena": True} if context.device == "cpu" else {}
+    opened: dict[str, EsdgTrainer] = {}
+    gaps, planned = [], {}
+    with ExitStack() as stack:
+        for name, (switches, blocks) in chosen.items():
+            trainer = EsdgTrainer(
+                task,
+                data,
+                EsdgSystem().switches(arena | switches),
+                nb=min(blocks, len(data) - 1) if blocks else None,
+                device=context.device,
+                meter=Meter(device=context.device),
+            )
+            stack.callback(trainer.close)
+            trainer.prepare()
+            gaps.append(truth.check(name, trainer))
+            opened[name], planned[name] = trainer, int(trainer.planned_bytes())
+        found = turns_of(opened, TURNS[context.preset], context.budget_s)
+    seconds = found.seconds
+    values = {f"epoch {name}": median(times) for name, times in seconds.items()}
+    for name, parts in found.parts.items():
+        for part in ("copy_busy", "copy_wait"):
+            values[f"{part} {name}"] = median(parts.get(part) or [0.0])
+    for name, (slow, fast) in ratios_of(kind).items():
+        base: Sequence[float] = seconds[fast]
+        if kind == "removed" and name != AGAIN:  # both of the equal settings stand for it
+            base = [sqrt(a * b) for a, b in zip(seconds[ON], seconds[AGAIN], strict=True)]
+        values |= gains(name, seconds[slow], base)
+    main = seconds[ON if ON in seconds else OFF]
+    return Measurement(
+        values=values,
+        units={key: "s" for key in values if key.startswith(("epoch", "copy"))},
+        counters={
+            "turns": len(main),
+            **{f"bytes {name}": count for name, count in found.sent.items()},
+            **{f"planned {name}": count for name, count in planned.items()},
+        },
+        samples=main,
+        deviation={"output": max(gaps)},
+        data=truth.data,
+        notes=["planned bytes are the plan's, see the experiment 'memory' for measured peaks"],
+    )
+
+
+def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measurement:
+    """Two ranks, with activations exchanged again in the re-run and kept from the first pass."""
+    pairs, epochs = REUSED[context.preset]
+    times: dict[bool, list[float]] = {False: [], True: []}
+    floats: dict[bool, int] = {}
+    losses = {}
+    for turn in range(pairs):
+        for reuse in (False, True) if turn % 2 == 0 else (True, False):
+            chosen = RankSettings(blocks=BLOCKS, reuse=reuse)
+            run = train_ranked(task, 2, chosen, epochs=epochs + 1, data=data, timeout_s=60)
+            times[reuse].append(median(run.samples))
+            floats[reuse] = int(run.traffic.matrix("floats", operation="all_to_all").sum())
+            losses[reuse] = run.losses
+    gaps = [abs(a - b) / abs(b) for a, b in zip(losses[True], losses[False], strict=True)]
+    return Measurement(
+        values={
+            "epoch repeated": median(times[False]),
+            "epoch reused": median(times[True]),
+            "gain reuse": paired_ratio(times[False], times[True], method="sign").value,
+        },
+        units={"epoch repeated": "s", "epoch reused": "s"},
+        counters={"floats repeated": floats[False], "floats reused": floats[True], "ranks": 2},
+        samples=times[True],
+        deviation={"loss": max(gaps)},
+        data=describe(data),
+    )
+
+
+def without(row: Any) -> dict[str, Ratio]:
+    """Epoch without a technique or in another form over everything on, of a `removed` row."""
+    return {name: gain_of([row], name) for name in ratios_of("removed")}
+
+
+def _panel(row: Any) -> str:
+    graph = BY_NAME[row.params["dataset"]]
+    arena = ", arena (CPU analogue)" if row.device == "cpu" else ""
+    return f"{MODEL_TITLES[row.params['model']]}, {graph.title}{arena}"
+
+
+def _rows(rows: Sequence[Any], kind: str) -> tuple[list[Any], list[Any]]:
+    """Rows of a kind that ran, and those that did not."""
+    mine = [r for r in rows if r.experiment == "ablation" and r.params.get("kind") == kind]
+    return select(mine), [row for row in mine if row.status != "ok"]
+
+
+def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Seconds of an epoch after each step, its gain in order, and when left out of all."""
+    ran, failed = _rows(rows, "ladder")
+    removed = {
+        (row.params["dataset"], row.params["model"]): without(row)
+        for row in _rows(rows, "removed")[0]
+    }
+    points: list[dict[str, Any]] = [
+        {"panel": _panel(row), "step": 0, "technique": "", "failed": f"{row.status}: {row.reason}"}
+        for row in failed
+    ]
+    for row in ran:
+        base = {
+            "panel": _panel(row),
+            "exact": True,
+            "twin": bool(row.data.get("twin")),
+            "deviation": row.deviation["output"],
+            "row_ids": [row.id],
+        }
+        points.append({**base, "step": 0, "technique": "", "seconds": row.values[f"epoch {OFF}"]})
+        left_out = removed.get((row.params["dataset"], row.params["model"]), {})
+        for step, name in enumerate(LADDER, 1):
+            gain = gain_of([row], name)
+            point = {
+                **base,
+                "step": step,
+                "technique": name,
+                "seconds": row.values[f"epoch {name}"],
+                "gain": gain.value,
+                "gain_low": gain.low,
+                "gain_high": gain.high,
+            }
+            if name in left_out:
+                point["removed"] = left_out[name].value
+            points.append(point)
+    return points
+
+
+def removed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Time without each technique, or in another form, over everything on."""
+    ran, failed = _rows(rows, "removed")
+    points: list[dict[str, Any]] = [
+        {"series": "esdg", "panel": _panel(row), "failed": f"{row.status}: {row.reason}"}
+        for row in failed
+    ]
+    for row in ran:
+        for name, ratio in without(row).items():
+            points.append(
+                {
+                    "series": "esdg",
+                    "panel": _panel(row),
+                    "x": _shown(name),
+                    "y": ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                    "twin": ratio.twin,
+                    "row_ids": ratio.rows,
+                }
+            )
+    return points
+
+
+def byte_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Counted bytes of each setting over those of everything on."""
+    return [
+        {
+            "series": "esdg",
+            "panel": _panel(row),
+            "x": _shown(name),
+            "y": row.counters[f"bytes {name}"] / row.counters[f"bytes {ON}"],
+            "counted": True,
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in _rows(rows, "removed")[0]
+        for name in ratios_of("removed")
+        if name != AGAIN and row.counters[f"bytes {ON}"]
+    ]
+
+
+def _shown(name: str) -> str:
+    return name if name in FORMS or name == AGAIN else f"without {name}"
