@@ -25,7 +25,12 @@ from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks.board import DONE, WORKING, Board, BoardProgress
 from dgbench.runtime.ranks.group import enter_group, own_device
-from dgbench.runtime.ranks.process import die_with_launcher, kill_below, private_bytes
+from dgbench.runtime.ranks.process import (
+    die_with_launcher,
+    keep_freed_memory,
+    kill_below,
+    private_bytes,
+)
 
 _MEMORY = re.compile(r"out of memory|can.?t allocate memory|cannot allocate memory|bad_alloc", re.I)
 
@@ -104,6 +109,7 @@ def _prepare(seat: Seat) -> Board:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_launcher()
+    keep_freed_memory()
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if memory runs out, a rank goes and not its launcher
     board = Board(seat.folder / "board", seat.size)

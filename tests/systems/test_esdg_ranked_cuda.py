@@ -1,4 +1,4 @@
-"""A rank on a CUDA device against the plain timeline on the CPU; several where there are several."""
+"""Ranks on CUDA devices against the plain timeline on the CPU."""
 
 from __future__ import annotations
 
