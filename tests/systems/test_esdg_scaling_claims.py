@@ -353,7 +353,7 @@ def test_figures_keep_projections_apart():
     assert all(p["projected"] for p in by_name["fig5_projected_split"])
     assert all(p["projected"] for p in by_name["fig5_h200"])
     bars = by_name["fig5_measured_split"]
-    assert any("on 2 cores" in p["row"] for p in bars)
+    assert any(", 2 cores" in p["row"] for p in bars)
     assert all(p["total"] > 0 for p in bars)
     assert "Projected to 128 V100" in experiment.answer(found)
     assert experiment.answer([]) == ""

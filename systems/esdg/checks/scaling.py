@@ -393,7 +393,8 @@ def _projection(used: Sequence[Any], rows: Sequence[Any], measured: Any, **field
     """A projected finding, with the error of the model of links in its reason."""
     error = fig5.model_error(rows)
     off = "" if error is None else f"; all-to-alls here are up to {error:.0%} off such a model"
-    fields["reason"] = fields.get("reason", "") + off
+    open_ = "the two speeds that a V100 may have disagree; " if fields.get("undecided") else ""
+    fields["reason"] = open_ + fields.get("reason", "") + off
     return finding(used, evidence="projected", measured=measured, **fields)
 
 

@@ -18,6 +18,7 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
 from dgbench.systems.esdg.experiments.parts import (
     COSTS,
+    TURNS,
     cost_values,
     costs_of,
     counted,
@@ -60,11 +61,14 @@ LARGE = {
     "quick": (1, 2, 4, 16, 64, 128),
     "full": (1, 2, 4, 8, 16, 32, 64, 128),
 }
-SMALL = {"smoke": (1, 8), "quick": (1, 4, 16, 128), "full": (1, 4, 16, 128)}
+SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), "full": (1, 4, 16, 128)}
 """P of the shares that are measured, on a larger and on a smaller graph."""
 
 MEASURED = {"smoke": (1, 2), "quick": (1, 2, 4), "full": (1, 2, 4, 8)}
-ROUNDS = {"smoke": 1, "quick": 1, "full": 5}
+ROUNDS = {"smoke": 1, "quick": 1, "full": 2}
+RANKED = ("amlsim", "epinions")
+"""Graphs that ranks of this machine train on."""
+
 COUNTED = {"smoke": (16,), "quick": (16, 32), "full": (16, 32, 64, 128)}
 TABLE2_STEPS = 192
 """T of Table 2, to which its volumes fit [derived]."""
@@ -91,11 +95,11 @@ class Fig5(Experiment):
         why = "runs on ranks of CPUs" if device == "cuda" else ""
         found = [self._cell({"part": "counted"}), self._cell({"part": "links"}, why)]
         for name in names:
-            for model in MODELS:
+            for model in models(preset):
                 params = {"part": "shares", "dataset": name, "model": model}
                 found.append(self._cell(params, timeout_s=60 if size != "full" else 1200))
-        for name in names:
-            for model in MODELS:
+        for name in (n for n in names if n in RANKED):
+            for model in models(preset):
                 for ranks in MEASURED[size]:
                     params = {"part": "ranks", "dataset": name, "model": model, "ranks": ranks}
                     found.append(
@@ -182,6 +186,11 @@ class Fig5(Experiment):
         return f"Projected to 128 V100 on 16 nodes: {'; '.join(parts)}."
 
 
+def models(preset: Preset) -> tuple[str, ...]:
+    """Models of a preset; the smallest shows with one that everything runs."""
+    return MODELS[:1] if preset == "smoke" else MODELS
+
+
 def _size(preset: Preset) -> str:
     return preset if preset in ("smoke", "quick") else "full"
 
@@ -205,7 +214,7 @@ def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
     ]
     data = [load_timeline(task) for task in tasks]
     wanted = [(data[0], p) for p in LARGE[size]] + [(data[1], p) for p in SMALL[size]]
-    taken = take_shares(tasks[0], wanted, turns=3 if size == "smoke" else 5)
+    taken = take_shares(tasks[0], wanted, turns=TURNS[size])
     values = cost_values(taken)
     first = taken[0]
     for share in taken[1 : len(LARGE[size])]:
@@ -409,18 +418,17 @@ def measured_split(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Bars of the ranks of this machine; more ranks than cores say so."""
     points = []
     for row in select(rows, experiment=NAME, part="ranks"):
-        p = row.params["ranks"]
-        crowded = f" on {row.values['cores']:.0f} cores" if p > row.values["cores"] else ""
+        p, dataset = row.params["ranks"], row.params["dataset"]
+        crowded = f", {row.values['cores']:.0f} cores" if p > row.values["cores"] else ""
         for phase, seconds in row.phases.items():
             points.append(
                 {
-                    "panel": MODEL_TITLES[row.params["model"]],
-                    "row": f"{BY_NAME[row.params['dataset']].title}, P = {p}{crowded}",
+                    "panel": f"{MODEL_TITLES[row.params['model']]}, {_panel(dataset, row)}",
+                    "row": f"P = {p}{crowded}",
                     "system": "esdg",
                     "phase": phase,
                     "seconds": seconds,
                     "total": row.time,
-                    "twin": bool(row.data.get("twin")),
                     "row_ids": [row.id],
                 }
             )

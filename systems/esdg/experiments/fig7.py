@@ -20,7 +20,7 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.experiments import fig5
 from dgbench.systems.esdg.experiments.fig5 import model_error
-from dgbench.systems.esdg.experiments.parts import COSTS, cost_values, costs_of, on_ranks
+from dgbench.systems.esdg.experiments.parts import COSTS, TURNS, cost_values, costs_of, on_ranks
 from dgbench.systems.esdg.experiments.projection import (
     ITEM,
     V100_BYTES_PER_S,
@@ -38,7 +38,7 @@ from dgbench.systems.esdg.experiments.random_graphs import (
     paper_edges,
     random_graphs,
 )
-from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS, RANKS
+from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, RANKS
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
 
 NAME = "fig7"
@@ -93,9 +93,9 @@ class Fig7(Experiment):
         ]
         found += [
             self._cell({"part": "shares", "dataset": DATASET, "model": m}, f"shares/{m}", slow)
-            for m in MODELS
+            for m in fig5.models(preset)
         ]
-        for model in MODELS:
+        for model in fig5.models(preset):
             for ranks in MEASURED[size]:
                 params = {"part": "ranks", "dataset": DATASET, "model": model, "ranks": ranks}
                 found.append(self._cell(params, model, slow, why, ROUNDS[size]))
@@ -194,7 +194,7 @@ def shares(model: str, size: str) -> Measurement:
     for nodes, ranks in (LARGE[size], SMALL[size]):
         data = random_graphs(nodes, steps=SHARE_STEPS[size] + 1)
         wanted += [(data, p) for p in ranks]
-    taken = take_shares(task_of(model), wanted, turns=3 if size == "smoke" else 5)
+    taken = take_shares(task_of(model), wanted, turns=TURNS[size])
     return Measurement(
         values=cost_values(taken) | {"copy_bytes_per_s": copy_rate()},
         units=dict.fromkeys(COSTS, "s"),

@@ -36,6 +36,9 @@ COUNTED_STEPS, COUNTED_NODES = 128, 128 * 8
 """T and N of the counted matrices: shares are equal for every P."""
 
 IDLE_STEPS, IDLE_RANKS = 100, (64, 100, 128)
+TURNS = {"smoke": 3, "quick": 6, "full": 6}
+"""Epochs of each share that are timed."""
+
 CHECKED = 2
 """Epochs whose losses are held against the plain timeline."""
 
@@ -160,7 +163,7 @@ def exchange_points(comm: Communicator, sizes: Sequence[int], repeats: int) -> l
 def links(*, short: bool = False) -> Measurement:
     """Alpha and beta of an all-to-all here, and how far they are off on sizes held out."""
     values: dict[str, float] = {}
-    sizes = [1 << k for k in range(10, 19 if short else 22)]
+    sizes = [1 << k for k in range(10, 16 if short else 22)]
     cores = len(os.sched_getaffinity(0))
     for ranks in (2, 4):
         points = launch(
