@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from dgbench.runtime.collectives import Communicator, Exchange
 from dgbench.systems.esdg.partition import Shares
-from dgbench.systems.esdg.reuse import Keeping, Kept, Key, replay
+from dgbench.systems.esdg.reuse import Keeping, Kept, Key, Known, replay
 
 TO_VERTICES, TO_SNAPSHOTS = "to_vertices", "to_snapshots"
 
@@ -47,8 +47,13 @@ class Redistribution:
         self._chunks = [len(v) for v in shares.vertices]
         self._own = self._chunks[comm.rank]
 
-    def start_to_vertices(self, layer: int, piece: int, y: Tensor) -> Exchange | Keeping:
-        """Send this rank's steps of a piece, [steps N, D], to the owners of the vertices."""
+    def start_to_vertices(
+        self, layer: int, piece: int, y: Tensor, *, grad: bool = True
+    ) -> Exchange | Keeping | Known:
+        """Send this rank's steps of a piece, [steps N, D], to the owners of the vertices.
+
+        `grad`: whether gradients come back, alike on all ranks.
+        """
         steps = len(self.shares.steps[self.comm.rank][piece])
         if not self._dealt:
             y = deal(y.view(steps, self.shares.num_nodes, y.shape[1]), self._chunks)
@@ -57,9 +62,10 @@ class Redistribution:
             y,
             [steps * chunk for chunk in self._chunks],
             [len(pieces[piece]) * self._own for pieces in self.shares.steps],
+            grad=grad,
         )
 
-    def finish_to_vertices(self, begun: Sequence[Exchange | Keeping]) -> Tensor:
+    def finish_to_vertices(self, begun: Sequence[Exchange | Keeping | Known]) -> Tensor:
         """[steps of the block, own vertices, D] in order of time, from the pieces in order."""
         arrived = [exchange.wait() for exchange in begun]
         width = arrived[0].shape[1]
@@ -85,7 +91,7 @@ class Redistribution:
 
     def start_to_snapshots(
         self, layer: int, piece: int, rows: Tensor
-    ) -> Arriving | Exchange | Keeping:
+    ) -> Arriving | Exchange | Keeping | Known:
         """Send one piece of every rank's steps home; `rows` of `cut`.
 
         What `wait` gives is [steps, N, D], or [steps N, D] where rows stay as messages bring them.
@@ -101,19 +107,21 @@ class Redistribution:
         return exchange if self._dealt else Arriving(exchange, own, self._chunks)
 
     def _begin(
-        self, key: Key, rows: Tensor, send: list[int], receive: list[int]
-    ) -> Exchange | Keeping:
+        self, key: Key, rows: Tensor, send: list[int], receive: list[int], *, grad: bool = True
+    ) -> Exchange | Keeping | Known:
         known = None if self._given is None else self._given.take(key)
         if known is not None:
-            return replay(self.comm, rows, known, send, receive)
-        exchange = self.comm.start_all_to_all(rows, send, receive, grad=True)
+            return replay(self.comm, rows, known, send, receive) if grad else Known(known)
+        exchange = self.comm.start_all_to_all(rows, send, receive, grad=grad)
         return exchange if self._keep is None else Keeping(exchange, self._keep, key)
 
 
 class Arriving:
     """Snapshots under way; `wait` gives them, once."""
 
-    def __init__(self, exchange: Exchange | Keeping, steps: int, chunks: Sequence[int]) -> None:
+    def __init__(
+        self, exchange: Exchange | Keeping | Known, steps: int, chunks: Sequence[int]
+    ) -> None:
         self._exchange, self._steps, self._chunks = exchange, steps, chunks
 
     def wait(self) -> Tensor:

@@ -57,7 +57,7 @@ class LocalSnapshots:
         precompute: bool = True,
     ) -> None:
         self._data, self._norm, self._dtype = data, norm, dtype
-        self._device, self._precompute = torch.device(device), precompute
+        self._device, self.precompute = torch.device(device), precompute
         self._first: dict[tuple[range, tuple[int, ...]], Tensor] = {}
         self._runs: dict[tuple[range, tuple[int, ...]], _Run] = {}
 
@@ -85,7 +85,7 @@ class LocalSnapshots:
             x = torch.cat([own[q] for q in range(len(chunks)) for own in raw])
             with torch.no_grad():
                 found = self.apply_run(steps, x, chunks)
-            if self._precompute:
+            if self.precompute:
                 self._first[steps, chunks] = found
         return found
 

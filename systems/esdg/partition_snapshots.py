@@ -40,6 +40,9 @@ class SnapshotSplit(Split):
             same, messages more.
         fused: run recurrences as compiled scans, of features and of weights.
         reuse: keep what the exchanges of the first pass bring for the re-run.
+        late: make a layer's dense half behind its exchange, where the vertices are. Then what is
+            aggregated travels, which is narrower, and of the first layer, where it is precomputed,
+            once and not in every pass. The paper's volumes are those of the dense half before it.
         temporals: layers with a temporal half.
     """
 
@@ -54,6 +57,7 @@ class SnapshotSplit(Split):
         pieces: int = 1,
         fused: bool = True,
         reuse: bool = False,
+        late: bool = False,
     ) -> None:
         """Take a rank's inputs.
 
@@ -62,10 +66,10 @@ class SnapshotSplit(Split):
             aggregator: this rank's snapshots where they lie, or what brings them block by block.
             num_nodes: N.
             task: needed for `loss_sum` only.
-            pieces, fused, reuse: see above.
+            pieces, fused, reuse, late: see above.
         """
         self.comm, self.model, self.task = comm, model, task
-        self.num_nodes, self.pieces, self.reuse = num_nodes, pieces, reuse
+        self.num_nodes, self.pieces, self.reuse, self.late = num_nodes, pieces, reuse, late
         self.temporals = [k for k in range(model.num_layers) if model.has_temporal(k)]
         # There is no compiled scan of tensors without memory, nor of doubles on CUDA.
         doubles = next(model.parameters()).dtype == torch.float64
@@ -77,6 +81,8 @@ class SnapshotSplit(Split):
         # matrix is made for that order.
         local = isinstance(aggregator, LocalSnapshots)
         self._dealt = local and bool(self.temporals) and comm.size > 1
+        self._once = late and isinstance(aggregator, LocalSnapshots) and aggregator.precompute
+        self._inputs_here: dict[range, Tensor] = {}
         self._kept: dict[range, Kept] = {}
         self._scored: dict[range, tuple[Tensor, ...]] = {}
 
@@ -185,15 +191,25 @@ class SnapshotSplit(Split):
         carries: list[Carry] = [()] * model.num_layers
         pieces: list[Piece] = [None] * self.pieces
         for layer in range(model.num_layers):
+            moved = model.has_temporal(layer)
+            # No model has both a temporal half and weights that differ from step to step.
+            late = moved and self.late
+            here = self._inputs_here.get(times) if late and layer == 0 else None
             begun, done = [], []
-            for k, steps in enumerate(mine):
-                y = self._spatial(layer, moves.shares, steps, _arrived(pieces[k]), links)
-                if model.has_temporal(layer):
-                    begun.append(moves.start_to_vertices(layer, k, y))
+            for k, steps in enumerate(mine if here is None else ()):
+                a = self._aggregated(layer, moves.shares, steps, _arrived(pieces[k]))
+                y = a if late else self._spatial(layer, times, steps, a, links)
+                if moved:
+                    grad = layer > 0 or not late
+                    begun.append(moves.start_to_vertices(layer, k, y, grad=grad))
                 else:
                     done.append(y)
-            if begun:
-                x = moves.finish_to_vertices(begun)
+            if moved:
+                x = moves.finish_to_vertices(begun) if here is None else here
+                if late:
+                    if layer == 0 and self._once:
+                        self._inputs_here[times] = x.detach()
+                    x = model.spatial(layer, x)
                 given = state.layers[layer] if state.layers else ()
                 temporal = fused_temporal if self.fused else plain_temporal
                 z, carries[layer] = temporal(model, layer, x, given)
@@ -207,25 +223,22 @@ class SnapshotSplit(Split):
         out = last[0] if len(last) == 1 else torch.cat(last)
         return out, TimelineState(chain, tuple(carries))
 
-    def _spatial(
-        self, layer: int, shares: Shares, steps: range, before: Tensor | None, links: Links
-    ) -> Tensor:
-        """[steps N, spatial width]; `before` are the layer's inputs, None for the first."""
-        model, times = self.model, shares.times
-        if steps:
-            a = self._aggregated(shares, steps, before)
-        elif before is None:
-            # No snapshot of the block is this rank's. The dense part over no rows keeps the graph
-            # unbroken, so that the exchanges of lower layers run backwards here, too.
-            a = next(model.parameters()).new_zeros(0, model.input_dims[layer])
-        else:
-            a = before
+    def _spatial(self, layer: int, times: range, steps: range, a: Tensor, links: Links) -> Tensor:
+        """[steps N, spatial width] of aggregated rows."""
         if links is None:
-            return model.spatial(layer, a)
+            return self.model.spatial(layer, a)
         a = a.view(len(steps), self.num_nodes, a.shape[1])
-        return spatial_run(model, layer, a, links, steps.start - times.start).flatten(0, 1)
+        return spatial_run(self.model, layer, a, links, steps.start - times.start).flatten(0, 1)
 
-    def _aggregated(self, shares: Shares, steps: range, before: Tensor | None) -> Tensor:
+    def _aggregated(
+        self, layer: int, shares: Shares, steps: range, before: Tensor | None
+    ) -> Tensor:
+        """[steps N, input width]; `before` are the layer's inputs, None for the first."""
+        if not steps:
+            # No snapshot of the block is this rank's. Operations on no rows keep the graph
+            # unbroken, so that the exchanges of lower layers run backwards here, too.
+            like = next(self.model.parameters())
+            return like.new_zeros(0, self.model.input_dims[layer]) if before is None else before
         local = self._aggregator
         if isinstance(local, LocalSnapshots):
             chunks = self._chunks(shares)

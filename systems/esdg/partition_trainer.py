@@ -59,6 +59,7 @@ class RankTrainer(TimelineTrainer):
         precompute: bool = True,
         fused: bool = True,
         reuse: bool = False,
+        late: bool = False,
         lean: bool | None = None,
         group: int = 1,
         difference: bool | None = None,
@@ -78,6 +79,7 @@ class RankTrainer(TimelineTrainer):
             precompute: keep A-hat_t X_t.
             fused: run recurrences as compiled scans.
             reuse: for `snapshot` with `checkpoint`: keep what the first pass receives.
+            late: for `snapshot`: make dense halves behind the exchange, see `SnapshotSplit`.
             lean: see `accumulate`. None: where that leaves out neither exchange nor transfer, so
                 that volumes are the paper's: the snapshot partition of a model without a temporal
                 half, whose snapshots lie where they are used.
@@ -104,7 +106,7 @@ class RankTrainer(TimelineTrainer):
                 f"the partition '{partition}' is not built for ranks on '{comm.device}'",
                 hint="device='cpu', or partition='snapshot' on 'cuda'",
             )
-        _exclude(partition, checkpoint, reuse, group, difference, parts, aggregator)
+        _exclude(partition, checkpoint, reuse, late, group, difference, parts, aggregator)
         super().__init__(workload, data, device=str(comm.device), meter=comm.meter, dtype=dtype)
         self.comm, self.partition, self.checkpoint = comm, partition, checkpoint
         self.blocks = block_ranges(self.task.steps, blocks)
@@ -134,6 +136,7 @@ class RankTrainer(TimelineTrainer):
                 data.num_nodes,
                 task=self.task,
                 reuse=reuse,
+                late=late,
                 **common,
             )
             self._stage()
@@ -281,6 +284,7 @@ def _exclude(
     partition: str,
     checkpoint: bool,
     reuse: bool,
+    late: bool,
     group: int,
     difference: bool | None,
     parts: VertexParts | None,
@@ -291,6 +295,7 @@ def _exclude(
         "parts": ("vertex", parts is not None),
         "aggregator": ("snapshot", aggregator is not None),
         "reuse": ("snapshot", reuse),
+        "late": ("snapshot", late),
         "difference": ("snapshot", difference is not None),
         "group": ("hybrid", group != 1),
     }

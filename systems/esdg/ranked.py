@@ -63,6 +63,8 @@ class RankSettings:
         fused: run LSTMs as a compiled scan.
         reuse: the re-run takes the activations that the first pass received, instead of
             exchanging them again; needs `checkpoint` and the snapshot partition.
+        late: of the snapshot partition: make a layer's dense half behind its exchange, so that
+            narrower rows travel, those of the first layer once. Off, volumes are the paper's.
         lean: the first pass of a checkpoint does only what the borders of blocks need. None: where
             that leaves out neither exchange nor transfer, so that volumes are the paper's.
         group: of the hybrid partition, ranks that share a snapshot.
@@ -78,6 +80,7 @@ class RankSettings:
     precompute: bool = True
     fused: bool = True
     reuse: bool = False
+    late: bool = False
     lean: bool | None = None
     group: int = 1
     difference: bool | None = None
@@ -95,7 +98,7 @@ class RankSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidInputError(f"'{name}' is {value!r}; an integer >= 1 is allowed")
-        for name, unset in (("reuse", False), ("difference", None)):
+        for name, unset in (("reuse", False), ("late", False), ("difference", None)):
             if getattr(self, name) is not unset and self.partition != "snapshot":
                 raise InvalidInputError(
                     f"'{name}' is for the partition 'snapshot', not for '{self.partition}'"
@@ -285,6 +288,7 @@ def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
         precompute=settings.precompute,
         fused=settings.fused,
         reuse=settings.reuse,
+        late=settings.late,
         lean=settings.lean,
         group=settings.group,
         difference=settings.difference,

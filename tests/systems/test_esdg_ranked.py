@@ -73,6 +73,10 @@ SWITCHES = (
     {"difference": True, "checkpoint": False, "precompute": False},
     {"fused": False},
     {"partition": "hybrid", "group": 2},
+    {"late": True},
+    {"late": True, "precompute": False},
+    {"late": True, "reuse": True, "pieces": 2},
+    {"late": True, "reuse": True, "precompute": False, "lean": True},
 )
 
 
@@ -142,6 +146,17 @@ def test_volumes_of_the_switches(results, model):
     both = rows[str({"lean": True, "reuse": True})][2]
     assert sum(both.values()) == two
     assert both["forward"] == lean["forward"]
+    late = rows[str({"late": True})][2]
+    # What each layer but the first aggregates goes there, its temporal output comes back.
+    narrow = sum(net.input_dims[1 : len(dims)]) + sum(back for _, back in dims)
+    assert late["forward"] == late["rerun"] == late["backward"]
+    assert late["forward"] == (three // 3 * narrow // width if dims else 0)
+    each = rows[str({"late": True, "precompute": False})][2]
+    assert each["backward"] == late["backward"]
+    extra = three // 3 * net.input_dims[0] // width if dims else 0
+    assert each["forward"] == each["rerun"] == late["forward"] + extra
+    thrifty = rows[str({"late": True, "reuse": True, "pieces": 2})][2]
+    assert thrifty == {**late, "rerun": 0}
     vertex = rows[str({"lean": True, "partition": "vertex"})][2]
     assert vertex["rerun"] == vertex["backward"] or model == "evolvegcn_o"
     if not dims:
