@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Final, Literal
 
 import torch
@@ -15,6 +16,7 @@ from dgbench.runtime.collectives.exchange import Exchange, Ticket
 from dgbench.runtime.collectives.progress import Progress
 from dgbench.runtime.collectives.traffic import (
     PHASES,
+    UNITS,
     Operation,
     Phase,
     Traffic,
@@ -272,9 +274,10 @@ class Communicator(ABC):
         if to == self.rank or not floats:
             return
         self.traffic.add(operation, phase, to, floats, itemsize, messages)
-        self.meter.count(f"{operation}_floats_{phase}", floats)
-        self.meter.count(f"{operation}_bytes_{phase}", floats * itemsize)
-        self.meter.count(f"{operation}_messages_{phase}", messages)
+        in_floats, in_bytes, in_messages = _names(operation, phase)
+        self.meter.count(in_floats, floats)
+        self.meter.count(in_bytes, floats * itemsize)
+        self.meter.count(in_messages, messages)
 
     def _sizes(self, name: str, sizes: Sequence[int]) -> tuple[int, ...]:
         found = tuple(int(n) for n in sizes)
@@ -291,6 +294,11 @@ class Communicator(ABC):
                 f"{name} is not differentiable and 'x' requires a gradient",
                 hint="pass x.detach(); only all_to_all has a backward pass",
             )
+
+
+@cache
+def _names(operation: Operation, phase: Phase) -> tuple[str, ...]:
+    return tuple(f"{operation}_{unit}_{phase}" for unit in UNITS)
 
 
 def rank_seed(seed: int, rank: int) -> int:

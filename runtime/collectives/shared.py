@@ -26,6 +26,12 @@ from dgbench.runtime.errors import UnsupportedError
 
 _NOTE: Final = struct.Struct("=qqqq")  # kind, or bytes of a part; sender; operation; offset
 _TAKEN: Final = -1
+_HELD_BACK: Final = 16
+"""Notes of small parts taken that wait for a part to go with; one write tells both."""
+
+_SMALL: Final = 2**16
+"""Bytes up to which a part is small; that a larger one was taken is told at once."""
+
 _PAGE: Final = 4096
 
 Tell = Callable[[Any], list[Any]]
@@ -95,8 +101,9 @@ def _map(pid: int, file: int, nbytes: int) -> mmap.mmap | None:
 class Mailbox:
     """What this rank has for others lies here, and what others have for it is fetched from theirs.
 
-    Memory is taken as it is needed and used again when everybody has taken a part; it is as much as
-    was ever under way at a time.
+    Memory is taken as it is needed and used again when everybody has taken a part and said so: of
+    large parts at once, of small ones with their own next part. So it is little more than was ever
+    under way.
 
     Args:
         rank, size: of the caller and its group.
@@ -120,6 +127,7 @@ class Mailbox:
         self._poll = select.poll()
         self._poll.register(inbox, select.POLLIN)
         self._rest = b""
+        self._taken: list[list[int]] = [[] for _ in range(size)]  # by sender: operations
         self._there: dict[tuple[int, int], tuple[int, int]] = {}  # (sender, operation) -> place
         self._lent: dict[int, tuple[int, int, set[int]]] = {}  # operation -> place, who reads it
 
@@ -174,7 +182,7 @@ class Mailbox:
                 told[to] = start
         self._lent[number] = (start, stop, set(parts))
         for to, offset in told.items():
-            self._ring(to, parts[to].numel(), number, offset)
+            self._ring(to, _NOTE.pack(parts[to].numel(), self._rank, number, offset))
 
     def take(self, number: int, sender: int, into: Tensor) -> None:
         """Wait for a part and copy it to `into`, uint8[n].
@@ -198,12 +206,20 @@ class Mailbox:
         if length != into.numel():
             raise RuntimeError(f"rank {sender} sends {length} bytes, expected {into.numel()}")
         into.copy_(self._boxes[sender][offset : offset + length])
-        self._ring(sender, _TAKEN, number, 0)
+        self._taken[sender].append(number)
+        if length > _SMALL or len(self._taken[sender]) >= _HELD_BACK:
+            self._ring(sender)
 
     @property
     def lent_bytes(self) -> int:
         """Bytes laid out that somebody has not taken yet, as far as this rank has heard."""
         return sum(stop - start for start, stop, _ in self._lent.values())
+
+    def tell(self) -> None:
+        """Tell others now what was taken from them, which otherwise waits for the next parts."""
+        for sender, numbers in enumerate(self._taken):
+            if numbers:
+                self._ring(sender)
 
     def close(self) -> None:
         """Give memory and pipes back; nothing may be under way."""
@@ -225,18 +241,20 @@ class Mailbox:
             raise MemoryError(f"{nbytes} bytes are to be sent, and others have not taken what was")
         return start
 
-    def _ring(self, to: int, kind: int, number: int, offset: int) -> None:
-        note = _NOTE.pack(kind, self._rank, number, offset)
+    def _ring(self, to: int, note: bytes = b"") -> None:
+        """Tell a rank what was taken from it, and what lies here for it."""
+        taken, self._taken[to] = self._taken[to], []
+        notes = b"".join(_NOTE.pack(_TAKEN, self._rank, number, 0) for number in taken) + note
         while True:
             try:
-                os.write(self._bells[to], note)  # notes of this size are written whole or not
+                os.write(self._bells[to], notes)  # less than PIPE_BUF: written whole or not at all
                 return
             except BlockingIOError:
                 # Its pipe is full. It reads when it waits for somebody, as this rank does now.
                 self._drain()
                 time.sleep(1e-4)
             except BrokenPipeError:
-                if kind == _TAKEN:
+                if not note:
                     return  # it left without asking whether its part was taken
                 raise RuntimeError(f"rank {to} is gone") from None
 

@@ -56,7 +56,9 @@ class Traffic:
         counts = self.sent.get(key)
         if counts is None:
             counts = self.sent[key] = np.zeros((len(UNITS), self.size), dtype=np.int64)
-        counts[:, to] += (floats, floats * itemsize, messages)
+        counts[0, to] += floats  # one by one: a tuple would be made an array first
+        counts[1, to] += floats * itemsize
+        counts[2, to] += messages
 
     def row(
         self, unit: Unit = "bytes", *, operation: str | None = None, phase: str | None = None

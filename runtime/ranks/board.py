@@ -6,12 +6,11 @@ the ranks were started, and can still be read when a rank has stopped answering.
 
 from __future__ import annotations
 
+import mmap
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-import numpy as np
 
 from dgbench.runtime.collectives import OPERATIONS, Progress
 
@@ -56,13 +55,16 @@ class Board:
         self._path, self._size = path, size
         if create:
             path.write_bytes(bytes(8 * _FIELDS * size))
-        self._notes = np.memmap(path, dtype=np.int64, mode="r+", shape=(size, _FIELDS))
+        with path.open("r+b") as file:
+            # Views of numpy cost more than all else in a note, and every wait makes two.
+            self._notes = memoryview(mmap.mmap(file.fileno(), 8 * _FIELDS * size)).cast("q")
         if create:
-            self._notes[:, _SINCE] = time.monotonic_ns()
+            for rank in range(size):
+                self._notes[rank * _FIELDS + _SINCE] = time.monotonic_ns()
 
     def place(self, rank: int) -> Place:
         """Where `rank` stands now."""
-        note = self._notes[rank].tolist()
+        note = self._notes[rank * _FIELDS : (rank + 1) * _FIELDS].tolist()
         return Place(
             rank=rank,
             state=note[_STATE],
@@ -77,23 +79,23 @@ class Board:
 
     def note(self, rank: int, state: int, operation: str = "", number: int = 0) -> None:
         """Write down that `rank` came into `state`."""
-        row = self._notes[rank]
+        notes, row = self._notes, rank * _FIELDS
         if number:
-            row[_OPERATION], row[_NUMBER] = _NAMES.index(operation), number
-        row[_SINCE] = time.monotonic_ns()
-        row[_STATE] = state
+            notes[row + _OPERATION], notes[row + _NUMBER] = _NAMES.index(operation), number
+        notes[row + _SINCE] = time.monotonic_ns()
+        notes[row + _STATE] = state
 
     def base(self, rank: int, set_to: int | None = None) -> int:
         """Bytes of private memory that `rank` began with; 0 until it has said so."""
         if set_to is not None:
-            self._notes[rank, _BASE] = set_to
-        return int(self._notes[rank, _BASE])
+            self._notes[rank * _FIELDS + _BASE] = set_to
+        return self._notes[rank * _FIELDS + _BASE]
 
     def joined_ns(self, rank: int, set_to: int | None = None) -> int:
         """Monotonic clock when `rank` had joined the group; 0 before."""
         if set_to is not None:
-            self._notes[rank, _JOINED] = set_to
-        return int(self._notes[rank, _JOINED])
+            self._notes[rank * _FIELDS + _JOINED] = set_to
+        return self._notes[rank * _FIELDS + _JOINED]
 
 
 class BoardProgress(Progress):
