@@ -25,7 +25,7 @@ PRESETS = ("smoke", "quick", "full", "paper")
 LEDGER = load_ledger(PAPER.ledger)
 BY_ID = {claim.id.removeprefix("esdg-"): claim for claim in LEDGER}
 COUNTS = 67
-SHOWN = {"fig7"}
+SHOWN = {"fig5", "fig7"}
 """Experiments whose timed pairs are drawn beside projections; no claim rests on them."""
 
 FACTORS = {
