@@ -14,7 +14,7 @@ from test_esdg_spread import data
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.esdg import vertex_parts
+from dgbench.systems.esdg import vertex_propagation
 from dgbench.systems.esdg.vertex_parts import IMBALANCE, nets, split_vertices
 from dgbench.systems.esdg.vertex_plan import remote_reads
 
@@ -114,7 +114,7 @@ def test_labels_propagate_as_far_as_parts_have_room():
 
 def test_vertices_are_scanned_in_slices(monkeypatch):
     whole = split_vertices(communities(), 4, "propagation")
-    monkeypatch.setattr(vertex_parts, "_MOST_CELLS", 28)
+    monkeypatch.setattr(vertex_propagation, "_MOST_CELLS", 28)
     assert torch.equal(split_vertices(communities(), 4, "propagation").owner, whole.owner)
 
 
