@@ -265,7 +265,8 @@ def convolution_seconds(trainer: RankTrainer) -> float:
                 )
                 wanted = parameters + [before] * (layer > 0)
                 begin = time.thread_time()
-                y = split._spatial(layer, shares, steps, before if layer else None, links)
+                a = split._aggregated(layer, shares, steps, before if layer else None)
+                y = split._spatial(layer, times, steps, a, links)
                 forward = time.thread_time() - begin
                 gradient = torch.ones_like(y)
                 begin = time.thread_time()
