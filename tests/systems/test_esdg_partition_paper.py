@@ -199,7 +199,7 @@ def test_contenders_take_turns_on_the_same_ranks(model):
 
 
 def test_a_race_counts_what_formulas_say(served):
-    found = table2_runs.race(workload("cd_gcn"), 2, context(), reuse=True)
+    found = table2_runs.race(workload("cd_gcn"), 2, context(), {"reuse": {"reuse": True}})
     counters = found.counters
     for name in ("snapshot", "vertex", "reuse"):
         assert counters[f"sent_{name}"] == counters[f"formula_{name}"] > 0
@@ -252,6 +252,7 @@ def test_both_partitions_follow_the_sequential_run(served):
         assert fig6.gaps(row, name, "plain")[0] < 1e-5
         assert all(0 <= a <= 1 for a in fig6.curve(row, f"accuracy {name}"))
     assert len(fig6.curve_points([row], "loss")) == 3 * 4
+    assert all(0 < p["y"] < 1e-3 for p in fig6.gap_points([row]))
     edges = sum(csr.nnz for csr in served.topology[1:])
     assert row.counters["edges"] == edges
     assert row.counters["positives"] == row.counters["negatives"] >= 0.1 * edges

@@ -118,7 +118,7 @@ class Fig6(Experiment):
         )
 
     def figures(self) -> list[FigureSpec]:
-        options = {"xlabel": "epoch", "xlog": False, "ylog": False}
+        options = {"xlabel": "epoch", "xlog": False}
         return [
             FigureSpec(
                 kind="sweep",
@@ -129,10 +129,22 @@ class Fig6(Experiment):
             ),
             FigureSpec(
                 kind="sweep",
+                name="fig6_gap",
+                title="Gap between the loss of a partition and that of one process",
+                points=gap_points,
+                options={
+                    **options,
+                    "ylabel": "relative gap",
+                    "hline": APART,
+                    "hline_label": "counts as apart",
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
                 name="fig6_accuracy",
                 title="Test accuracy by epoch",
                 points=lambda rows: curve_points(rows, "accuracy"),
-                options={**options, "ylabel": "accuracy"},
+                options={**options, "ylabel": "accuracy", "ylog": False},
             ),
         ]
 
@@ -287,4 +299,23 @@ def curve_points(rows: Sequence[Any], what: str) -> list[dict[str, Any]]:
                 }
                 for epoch, y in enumerate(curve(row, f"{what} {name}"))
             ]
+    return points
+
+
+def gap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Relative gaps by epoch in both precisions; equal losses stand at the unit of rounding."""
+    points = []
+    for row in trained(rows):
+        for what, unit, words in (("loss", 2.0**-24, "float32"), ("loss64", 2.0**-53, "float64")):
+            for name in PARTITIONS:
+                points += [
+                    {
+                        "panel": MODEL_TITLES[row.params["model"]],
+                        "series": f"{SERIES[name]}, {words}",
+                        "x": epoch + 1,
+                        "y": max(gap, unit),
+                        "row_ids": [row.id],
+                    }
+                    for epoch, gap in enumerate(gaps(row, name, "plain", what))
+                ]
     return points

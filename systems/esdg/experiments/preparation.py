@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any, Final
 
+import torch
+
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
@@ -88,6 +90,7 @@ class Preparation(Experiment):
             counters["rows_received"] = sum(sum(plan.receive) for plan in listed)
             return taken
 
+        torch.set_num_threads(1)
         slow, fast, search = [], [], []
         for _ in range(KAHYPAR_TURNS if method == "kahypar" else TURNS[context.preset]):
             fast.append(_seconds(by_snapshots))

@@ -12,10 +12,10 @@ from dgbench.systems.base.turns import gain_of
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS
 from dgbench.systems.esdg.experiments.table2_runs import (
     CUTS,
+    EXTRAS,
     MIXINGS,
     PRINTED,
     RANKS,
-    ROUNDS,
     SAMPLES,
     methods,
     mix,
@@ -119,8 +119,8 @@ class Table2(Experiment):
         task = sample_workload(params, preset)
         if params["part"] == "parts":
             return part(task, str(params["method"]))
-        reuse = params["cut"] == "own" and params["model"] != "evolvegcn_o"
-        return race(task, int(params["ranks"]), context, reuse=reuse)  # type: ignore[arg-type]
+        more = {} if params["model"] == "evolvegcn_o" else EXTRAS[str(params["cut"])]
+        return race(task, int(params["ranks"]), context, more)  # type: ignore[arg-type]
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -286,33 +286,42 @@ def volume_points(rows: Rows) -> list[dict[str, Any]]:
 
 
 def time_points(rows: Rows) -> list[dict[str, Any]]:
-    """Gains of the snapshot partition by model, cut and number of ranks."""
+    """Gains of the snapshot partition by model, cut and number of ranks that all models ran."""
+    mine = [r for r in rows if r.experiment == "table2" and r.params.get("part") == "time"]
+    models: dict[tuple[str, int], set[str]] = {}
+    for row in mine:
+        key = (row.params["cut"], row.params["ranks"])
+        models.setdefault(key, set()).add(row.params["model"])
+    most = max(map(len, models.values()), default=0)
     points = []
-    for row in rows:
-        if row.experiment != "table2" or row.params.get("part") != "time":
-            continue
+    for row in mine:
         model, ranks, cut = (row.params[k] for k in ("model", "ranks", "cut"))
+        if len(models[cut, ranks]) < most:
+            continue
         point: dict[str, Any] = {
             "panel": MODEL_TITLES[model],
             "row": f"{BY_NAME[row.params['dataset']].title}, {cut}, {ranks} ranks",
-            "system": "esdg",
             "baseline": "vertex partition",
             "row_ids": [row.id],
         }
         if row.status != "ok":
-            points.append({**point, "failed": f"{row.status}: {row.reason}"})
+            points.append({**point, "system": "esdg", "failed": f"{row.status}: {row.reason}"})
             continue
-        ratio = ratios([row])[model, ranks, cut]
-        points.append(
-            {
-                **point,
-                "value": ratio.value,
-                "low": ratio.low,
-                "high": ratio.high,
-                "n": ROUNDS.get(row.preset, ratio.n),
-                "deviation": ratio.deviation,
-            }
-        )
+        for name in ("snapshot", *EXTRAS[cut]):
+            if f"gain {name}" not in row.values:
+                continue
+            ratio = gain_of([row], name)
+            points.append(
+                {
+                    **point,
+                    "system": "esdg" if name == "snapshot" else f"ESDG, {name}",
+                    "value": ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                    "n": row.counters["turns"],
+                    "deviation": ratio.deviation,
+                }
+            )
     return points
 
 

@@ -65,10 +65,17 @@ CUTS: Final[dict[str, dict[str, int]]] = {
 raw snapshot has as many edges per vertex as the paper's (124 M / 200 M = 0.62; 0.65 here), smoothed
 over all but one of them, which gives 3.2 where the paper has 5.2 to 5.5: a sample has no more."""
 
+EXTRAS: Final[dict[str, dict[str, dict[str, bool]]]] = {
+    "own": {"reuse": {"reuse": True}},
+    "dense": {"reuse+late": {"reuse": True, "late": True}},
+}
+"""Beyond the paper, by cut: the re-run takes what the first pass received, and dense halves behind
+the exchange, so that narrower rows travel."""
+
 MIXINGS: Final = (0.05, 0.3, 1.0)
 """Shares of a twin's edges that leave their planted block."""
 
-ROUNDS: Final = {"smoke": 3, "quick": 12, "full": 20, "paper": 30}
+ROUNDS: Final = {"smoke": 3, "quick": 9, "full": 20, "paper": 30}
 BUDGETS_S: Final = {"smoke": 0.1, "quick": 0.3, "full": 10.0, "paper": 30.0}
 KEPT: Final = {"smoke": 3, "quick": 9, "full": 33, "paper": 97}
 """Snapshots that a race keeps of a sample cut by its own steps."""
@@ -169,11 +176,18 @@ def _remote(steps: list[Any], num_nodes: int, method: str, data: dict[str, Any])
 
 
 def race(
-    task: TimelineWorkload, ranks: int, context: RunContext, *, reuse: bool = False
+    task: TimelineWorkload,
+    ranks: int,
+    context: RunContext,
+    more: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Measurement:
-    """Both partitions in turns on the same processes.
+    """Both partitions in turns on the same processes, and further ways of the snapshot partition.
 
-    With `reuse` also the snapshot partition whose re-run takes what the first pass received.
+    Args:
+        task: what is trained.
+        ranks: P.
+        context: of the cell.
+        more: name -> arguments of `RankTrainer` for the snapshot partition.
     """
     data = load_timeline(task)
     steps = range(len(data) - 1)
@@ -183,8 +197,7 @@ def race(
         "snapshot": {"partition": "snapshot"},
         "vertex": {"partition": "vertex", "parts": parts},
     }
-    if reuse:
-        contenders["reuse"] = {"partition": "snapshot", "reuse": True}
+    contenders |= {name: {"partition": "snapshot", **o} for name, o in (more or {}).items()}
     turns = take_rank_turns(
         task,
         data,
@@ -198,9 +211,9 @@ def race(
         raise CheckFailed(
             f"partitions deviate from the plain trainer by {gaps}, allowed are {truth.allowed:.2g}"
         )
-    values = gains("snapshot", turns.seconds["vertex"], turns.seconds["snapshot"])
-    if reuse:
-        values |= gains("reuse", turns.seconds["snapshot"], turns.seconds["reuse"])
+    values: dict[str, float] = {}
+    for name in ("snapshot", *(more or {})):
+        values |= gains(name, turns.seconds["vertex"], turns.seconds[name])
     for name, seconds in turns.seconds.items():
         values[f"epoch_s {name}"] = median(seconds)
         values |= {f"{phase} {name}": s for phase, s in turns.phases[name].items()}
@@ -208,7 +221,7 @@ def race(
     return Measurement(
         values=values,
         units={k: "s" for k in values if not k.startswith(("gain", "low", "high"))},
-        counters=_traffic(task, data, parts, turns),
+        counters=_traffic(task, data, parts, turns) | {"turns": len(turns.seconds["snapshot"])},
         deviation={"output": max(gaps.values())},
         data=describe(data),
         notes=[f"vertices parted by {parts.method}", f"{ranks} processes over Gloo"],
