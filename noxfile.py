@@ -29,6 +29,9 @@ CONTENDERS = [
     # which would build for ten minutes, so its dependencies are left out and the type is stood in
     ["--no-deps", "torch-geometric-temporal==0.56.2"],
     ["dgl==1.1.3"],
+    # partitioners of the vertex-partition baseline; without them it parts by label propagation
+    ["pymetis>=2025.2"],
+    ["kahypar>=1.3.5"],
 ]
 
 
