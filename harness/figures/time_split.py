@@ -176,6 +176,10 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
             spent[point["phase"]] = spent.get(point["phase"], 0.0) + point["seconds"]
         top = max(spent, key=spent.get)
         said = " (projected)" if mine is every and modelled else ""
+        if len({p.get("phase") for p in points} - {None}) == 1:  # a share of itself says nothing
+            ends = [style.seconds_text(pick(p["total"] for p in mine)) for pick in (min, max)]
+            parts.append(f"{look.title} takes {ends[0]} to {ends[1]}{said}")
+            continue
         parts.append(f"{look.title} spends {100 * spent[top] / total:.0f} % in {top}{said}")
     failed = sum(bool(p.get("failed")) for p in points)
     return "; ".join(parts) + (f"; {failed} failed." if failed else ".")
