@@ -29,6 +29,17 @@ class GcnLayer(nn.Module):
         out = aggregated @ self.weight
         return out if self.bias is None else out + self.bias
 
+    def by_step(self, aggregated: Tensor) -> Tensor:
+        """The same for rows of one step, [rows, in], or of several, [steps, rows, in].
+
+        The weight's gradient is summed step by step: one float32 product over the rows of all
+        steps loses digits where there are millions of them.
+        """
+        if aggregated.dim() != 3:
+            return self(aggregated)
+        out = torch.bmm(aggregated, self.weight.expand(len(aggregated), -1, -1))
+        return out if self.bias is None else out + self.bias
+
 
 class FrameModel(nn.Module, ABC):
     """A model that reads a frame of snapshots and gives one hidden output per snapshot.

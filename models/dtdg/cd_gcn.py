@@ -41,7 +41,7 @@ class CdGcn(TimelineModel):
 
     def spatial(self, layer: int, aggregated: Tensor, link: Any = None) -> Tensor:
         conv = (self.conv_1, self.conv_2)[layer]
-        return torch.relu(torch.cat([aggregated, conv(aggregated)], dim=-1))
+        return torch.relu(torch.cat([aggregated, conv.by_step(aggregated)], dim=-1))
 
     def has_temporal(self, layer: int) -> bool:
         return True

@@ -65,7 +65,7 @@ class TmGcn(TimelineModel):
         self.conv_2 = GcnLayer(hidden_dim, hidden_dim, bias=False)
 
     def spatial(self, layer: int, aggregated: Tensor, link: Any = None) -> Tensor:
-        return torch.relu((self.conv_1, self.conv_2)[layer](aggregated))
+        return torch.relu((self.conv_1, self.conv_2)[layer].by_step(aggregated))
 
     def has_temporal(self, layer: int) -> bool:
         return layer == 0

@@ -23,6 +23,7 @@ from dgbench.models import (
 )
 from dgbench.models.dtdg.evolvegcn import EvolvingWeight
 from dgbench.models.dtdg.tm_gcn import m_average
+from dgbench.models.frame import GcnLayer
 from dgbench.runtime.errors import InvalidInputError
 
 STEPS, NODES, WIDTH, HIDDEN = 7, 5, 2, 6
@@ -304,3 +305,16 @@ def test_a_window_below_one_is_refused():
         build("tm_gcn", window=0)
     with pytest.raises(InvalidInputError, match=r"window is 1\.5"):
         TmGcn(2, 3, 1.5)
+
+
+def test_a_gradient_over_millions_of_rows_is_summed_by_step():
+    """One product over all rows adds 0.1 to ever larger float32 sums, and is a percent off."""
+    layer = GcnLayer(2, 6)
+    rows, steps = 5_000, 200
+    one = torch.rand(steps, 7, 2)
+    torch.testing.assert_close(layer.by_step(one), layer(one))
+    torch.testing.assert_close(layer.by_step(one[0]), layer(one[0]))
+    layer.weight.grad = None
+    layer.by_step(torch.ones(steps, rows, 2)).backward(torch.full((steps, rows, 6), 0.1))
+    exact = steps * rows * float(torch.tensor(0.1))
+    assert float((layer.weight.grad.double() / exact - 1).abs().max()) < 3e-4
