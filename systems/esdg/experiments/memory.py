@@ -45,7 +45,7 @@ COST_TITLES: Final = {
 
 BLOCKS: Final = {
     "smoke": (1, 4),
-    "quick": (1, 4, 16),
+    "quick": (1, 4, 12),
     "full": (1, 2, 4, 8, 16, 32),
     "paper": (1, 2, 4, 8, 16, 32, 64),
 }
@@ -179,7 +179,7 @@ class Memory(Experiment):
 def _task(graph: Graph, model: str, preset: Preset) -> TimelineWorkload:
     if preset in ("smoke", "quick"):  # every setting of a cell is trained in turns
         half = 1.0 if graph.real else graph.scale(preset) / 2
-        return workload(graph, model, preset, scale=half, snapshots=9 if preset == "smoke" else 17)
+        return workload(graph, model, preset, scale=half, snapshots=9 if preset == "smoke" else 13)
     return workload(graph, model, preset)
 
 
