@@ -176,6 +176,7 @@ def test_volume_factor():
     assert word("s64-volume-factor", walks()) == "reproduced"
     off = [*walks(), walk("cd_gcn", 32, floats=7)]
     assert word("s64-volume-factor", off) == "contradicted"
+    assert word("s64-volume-factor", [walk("cd_gcn", 4)]) == "not run here"  # one P says nothing
     # Neither 192 steps nor a million vertices can be dealt out evenly to 128 ranks.
     uneven = walk("cd_gcn", 128, floats=7)
     assert word("s64-volume-factor", [*walks(), uneven]) == "reproduced"

@@ -69,16 +69,16 @@ def volume(claim: Claim, rows: Rows) -> Finding:
 def volume_factor(claim: Claim, rows: Rows) -> Finding:
     """T N (P - 1) / P, to the float."""
     found = [r for r in walked(rows) if r.counters["width"] and not _uneven(r)]
-    if not found:
-        return missing(NONE)
     ranks = sorted({r.params["ranks"] for r in found})
+    if len(ranks) < 2:
+        return missing(f"{NONE} for several numbers of ranks")
     return finding(
         found,
         evidence="counted",
         measured=f"V (P-1)/P to the float at P = {', '.join(map(str, ranks))}"
         if all(_exact(r) for r in found)
         else "other volumes",
-        holds=all(_exact(r) for r in found) and len(ranks) > 1,
+        holds=all(_exact(r) for r in found),
         reason="V: 36 floats per vertex and step for TM-GCN, 96 for CD-GCN, in three passes",
     )
 
