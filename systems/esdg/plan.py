@@ -12,8 +12,8 @@ By the paper's figures m_step = 20 nnz + 4 N (widths of all activations), `paper
 measured with the matrices held as coordinates exceeds it by the stack of a block's inputs (8 N per
 step where the first layer is recurrent), and once by one snapshot on its way (16 nnz), the same
 compressed while it is multiplied by (12 nnz) and the pairs being scored; with a block of 40 steps
-that is a tenth. `device_cost`, compressed rows and their transposes, has 16 nnz instead of 20 and 20
-bytes more per vertex and step, for row offsets twice and scales.
+that is a tenth. `device_cost`, compressed rows and their transposes, has 16 nnz instead of 20 and
+20 bytes more per vertex and step, for row offsets twice and scales.
 """
 
 from __future__ import annotations
