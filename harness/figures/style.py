@@ -369,7 +369,11 @@ def log_axis(axis: Any, low: float, high: float, *, unit: str = "", room: float 
 
 
 def tick_text(value: float) -> str:
-    """A tick's number: 0.5, 20, 2 000, 1M."""
+    """A tick's number: 0.5, 20, 2 000, 1M, 30G."""
+    if value >= 1e12:
+        return f"{value / 1e12:g}T"
+    if value >= 1e9:
+        return f"{value / 1e9:g}G"
     if value >= 1e6:
         return f"{value / 1e6:g}M"
     if value >= 1e4:

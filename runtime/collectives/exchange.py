@@ -1,7 +1,7 @@
 """An exchange of rows that autograd can run backwards, and that need not be waited for at once.
 
 The backward pass of an all-to-all is the all-to-all with the two lists of sizes swapped (ESDG,
-section 4.1 of its dossier: two gradient exchanges per layer). Two autograd nodes make it
+section 4.2: two gradient exchanges per layer). Two autograd nodes make it
 asynchronous in both directions: `_Begin` hands out the buffer that is still being received and
 `_Finish` waits for it; backward, `_Finish` begins the reverse exchange and `_Begin` waits. Autograd
 runs nodes in the reverse order of their creation, so work that was put between begin and finish in

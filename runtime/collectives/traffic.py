@@ -2,9 +2,9 @@
 
 A rank counts what it sends, so its counts are one row of the traffic matrix; `stack` puts the rows
 of all ranks together. What a rank keeps for itself does not travel and is not counted: an exchange
-of V floats in equal shares costs V (P - 1) / P (ESDG, SC 2021, section 5.1 of its text on
-communication volume). The forward pass, the re-run of a checkpointed forward pass and the backward
-pass are kept apart, because the published volumes are their sum (dossier, Table 2: three passes).
+of V floats in equal shares costs V (P - 1) / P (ESDG, SC 2021, section 6.4). The forward pass, the
+re-run of a checkpointed forward pass and the backward pass are kept apart, because the published
+volumes are their sum (Table 2, as we read it: three passes).
 """
 
 from __future__ import annotations

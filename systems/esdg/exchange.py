@@ -1,4 +1,4 @@
-"""The two redistributions of a layer: from snapshots to vertices and back (ESDG, section 4.1)."""
+"""The two redistributions of a layer: from snapshots to vertices and back (ESDG, section 4.2)."""
 
 from __future__ import annotations
 

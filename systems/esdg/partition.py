@@ -1,6 +1,6 @@
 """Who owns which snapshots and which vertices, and the pass over blocks that all partitions share.
 
-ESDG (SC 2021), section 4.1 of its dossier: for the graph half of a layer a rank owns a contiguous
+ESDG (SC 2021), section 4.2: for the graph half of a layer a rank owns a contiguous
 share of the snapshots, for the temporal half a share of the vertices. With checkpoints (4.2) all
 ranks work on one block at a time and each owns a contiguous share of that block.
 """
@@ -221,7 +221,7 @@ class _Roots:
 def sum_gradients(comm: Communicator, parameters: Sequence[Tensor]) -> None:
     """Replace `.grad` of replicated parameters by its sum over the ranks, in one all-reduce.
 
-    This is also what EvolveGCN's chain of weights needs (4.3): each rank has propagated the part of
+    This is also what EvolveGCN's chain of weights needs (5.5): each rank has propagated the part of
     its own snapshots through the whole chain, and propagation is linear.
     """
     grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]

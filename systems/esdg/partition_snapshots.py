@@ -1,4 +1,4 @@
-"""Snapshot partition with redistribution (ESDG, sections 4.1 to 4.3 and 4.6 of its dossier)."""
+"""Snapshot partition with redistribution (ESDG, sections 4.2, 5.5 and 6.5)."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class RankTrainer(TimelineTrainer):
 
     Attributes:
         comm: this rank's end of the group; its traffic is what was sent.
-        partition: `snapshot` (sections 4.1 to 4.3), `vertex` (the baseline of 4.4) or `hybrid`.
+        partition: `snapshot` (section 4.2), `vertex` (the baseline of 4.1) or `hybrid` (6.5).
         blocks: the timeline in blocks.
         checkpoint: whether blocks are run again in the backward pass.
         lean: whether the first pass of a checkpoint does only what borders need.

@@ -55,7 +55,7 @@ class RankSettings:
     """How the work is dealt out and what is kept; every choice trains the same model.
 
     Attributes:
-        partition: `snapshot` (ESDG 4.1), `vertex` (its baseline, 4.4) or `hybrid` (4.5).
+        partition: `snapshot` (ESDG 4.2), `vertex` (its baseline, 4.1) or `hybrid` (6.5).
         blocks: runs of snapshots between two checkpoints, 1 .. steps.
         checkpoint: run blocks again in the backward pass instead of recording all of them.
         pieces: above 1, exchanges travel in so many pieces beside the convolutions.

@@ -1,6 +1,6 @@
 """Exchanged activations of a first pass, kept for the re-run of its block.
 
-ESDG's re-run repeats its all-to-alls (dossier, section 5.2: three passes are counted). What they
+ESDG's re-run repeats its all-to-alls (Table 2 counts three passes). What they
 bring is the same both times, so it may be kept instead: two passes, for memory that grows with the
 timeline and that checkpoints were meant to save. An ablation of ours.
 """

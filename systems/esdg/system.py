@@ -371,7 +371,7 @@ class EsdgSystem(System):
             "precompute",
             "Aggregate the features of the first layer once, on the host.",
             exact=True,
-            source="ESDG 3.3",
+            source="ESDG 5.5",
         ),
         Technique(
             "fused_scan",

@@ -1,4 +1,4 @@
-"""Vertex partition, the baseline that ESDG compares with (section 4.4 of its dossier)."""
+"""Vertex partition, the baseline that ESDG compares with (section 4.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of the vertices for the baseline of ESDG (SC 2021), section 4.4 of its dossier.
+"""Parts of the vertices for the baseline of ESDG (SC 2021), section 4.1.
 
 The paper parts a hypergraph with PaToH, which is not free. Here KaHyPar parts a hypergraph whose
 cut is the volume, METIS a graph whose cut is nearly that: on payments it sends at most 4 % more and

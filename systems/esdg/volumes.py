@@ -2,7 +2,7 @@
 
 ESDG (SC 2021), Table 2: with V = T N (floats per vertex and step) P ranks send V (P - 1) / P, as
 each keeps the P-th part of what it redistributes. Its figures are the sum of three passes: forward,
-re-run and backward (section 5.2 of the dossier: 36 and 96 floats for TM-GCN and CD-GCN).
+re-run and backward (our reading of its digits: 36 and 96 floats for TM-GCN and CD-GCN).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Where weights evolve (EvolveGCN), a step's weight is hidden state and input of an LSTM at once, so
 that both products of its cell are one: W_t = LSTM(W_{t-1}) is a scan without input whose recurrent
-matrix is the sum of the two. Every rank computes the whole chain (ESDG, section 4.3), whatever its
+matrix is the sum of the two. Every rank computes the whole chain (ESDG, section 5.5), whatever its
 share is, which makes it worth a compiled scan.
 """
 

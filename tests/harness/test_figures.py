@@ -32,6 +32,7 @@ from dgbench.harness.figures.style import (
     ratio_ticks,
     same,
     seconds_text,
+    tick_text,
     with_interval,
 )
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
@@ -219,6 +220,7 @@ def test_smoke_and_partial_are_stamped(tmp_path):
 
 
 def test_words_for_numbers():
+    assert [tick_text(v) for v in (0.5, 2e4, 3e6, 1e11, 2e12)] == ["0.5", "20k", "3M", "100G", "2T"]
     assert factor(2.13) == "2.1x"
     assert with_interval(2.13, 1.94, 2.31) == "2.1x [1.9, 2.3]"
     assert with_interval(2.13, None, None) == "2.1x"
