@@ -25,7 +25,7 @@ from dgbench.systems.esdg.hybrid_plan import (
 )
 from dgbench.systems.esdg.partition import Split
 from dgbench.systems.esdg.vertex_plan import needs
-from dgbench.systems.esdg.vertex_rows import HeldRows, last_temporal, temporal
+from dgbench.systems.esdg.vertex_rows import HeldRows, can_scan, last_temporal, temporal
 from dgbench.systems.esdg.weights import chain_run, spatial_run
 
 
@@ -66,7 +66,7 @@ class HybridSplit(Split):
         """Lists and matrices of a block are made by `prepare`, else at its first pass.
 
         Args:
-            comm: of P ranks.
+            comm: of P ranks; lists and matrices lie on its device.
             model: replicated.
             data: the whole sequence.
             num_nodes: N.
@@ -88,7 +88,8 @@ class HybridSplit(Split):
             raise InvalidInputError(f"'pieces' is {pieces}; an integer >= 1 is allowed")
         self.comm, self.model, self.task = comm, model, task
         self.num_nodes, self.group = num_nodes, group
-        self.pieces, self.precompute, self.fused = pieces, precompute, fused
+        self.pieces, self.precompute = pieces, precompute
+        self.fused = fused and can_scan(model, comm.device)
         steps = task.steps if task is not None else len(data)
         topology = [data.topology[t] for t in range(steps)]
         self.rows = row_blocks(topology, num_nodes, group, balance)
@@ -113,7 +114,7 @@ class HybridSplit(Split):
         """Sources of pairs that members ask each other for, over all steps; 0 without pairs."""
         if self.task is None or self.task.workload.task != "link":
             return 0
-        pairs = (self.task.pairs(t)[0] for t in range(self.task.steps))
+        pairs = (self.task.pairs(t)[0].cpu() for t in range(self.task.steps))
         return sum(needs(target, source, self.parts).shape[1] for source, target in pairs)
 
     def shares(self, times: range) -> GroupShares:

@@ -70,7 +70,7 @@ class RankTrainer(TimelineTrainer):
         """Lay the data out for this rank.
 
         Args:
-            comm: of a CPU or, for the snapshot partition, of a CUDA device.
+            comm: of a CPU or of a CUDA device.
             workload, data: as of `PlainTimeline`; equal on all ranks.
             partition: `snapshot`, `vertex` or `hybrid`.
             blocks: 1 .. steps of the timeline.
@@ -95,16 +95,13 @@ class RankTrainer(TimelineTrainer):
         Raises:
             UnknownKeyError, InvalidInputError: an argument out of range, or two that exclude
                 each other.
-            UnsupportedError: a partition that does not compute on this device.
+            UnsupportedError: a device of another kind.
         """
         if partition not in PARTITIONS:
             raise unknown_key("partition", partition, PARTITIONS)
-        if comm.device.type not in ("cpu", "cuda") or (
-            comm.device.type == "cuda" and partition != "snapshot"
-        ):
+        if comm.device.type not in ("cpu", "cuda"):
             raise UnsupportedError(
-                f"the partition '{partition}' is not built for ranks on '{comm.device}'",
-                hint="device='cpu', or partition='snapshot' on 'cuda'",
+                f"ranks do not train on '{comm.device}'", hint="device='cpu' or 'cuda'"
             )
         _exclude(partition, checkpoint, reuse, late, group, difference, parts, aggregator)
         super().__init__(workload, data, device=str(comm.device), meter=comm.meter, dtype=dtype)
@@ -276,7 +273,7 @@ class RankTrainer(TimelineTrainer):
         parts = self.split.parts
         whole = self.comm.all_gather(out.transpose(0, 1).contiguous(), parts.sizes)
         restored = torch.empty_like(whole)
-        restored[parts.order] = whole
+        restored[parts.order.to(whole.device)] = whole
         return list(restored.transpose(0, 1).contiguous().unbind(0))
 
 

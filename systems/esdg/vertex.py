@@ -17,7 +17,7 @@ from dgbench.systems.base.timeline import TimelineTask
 from dgbench.systems.esdg.partition import Split, consecutive
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.vertex_plan import needs
-from dgbench.systems.esdg.vertex_rows import HeldRows, last_temporal, temporal
+from dgbench.systems.esdg.vertex_rows import HeldRows, can_scan, last_temporal, temporal
 from dgbench.systems.esdg.weights import chain_run, spatial_run
 
 
@@ -56,7 +56,7 @@ class VertexSplit(Split):
         """Lists and matrices of a block are made by `prepare`, else at its first pass.
 
         Args:
-            comm: of P ranks.
+            comm: of P ranks; lists and matrices lie on its device.
             model: replicated.
             data, steps: the sequence, and what of it is trained on.
             parts: P of them.
@@ -75,7 +75,8 @@ class VertexSplit(Split):
         if pieces < 1:
             raise InvalidInputError(f"'pieces' is {pieces}; an integer >= 1 is allowed")
         self.comm, self.model, self.parts, self.task = comm, model, parts, task
-        self.pieces, self.precompute, self.fused = pieces, precompute, fused
+        self.pieces, self.precompute = pieces, precompute
+        self.fused = fused and can_scan(model, comm.device)
         self.held_rows = HeldRows(
             comm,
             data,
@@ -94,7 +95,7 @@ class VertexSplit(Split):
         """Sources of pairs that all ranks ask each other for, over all steps; 0 without pairs."""
         if self.task is None or self.task.workload.task != "link":
             return 0
-        pairs = (self.task.pairs(t)[0] for t in self._steps)
+        pairs = (self.task.pairs(t)[0].cpu() for t in self._steps)
         return sum(needs(target, source, self.parts).shape[1] for source, target in pairs)
 
     def prepare(self, blocks: Sequence[range]) -> None:

@@ -142,6 +142,11 @@ class StepPlan:
         return torch.where(mine, number - first, own + torch.searchsorted(self.numbers, number))
 
 
+def place_of(comm: Communicator) -> torch.device:
+    """Where a rank keeps lists and matrices: its device; the memory, if it only counts."""
+    return torch.device("cpu") if comm.device.type == "meta" else comm.device
+
+
 class Gather:
     """The rows that a run of steps needs, in one exchange.
 
@@ -172,7 +177,8 @@ class Gather:
         self._send, self._receive = before + send + behind, before + receive + behind
         self.arriving = sum(receive)
         picked = [p.send[q] + i * own for q in range(inside) for i, p in enumerate(plans)]
-        self._rows = torch.cat(picked) if picked else torch.zeros(0, dtype=torch.int64)
+        rows = torch.cat(picked) if picked else torch.zeros(0, dtype=torch.int64)
+        self._rows = rows.to(place_of(comm))
         arrived: list[list[Tensor]] = [[] for _ in plans]
         first = 0
         for q in range(inside):
@@ -196,20 +202,32 @@ class _Pack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor, meter: Meter) -> Tensor:
         ctx.rows, ctx.meter, ctx.length = rows, meter, x.shape[0]
-        with packing(meter):
+        with packing(meter, x.device):
             return x.index_select(0, rows)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        with packing(ctx.meter):
+        with packing(ctx.meter, gradient.device):
             found = gradient.new_zeros(ctx.length, gradient.shape[1])
             return found.index_add_(0, ctx.rows, gradient), None, None
 
 
 @contextmanager
-def packing(meter: Meter) -> Iterator[None]:
-    """Add the time of a block to `meter.spent["pack"]`; it stays part of the phase it lies in."""
+def packing(meter: Meter, device: torch.device) -> Iterator[None]:
+    """Add the time of a block to `meter.spent["pack"]`; it stays part of the phase it lies in.
+
+    On a CUDA device in instrumented runs alone, for which the host waits at both ends: it would
+    else be the time that launches take.
+    """
+    there = device.type == "cuda"
+    if there and not meter.timing:
+        yield
+        return
+    if there:
+        torch.cuda.synchronize(device)
     begin = time.perf_counter()
     yield
+    if there:
+        torch.cuda.synchronize(device)
     meter.spend("pack", time.perf_counter() - begin)

@@ -24,7 +24,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base.timeline import TimelineTask
 from dgbench.systems.esdg.forward import fused_temporal
 from dgbench.systems.esdg.vertex_parts import VertexParts
-from dgbench.systems.esdg.vertex_plan import Gather, StepPlan, coordinates, packing
+from dgbench.systems.esdg.vertex_plan import Gather, StepPlan, coordinates, packing, place_of
 
 _MOST_COLUMNS = 2**31 - 1
 
@@ -43,11 +43,12 @@ class _Run:
 class HeldRows:
     """The rows of one rank among those that share snapshots, and what it is told of the others'.
 
-    A run's lists and matrix are made at its first use and kept.
+    A run's lists and matrix are made in memory at its first use, and kept on the rank's device.
 
     Attributes:
         parts: of the vertices, over the ranks that share.
-        rows: vertices of this rank, int64, ascending.
+        rows: vertices of this rank, int64, ascending, in memory.
+        device: where matrices and inputs are.
         entries: step -> entries of its rows of A, loops not counted, for the steps made so far.
     """
 
@@ -78,6 +79,8 @@ class HeldRows:
         """
         self.comm, self.parts, self.task, self.precompute = comm, parts, task, precompute
         self.rows, self.entries = parts.vertices(member), {}
+        self.device = place_of(comm)
+        self._scored = self.rows.to(self.device)
         self._data, self._norm, self._dtype = data, norm, dtype
         self._member, self._base = member, base
         self._runs: dict[range, _Run] = {}
@@ -121,7 +124,7 @@ class HeldRows:
         """
         if self.task.workload.task != "link":
             losses = [
-                self.task.loss_sum(head, t, h, self.rows) for t, h in zip(steps, out, strict=True)
+                self.task.loss_sum(head, t, h, self._scored) for t, h in zip(steps, out, strict=True)
             ]
             return torch.stack(losses).sum() if losses else out.sum()
         gather, pairs = self._pairs(steps)
@@ -135,7 +138,7 @@ class HeldRows:
 
     def _below(self, own: Tensor, begun: Exchange) -> Tensor:
         received = begun.wait()
-        with packing(self.comm.meter):
+        with packing(self.comm.meter, own.device):
             return torch.cat([own, received])
 
     def _product(self, matrix: Csr, rows: Tensor, cols: Tensor, x: Tensor) -> Tensor:
@@ -178,7 +181,8 @@ class HeldRows:
             features = torch.as_tensor(data.features[t])
             for made, found in ((col_scale, col), (x, features.to(self._dtype))):
                 made[mine], made[theirs] = found[self.rows], found[ghosts]
-        matrix = _stacked(blocks, gather.places, own, width)
+        matrix = _moved(_stacked(blocks, gather.places, own, width), self.device)
+        row_scale, col_scale, x = (a.to(self.device) for a in (row_scale, col_scale, x))
         shape = (count, own, like.shape[-1])
         if self.precompute:
             with torch.no_grad():
@@ -191,7 +195,7 @@ class HeldRows:
         if steps not in self._pair_runs:
             plans, found, own = [], [], len(self.rows)
             for t in steps:
-                pairs, label = self.task.pairs(t)
+                pairs, label = (x.cpu() for x in self.task.pairs(t))
                 source, target = pairs
                 plan = StepPlan.build(target, source, self.parts, self._member)
                 mine = self.parts.owner[target] == self._member
@@ -200,7 +204,8 @@ class HeldRows:
                 found.append((torch.stack(ends), label[mine]))
             gather = Gather(self.comm, plans, own, base=self._base)
             for i, (ends, label) in enumerate(found):
-                found[i] = (_place(ends, i, own, len(steps) * own, gather.places[i]), label)
+                ends = _place(ends, i, own, len(steps) * own, gather.places[i])
+                found[i] = ends.to(self.device), label.to(self.device)
             self._pair_runs[steps] = gather, found
         return self._pair_runs[steps]
 
@@ -217,6 +222,18 @@ def temporal(
     if fused and x.device.type != "meta":
         return fused_temporal(model, layer, x, carry)
     return model.temporal(layer, x, carry)
+
+
+def can_scan(model: TimelineModel, device: torch.device) -> bool:
+    """Whether there are compiled scans for a model there; of doubles on CUDA there are none."""
+    return device.type != "cuda" or next(model.parameters()).dtype == torch.float32
+
+
+def _moved(csr: Csr, device: torch.device) -> Csr:
+    if device.type == "cpu":
+        return csr
+    values = None if csr.values is None else csr.values.to(device)
+    return Csr(csr.indptr.to(device), csr.indices.to(device), csr.num_cols, values)
 
 
 def _place(columns: Tensor, step: int, own: int, behind: int, places: Tensor) -> Tensor:
