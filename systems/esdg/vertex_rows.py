@@ -123,8 +123,9 @@ class HeldRows:
             out: [S, n, D].
         """
         if self.task.workload.task != "link":
+            mine = self._scored
             losses = [
-                self.task.loss_sum(head, t, h, self._scored) for t, h in zip(steps, out, strict=True)
+                self.task.loss_sum(head, t, h, mine) for t, h in zip(steps, out, strict=True)
             ]
             return torch.stack(losses).sum() if losses else out.sum()
         gather, pairs = self._pairs(steps)
