@@ -335,25 +335,37 @@ def test_figures_keep_projections_apart():
             "fig5",
             params={"part": "ranks", "dataset": "amlsim", "model": "tm_gcn", "ranks": p},
             group="amlsim/tm_gcn",
-            values={"cores": 2.0, "epoch_s": 1.0 / p},
+            values={
+                "cores": 2.0,
+                "epoch_s": 1.0 / p,
+                "alone_s": 1.0,
+                "gain speed-up": float(p),
+                "low speed-up": p - 0.1,
+                "high speed-up": p + 0.1,
+                "alone compute": 0.9,
+                "alone communicate": 0.0,
+            },
             phases={"compute": 0.7 / p, "communicate": 0.1},
             samples=[1.0 / p],
+            deviation={"loss": 1e-7},
             data={"twin": True},
         )
-        for p in (1, 2, 4)
+        for p in (4, 2)
     ]
     found = [*rows(), *ranked]
     by_name = {spec.name: spec.points(found) for spec in experiment.figures()}
     measured = [p for p in by_name["fig5"] if not p.get("projected")]
     assert [p["x"] for p in measured] == [1, 2]  # four ranks share two cores: no speed-up
-    assert measured[1]["y"] == pytest.approx(2.0)
+    assert measured[0]["y"] == 1.0
+    assert [measured[1][end] for end in ("low", "y", "high")] == pytest.approx([1.9, 2.0, 2.1])
     assert {p["series"] for p in measured}.isdisjoint(
         {p["series"] for p in by_name["fig5"] if p.get("projected")}
     )
     assert all(p["projected"] for p in by_name["fig5_projected_split"])
     assert all(p["projected"] for p in by_name["fig5_h200"])
     bars = by_name["fig5_measured_split"]
-    assert any(", 2 cores" in p["row"] for p in bars)
+    assert list(dict.fromkeys(p["row"] for p in bars)) == ["P = 1", "P = 2", "P = 4, 2 cores"]
+    assert {p["total"] for p in bars} == {1.0, 0.5, 0.25}
     assert all(p["total"] > 0 for p in bars)
     assert "Projected to 128 V100" in experiment.answer(found)
     assert experiment.answer([]) == ""

@@ -6,24 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import paired, select
+from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
+from dgbench.systems.base.turns import gain_of
 from dgbench.systems.esdg.experiments.parts import (
     COSTS,
     TURNS,
     cost_values,
     costs_of,
     counted,
+    in_turns,
     links,
-    on_ranks,
     snapshot_bytes,
 )
 from dgbench.systems.esdg.experiments.projection import (
@@ -49,9 +50,6 @@ from dgbench.systems.esdg.experiments.settings import (
 )
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
 
-if TYPE_CHECKING:
-    pass
-
 NAME = "fig5"
 PRINTED = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
 """Column of Table 1 with the entries that each model trains on."""
@@ -64,8 +62,11 @@ LARGE = {
 SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), "full": (1, 4, 16, 128)}
 """P of the shares that are measured, on a larger and on a smaller graph."""
 
-MEASURED = {"smoke": (1, 2), "quick": (1, 2, 4), "full": (1, 2, 4, 8)}
+MEASURED = {"smoke": (2,), "quick": (2, 4), "full": (2, 4, 8)}
 ROUNDS = {"smoke": 1, "quick": 1, "full": 5}
+LEAST_TURNS = {"smoke": 2, "quick": 12, "full": 12}
+"""Epochs of P ranks, each beside one of a single rank; six bound a median with 95 %."""
+
 RANKED = ("amlsim",)
 """Graphs that ranks of this machine train on."""
 
@@ -137,7 +138,8 @@ class Fig5(Experiment):
             return shares(graph, model, context.preset)
         if part == "ranks":
             task = workload(graph, model, context.preset, scale=ranks_scale(graph, context.preset))
-            return on_ranks(task, int(cell.params["ranks"]), context, cell.timeout_s)
+            least = LEAST_TURNS[_size(context.preset)]
+            return in_turns(task, int(cell.params["ranks"]), context, cell.timeout_s, least)
         raise UnsupportedError(f"fig5 has no part '{part}'")
 
     def figures(self) -> list[FigureSpec]:
@@ -278,6 +280,16 @@ def share_rows(rows: Sequence[Any]) -> dict[tuple[str, str], Any]:
     }
 
 
+def ranked_rows(rows: Sequence[Any]) -> dict[tuple[str, str, int], list[Any]]:
+    """Rows of ranks of this machine by dataset, model and P, P rising."""
+    found: dict[tuple[str, str, int], list[Any]] = {}
+    ranked = select(rows, experiment=NAME, part="ranks")
+    for row in sorted(ranked, key=lambda r: r.params["ranks"]):
+        key = row.params["dataset"], row.params["model"], row.params["ranks"]
+        found.setdefault(key, []).append(row)
+    return found
+
+
 def model_error(rows: Sequence[Any]) -> float | None:
     """Of the topology model, on this machine's links."""
     found = select(rows, experiment=NAME, part="links")
@@ -347,28 +359,20 @@ def _panel(dataset: str, row: Any) -> str:
 def speedup_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Measured speed-ups on cores of their own, and projected ones to 128."""
     points = []
-    ranked = select(rows, experiment=NAME, part="ranks")
-    for dataset, model in dict.fromkeys((r.params["dataset"], r.params["model"]) for r in ranked):
-        mine = select(ranked, dataset=dataset, model=model)
-        where = {"dataset": dataset, "model": model}
-        for p in sorted({r.params["ranks"] for r in mine}):
-            at = select(mine, ranks=p)
-            if p > at[0].values["cores"]:
-                continue
-            ratio = paired(ranked, {**where, "ranks": 1}, {**where, "ranks": p})
-            if ratio is None and p > 1:
-                continue
-            points.append(
-                {
-                    "panel": _panel(dataset, at[0]),
-                    "series": f"{MODEL_TITLES[model]}, measured",
-                    "x": p,
-                    "y": 1.0 if p == 1 else ratio.value,
-                    "low": None if p == 1 else ratio.low,
-                    "high": None if p == 1 else ratio.high,
-                    "row_ids": [r.id for r in at],
-                }
-            )
+    for (dataset, model, p), mine in ranked_rows(rows).items():
+        if p > mine[0].values["cores"]:
+            continue
+        ratio = gain_of(mine, "speed-up")
+        common = {
+            "panel": _panel(dataset, mine[0]),
+            "series": f"{MODEL_TITLES[model]}, measured",
+            "row_ids": ratio.rows,
+        }
+        points.append({**common, "x": p, "y": ratio.value, "low": ratio.low, "high": ratio.high})
+        one = {**common, "x": 1, "y": 1.0}
+        if not any(q["x"] == 1 and q["series"] == one["series"] and q["panel"] == one["panel"]
+                   for q in points):  # fmt: skip
+            points.insert(-1, one)
     used = share_rows(rows)
     for reading, lines in curves(rows).items():
         for (dataset, model), epochs in lines.items():
@@ -418,22 +422,30 @@ def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 def measured_split(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Bars of the ranks of this machine; more ranks than cores say so."""
-    points = []
-    for row in select(rows, experiment=NAME, part="ranks"):
-        p, dataset = row.params["ranks"], row.params["dataset"]
+    points, alone = [], set()
+    for (dataset, model, p), mine in ranked_rows(rows).items():
+        row = mine[-1]
+        panel = f"{MODEL_TITLES[model]}, {_panel(dataset, row)}"
         crowded = f", {row.values['cores']:.0f} cores" if p > row.values["cores"] else ""
-        for phase, seconds in row.phases.items():
-            points.append(
-                {
-                    "panel": f"{MODEL_TITLES[row.params['model']]}, {_panel(dataset, row)}",
-                    "row": f"P = {p}{crowded}",
-                    "system": "esdg",
-                    "phase": phase,
-                    "seconds": seconds,
-                    "total": row.time,
-                    "row_ids": [row.id],
-                }
-            )
+        bars = {f"P = {p}{crowded}": (row.values["epoch_s"], row.phases)}
+        if panel not in alone:
+            one = {phase: row.values[f"alone {phase}"] for phase in row.phases}
+            bars = {"P = 1": (row.values["alone_s"], one), **bars}
+            alone.add(panel)
+        for name, (total, phases) in bars.items():
+            for phase, seconds in phases.items():
+                points.append(
+                    {
+                        "panel": panel,
+                        "row": name,
+                        "system": "esdg",
+                        "phase": phase,
+                        "seconds": seconds,
+                        "total": total,
+                        "deviation": row.deviation["loss"],
+                        "row_ids": [row.id],
+                    }
+                )
     return points
 
 

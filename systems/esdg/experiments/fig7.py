@@ -59,7 +59,8 @@ BASE = {"smoke": (2**7, 16), "quick": (2**10, 64), "full": (2**12, STEPS)}
 """N per rank and T on ranks of this machine."""
 
 MEASURED = {"smoke": (1, 2), "quick": (1, 2), "full": (1, 2, 4)}
-ROUNDS = {"smoke": 1, "quick": 2, "full": 5}
+ROUNDS = {"smoke": 1, "quick": 5, "full": 5}
+"""Five pairs bound a ratio, and get one cell of a run an A/A control."""
 LAUNCH = {"smoke": (2**6, 32, 2), "quick": (2**9, STEPS, 2), "full": (2**14, STEPS, 2)}
 """N of many small snapshots, their number, and the number of the few large ones."""
 

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from dgbench.runtime.collectives import Communicator
+from dgbench.runtime.collectives import GroupCommunicator
+from dgbench.runtime.collectives.group import Method
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.ranks import launch
 from dgbench.runtime.topology import Point, fit, measure_exchange
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
+from dgbench.systems.base.turns import gains
 from dgbench.systems.esdg.experiments.projection import (
     GPUS_PER_NODE,
     ITEM,
@@ -24,6 +26,7 @@ from dgbench.systems.esdg.experiments.projection import (
     fit_costs,
     redistribution,
 )
+from dgbench.systems.esdg.experiments.scaling_turns import take_scaling_turns
 from dgbench.systems.esdg.experiments.shares import Share
 from dgbench.systems.esdg.partition import Shares
 from dgbench.systems.esdg.ranked import RankSettings, train_ranked
@@ -44,6 +47,9 @@ CHECKED = 2
 
 LARGEST_GAP = 1e-4
 """Relative deviation of a loss beyond which ranks are wrong, and not only rounded."""
+
+LINKS: Mapping[Method, str] = {"shared": "", "collective": "gloo_"}
+"""How ranks exchange when links are fitted, and what names of values have before the ranks."""
 
 COSTS = ("epoch_s", "partner_s", "step_s", "vertex_step_s")
 
@@ -95,11 +101,7 @@ def on_ranks(
         timeout_s=0.9 * timeout_s,
         data=data,
     )
-    plain = PlainTimeline(task, data)
-    wanted = [plain.train_epoch() for _ in range(CHECKED)]
-    gap = max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(run.losses, wanted, strict=False))
-    if not gap <= LARGEST_GAP:
-        raise CheckFailed(f"{ranks} ranks lose {gap:.2g} off the plain timeline")
+    gap = loss_gap(task, data, run.losses, f"{ranks} ranks")
     cores = len(os.sched_getaffinity(0))
     names = {"exchange": "communicate"}
     phases = {
@@ -114,7 +116,7 @@ def on_ranks(
         counters={
             "floats_sent": run.traffic.total("floats"),
             "messages_sent": run.traffic.total("messages"),
-            "entries": sum(data.num_edges[: plain.task.steps]),
+            "entries": sum(data.num_edges[: len(data) - 1]),
         },
         phases=phases,
         samples=run.samples,
@@ -123,6 +125,69 @@ def on_ranks(
         data=describe(data),
         notes=notes,
     )
+
+
+def in_turns(
+    task: TimelineWorkload, ranks: int, context: RunContext, timeout_s: float, least: int
+) -> Measurement:
+    """One rank and several in turns; losses of both are held against the plain timeline.
+
+    Values: `epoch_s` and `alone_s`, medians; `gain speed-up` with `low` and `high`, the median of
+    the pairs' ratios; `alone PHASE`, seconds of one rank's epoch, as `phases` are of P ranks'.
+    """
+    torch.set_num_threads(1)  # as ranks have
+    data = load_timeline(task)
+    run = take_scaling_turns(
+        task, data, ranks, least=least, budget_s=context.budget_s, timeout_s=0.9 * timeout_s
+    )
+    gap = max(loss_gap(task, data, losses, side) for side, losses in run.losses.items())
+    cores = len(os.sched_getaffinity(0))
+    middle = {side: median(seconds) for side, seconds in run.seconds.items()}
+    phases = {
+        side: {phase: share * middle[side] for phase, share in shares.items()}
+        for side, shares in run.shares.items()
+    }
+    notes = list(run.notes)
+    if ranks > cores:
+        notes.append(f"{ranks} ranks take turns on {cores} cores")
+    return Measurement(
+        values={
+            "epoch_s": middle["together"],
+            "alone_s": middle["alone"],
+            "cores": float(cores),
+            "prepare_s": run.prepare_s,
+            **{f"alone {phase}": seconds for phase, seconds in phases["alone"].items()},
+            **gains("speed-up", run.seconds["alone"], run.seconds["together"]),
+        },
+        units=dict.fromkeys(("epoch_s", "alone_s", "prepare_s"), "s"),
+        counters={
+            "turns": len(run.seconds["together"]),
+            "floats_sent": run.traffic.total("floats"),
+            "messages_sent": run.traffic.total("messages"),
+            "entries": sum(data.num_edges[: len(data) - 1]),
+        },
+        phases=phases["together"],
+        samples=run.seconds["together"],
+        deviation={"loss": gap},
+        data=describe(data),
+        notes=notes,
+    )
+
+
+def loss_gap(
+    task: TimelineWorkload, data: SnapshotSequence, losses: Sequence[float], who: str
+) -> float:
+    """Largest relative deviation of the first losses from the plain timeline's.
+
+    Raises:
+        CheckFailed: it is more than `LARGEST_GAP`.
+    """
+    plain = PlainTimeline(task, data)
+    wanted = [plain.train_epoch() for _ in range(CHECKED)]
+    gap = max(abs(a - b) / max(abs(b), 1e-30) for a, b in zip(losses, wanted, strict=False))
+    if not gap <= LARGEST_GAP:
+        raise CheckFailed(f"{who}: losses are {gap:.2g} off the plain timeline's")
+    return gap
 
 
 def counted(sizes: Iterable[int]) -> Measurement:
@@ -155,32 +220,52 @@ def counted(sizes: Iterable[int]) -> Measurement:
     return Measurement(counters=counters)
 
 
-def exchange_points(comm: Communicator, sizes: Sequence[int], repeats: int) -> list[Point]:
-    """What a rank of `links` does."""
-    return measure_exchange(comm, sizes, repeats=repeats)
+def exchange_points(
+    comm: GroupCommunicator, sizes: Sequence[int], repeats: int, passes: int, method: Method
+) -> list[Point]:
+    """What a rank of `links` does: medians over passes, which a short disturbance hits once."""
+    comm.method = method
+    found = [measure_exchange(comm, sizes, repeats=repeats) for _ in range(passes)]
+    return [
+        Point(at[0].messages, at[0].nbytes, median(point.seconds for point in at))
+        for at in zip(*found, strict=True)
+    ]
 
 
 def links(*, short: bool = False) -> Measurement:
-    """Alpha and beta of an all-to-all here, and how far they are off on sizes held out."""
+    """Alpha and beta of an all-to-all here, and how far they are off on sizes held out.
+
+    Values end in the number of ranks, each of which has a core (2 at least); those of Gloo have
+    its name before it, the others are of memory that ranks share. `model_error` and
+    `model_typical` are the largest and the median relative error on sizes held out, in shared
+    memory, of the most ranks.
+    """
     values: dict[str, float] = {}
-    sizes = [1 << k for k in range(10, 16 if short else 22)]
+    sizes = [round(2 ** (k / 2)) for k in range(20, 30 if short else 43)]
+    passes = 1 if short else 3
     cores = len(os.sched_getaffinity(0))
-    for ranks in (2, 4):
-        points = launch(
-            exchange_points, ranks, (sizes, 3 if short else 9), timeout_s=30, threads=1
-        )[0]
-        found = fit(points[::2])
-        errors = [abs(found.time(p.messages, p.nbytes) / p.seconds - 1) for p in points[1::2]]
-        values |= {
-            f"alpha_us_{ranks}": 1e6 * found.alpha_s,
-            f"bytes_per_s_{ranks}": min(found.bandwidth, 1e15),
-            f"heldout_error_{ranks}": max(errors),
-            f"heldout_typical_{ranks}": median(errors),
-        }
-    fitting = 4 if cores >= 4 else 2
-    values["model_error"] = values[f"heldout_error_{fitting}"]
+    groups = [ranks for ranks in (2, 4) if ranks <= max(2, cores)]
+    for method, name in LINKS.items():
+        for ranks in groups:
+            points = launch(
+                exchange_points, ranks, (sizes, 3, passes, method), timeout_s=30, threads=1
+            )[0]
+            found = fit(points[::2])
+            errors = [abs(found.time(p.messages, p.nbytes) / p.seconds - 1) for p in points[1::2]]
+            values |= {
+                f"alpha_us_{name}{ranks}": 1e6 * found.alpha_s,
+                f"bytes_per_s_{name}{ranks}": min(found.bandwidth, 1e15),
+                f"heldout_error_{name}{ranks}": max(errors),
+                f"heldout_typical_{name}{ranks}": median(errors),
+            }
+    values["model_error"] = values[f"heldout_error_{groups[-1]}"]
+    values["model_typical"] = values[f"heldout_typical_{groups[-1]}"]
+    units = {"alpha": "us", "bytes": "B/s"}
     return Measurement(
         values=values,
-        units={"alpha_us_2": "us", "alpha_us_4": "us", "bytes_per_s_2": "B/s"},
-        notes=[f"all-to-all over Gloo on {cores} cores; every second size was held out"],
+        units={n: units[kind] for n in values if (kind := n.split("_")[0]) in units},
+        notes=[
+            f"all-to-alls in shared memory and over Gloo on {cores} cores; every second size was "
+            "held out"
+        ],
     )
