@@ -21,6 +21,7 @@ void bind_difference(nb::module_& m);
 void bind_trace(nb::module_& m);
 void bind_work_items(nb::module_& m);
 void bind_copy_thread(nb::module_& m);
+void bind_label_propagation(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -42,4 +43,5 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_trace(m);
   dgbench::bind_work_items(m);
   dgbench::bind_copy_thread(m);
+  dgbench::bind_label_propagation(m);
 }
