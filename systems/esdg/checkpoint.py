@@ -167,7 +167,14 @@ class BlockRunner:
                 del state
                 torch.autograd.backward(roots, weights)
             value = float(loss.detach())
-        return value, [] if before is None else [t.grad for t in before.tensors]
+        return value, [] if before is None else [_own(t.grad) for t in before.tensors]
+
+
+def _own(grad: Tensor | None) -> Tensor | None:
+    """A gradient of the size that it has: TM-GCN's is a view of that of all rows a window reads."""
+    if grad is None or grad.untyped_storage().nbytes() == grad.nbytes:
+        return grad
+    return grad.clone()
 
 
 def compact(state: TimelineState) -> TimelineState:

@@ -14,6 +14,11 @@ step where the first layer is recurrent), and once by one snapshot on its way (1
 compressed while it is multiplied by (12 nnz) and the pairs being scored; with a block of 40 steps
 that is a tenth. `device_cost`, compressed rows and their transposes, has 16 nnz instead of 20 and
 20 bytes more per vertex and step, for row offsets twice and scales.
+
+A plan for a budget must know the dearest moment, not the usual one, so `device_cost` also has what
+each model holds once, beside m_step, at each moment at which it may hold most: gradients under way,
+the state after the block with its gradient, and for TM-GCN all rows that its window reads. There
+a border has min(w - 1, steps so far) rows, and not w - 1.
 """
 
 from __future__ import annotations
@@ -21,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from dgbench.models import CdGcn, TimelineModel, TmGcn
@@ -36,6 +42,11 @@ SCORED_BYTES, SCORING_BYTES = 8, 32
 """Bytes of a pair that link prediction records, and those that it takes while scored."""
 
 
+Moments = Callable[[int, float, float, bool], float]
+"""Bytes per vertex that a block takes beside m_step at its dearest moment. Arguments: snapshots,
+bytes per vertex of the border before and of that after, whether it is the last block."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepCost:
     """Bytes that one snapshot of a recorded block takes.
@@ -43,36 +54,27 @@ class StepCost:
     Attributes:
         per_entry: of every stored entry of its matrix.
         per_vertex: of every vertex: activations, and row offsets where the layout has them.
-        working: of every vertex once, whatever the number of snapshots.
-        states: 1 where gradients of borders count: one of the border after a block, two of that
-            before it.
         working_entry: of every entry of one snapshot, the largest.
-        piece: of every vertex, for each piece of the last layer but one: what its recurrence begins
-            with.
-        gradients: of every vertex and snapshot of one piece, in the backward pass.
-        early: of `per_vertex`, what is given back before the backward pass begins.
+        scoring_entry: the same, while that snapshot's pairs are scored and nothing else is added.
+        moments: what a block takes once, borders being counted as they are held; None counts as the
+            paper does, who has nothing beside m_step and the border after every block so far.
     """
 
     per_entry: float
     per_vertex: float
-    working: float = 0
-    states: float = 0
     working_entry: float = 0
-    piece: float = 0
-    gradients: float = 0
-    early: float = 0
+    scoring_entry: float = 0
+    moments: Moments | None = None
 
     def of(self, nnz: int, nodes: int) -> float:
         """m_step of one snapshot."""
         return self.per_entry * nnz + self.per_vertex * nodes
 
-    def once(self, steps: int) -> float:
-        """Bytes per vertex that a block of `steps` snapshots takes beside m_step."""
-        if not self.gradients:
-            return self.working
-        size = piece_length(steps)
-        backward = self.gradients * size - self.early * steps
-        return self.working + self.piece * (-(-steps // size) - 1) + max(0.0, backward)
+    def once(
+        self, steps: int, before: float = 0.0, after: float = 0.0, *, last: bool = True
+    ) -> float:
+        """Bytes per vertex that a block takes beside m_step; arguments as of `Moments`."""
+        return 0.0 if self.moments is None else self.moments(steps, before, after, last)
 
 
 def piece_length(steps: int) -> int:
@@ -127,11 +129,14 @@ def peak_bytes(
     cost: StepCost,
     border: Border,
     arrival: float = 0,
+    *,
+    twice: bool = True,
 ) -> float:
     """bsize * m_step + nb * m_ckpt; while block b is recorded the borders 1 .. b are kept.
 
     With blocks of equal cost that is the paper's formula; where T is no multiple of nb the first
-    ones are longer, and fewer borders are kept beside them.
+    ones are longer, and fewer borders are kept beside them. With a cost that knows its moments the
+    border after a block counts among those, and as kept only where the block was run before.
 
     Args:
         entries: stored entries of every snapshot.
@@ -139,17 +144,44 @@ def peak_bytes(
         blocks: from `split_blocks`.
         cost, border: m_step and m_ckpt, or m_ckpt by the number of snapshots before the border.
         arrival: bytes per entry of the indices of one plain snapshot on its way.
+        twice: the last block is run twice as well, so that there is a border after it.
     """
     steps = [cost.of(nnz, nodes) for nnz in entries]
     at = border if callable(border) else lambda stop: border if stop else 0.0
+    vertices = max(1, nodes)
     kept = dearest = 0.0
     for block in blocks:
+        last = block is blocks[-1]
+        before, after = (at(end) / vertices for end in (block.start, block.stop))
+        own = at(block.stop) if cost.moments is None or (last and twice) else 0.0
+        once = max(
+            cost.once(len(block), before, after, last=last) * nodes,
+            cost.scoring_entry * max(entries[t] for t in block),
+        )
+        dearest = max(dearest, sum(steps[t] for t in block) + once + kept + own)
         kept += at(block.stop)
-        after = at(block.stop) if block is not blocks[-1] else 0.0
-        states = cost.states * (after + 2 * at(block.start))
-        need = sum(steps[t] for t in block) + cost.once(len(block)) * nodes
-        dearest = max(dearest, need + kept + states)
     return dearest + (arrival + cost.working_entry) * max(entries)
+
+
+def fewest_blocks(steps: int, need: Callable[[list[range]], float], budget: int) -> list[range]:
+    """As few blocks as `need` says to fit into `budget` bytes.
+
+    Raises:
+        InvalidInputError: no number of blocks fits; the message names the least that would.
+    """
+    best, at = math.inf, 1
+    for count in range(1, steps + 1):
+        blocks = split_blocks(steps, count)
+        found = need(blocks)
+        if found <= budget:
+            return blocks
+        if found < best:
+            best, at = found, count
+    raise InvalidInputError(
+        f"memory_bytes is {budget}; {steps} snapshots need at least {math.ceil(best)} bytes, with "
+        f"{at} blocks",
+        hint="give more memory, take fewer snapshots, or spread them over ranks",
+    )
 
 
 def choose_blocks(
@@ -160,25 +192,12 @@ def choose_blocks(
     budget: int,
     arrival: float = 0,
 ) -> list[range]:
-    """As few blocks as fit into `budget` bytes; arguments as `peak_bytes`.
+    """`fewest_blocks` by `peak_bytes`, with its arguments."""
 
-    Raises:
-        InvalidInputError: no number of blocks fits; the message names the least that would.
-    """
-    steps = len(entries)
-    best, at = math.inf, 1
-    for count in range(1, steps + 1):
-        blocks = split_blocks(steps, count)
-        need = peak_bytes(entries, nodes, blocks, cost, border, arrival)
-        if need <= budget:
-            return blocks
-        if need < best:
-            best, at = need, count
-    raise InvalidInputError(
-        f"memory_bytes is {budget}; {steps} snapshots need at least {math.ceil(best)} bytes, with "
-        f"{at} blocks",
-        hint="give more memory, take fewer snapshots, or spread them over ranks",
-    )
+    def need(blocks: list[range]) -> float:
+        return peak_bytes(entries, nodes, blocks, cost, border, arrival)
+
+    return fewest_blocks(len(entries), need, budget)
 
 
 def best_count(steps: int, step: float, border: float) -> int:
@@ -198,22 +217,19 @@ def device_cost(
     interleave: bool = True,
     coordinates: bool = False,
     pairs: float = 0.0,
+    scored: int = 0,
     itemsize: int = 4,
 ) -> StepCost:
-    """m_step of this implementation, the most that a recorded block holds:
+    """m_step of this implementation, and what a block takes once at its dearest moment:
 
     - its matrices in compressed rows, and their transposes: 4 bytes per entry, 4 more of values,
       8 per vertex, all twice; without precomputation also a copy in the order of rows by length.
       As `coordinates`: 16 bytes per entry and its value;
     - degree scales, 4 per vertex, unless entries are normalised or matrices are coordinates;
     - the paper's activations: features, what every layer aggregated, spatial outputs, and outputs
-      of temporal halves;
+      of temporal halves but the last forward moment's alone, which `moments` counts;
     - where the first layer has a temporal half, the stack of a block's inputs, beside them;
-    - once, the gradients of a piece of the last layer; for TM-GCN the window's rows before the
-      block, their gradient and that of the rows handed on; for coordinates one matrix compressed.
-
-    Without `interleave` also the gradients of all last outputs, and of the input of the last
-    layer's temporal half, but not the outputs of earlier ones.
+    - for coordinates one matrix compressed.
 
     Args:
         model: one of the timeline models, with the stacked forward pass of this system.
@@ -224,19 +240,25 @@ def device_cost(
         interleave: the last layer is made and scored in pieces.
         coordinates: matrices lie as int64 coordinates.
         pairs: that the head scores, per entry: two floats of each are recorded.
+        scored: floats that the head records of every vertex: classes, 1 for a number, 0 for pairs.
         itemsize: of features, 4 or 8.
     """
+    first, hidden = model.input_dims[0], model.output_dim
+    floats = model.activation_dim + scored
+    # Features stay where they arrived, beside their stack or what was aggregated from them here.
+    floats += first if model.has_temporal(0) or not precompute else 0
+    # Outputs of earlier temporal halves are gone before the backward pass begins.
     last = model.num_layers - 1
-    floats, working = model.activation_dim, 2 * model.output_dim
-    if model.has_temporal(0):
-        floats += model.input_dims[0]
-    early = sum(model.layer_dims[i] for i in range(last) if model.has_temporal(i))
-    gradients = model.output_dim + (model.spatial_dims[last] if model.has_temporal(last) else 0)
-    pieces = interleave and model.has_temporal(last)
-    if not interleave:
-        floats += gradients - early
+    floats -= sum(model.layer_dims[i] for i in range(last) if model.has_temporal(i))
     if not fused and isinstance(model, CdGcn):
         floats += TORCH_LSTM_FLOATS * sum(model.layer_dims)
+    # The head's gradient comes as that of sources, of targets, and their sum.
+    scoring = max(3 * hidden, 2 * hidden + 2) if pairs else 2 * hidden
+    moments = _plain_moments
+    if isinstance(model, TmGcn):
+        moments = partial(_window_moments, first)
+    elif isinstance(model, CdGcn):
+        moments = _scan_moments
     value = 4 if values else 0
     if coordinates:
         per_entry, layout = 16 + value, 0
@@ -247,10 +269,90 @@ def device_cost(
     return StepCost(
         per_entry + SCORED_BYTES * pairs,
         layout + itemsize * floats,
-        itemsize * working,
-        states=float(isinstance(model, TmGcn)),
-        working_entry=(8 + value if coordinates else 0) + SCORING_BYTES * pairs,
-        piece=itemsize * 2 * model.output_dim if pieces else 0,
-        gradients=itemsize * gradients if pieces else 0,
-        early=itemsize * early,
+        working_entry=8 + value if coordinates else 0,
+        scoring_entry=SCORING_BYTES * pairs,
+        moments=partial(_moments, moments, hidden, scoring, interleave, itemsize),
+    )
+
+
+def _moments(
+    of_model: Callable[..., float],
+    hidden: int,
+    scoring: int,
+    interleave: bool,
+    itemsize: int,
+    steps: int,
+    before: float,
+    after: float,
+    last: bool,
+) -> float:
+    """`Moments` of a model: bytes from floats."""
+    found = of_model(steps, before / itemsize, after / itemsize, last, hidden, scoring, interleave)
+    return itemsize * found
+
+
+# Floats per vertex beside what is recorded of every snapshot, the most of several moments. Where a
+# block is not the last, the state after it is held in the backward pass with its gradient.
+
+
+def _plain_moments(
+    steps: int,
+    before: float,
+    after: float,
+    last: bool,
+    hidden: int,
+    scoring: int,
+    interleave: bool,
+) -> float:
+    """EvolveGCN: gradients from the head, of all outputs where they are scored at the end."""
+    return scoring if interleave else scoring + hidden * (steps - 1)
+
+
+def _scan_moments(
+    steps: int,
+    before: float,
+    after: float,
+    last: bool,
+    hidden: int,
+    scoring: int,
+    interleave: bool,
+) -> float:
+    """CD-GCN, whose last layer is made and scored in pieces of its own."""
+    size = piece_length(steps) if interleave else steps
+    states = 2 * hidden * (-(-steps // size) - 1)
+    # Outputs of the first layer, until the last piece has aggregated them and records its own.
+    forward = hidden * steps - 3 * hidden * size + 2 * hidden
+    # The last piece's scan: gradients of its outputs, of its inputs, and of the state before.
+    backward = 3 * hidden * size + 2 * hidden + (0 if last else 2 * after)
+    return states + max(forward, backward)
+
+
+def _window_moments(
+    first: int,
+    steps: int,
+    before: float,
+    after: float,
+    last: bool,
+    hidden: int,
+    scoring: int,
+    interleave: bool,
+) -> float:
+    """TM-GCN, whose window reads the rows before the block as well.
+
+    Recorded are the inputs, twice, and 3 H of each snapshot, of which 2 H belong to the last layer.
+    """
+    series = hidden * steps
+    rows = before + series  # that the window reads
+    copied = after if after < rows else 0.0  # the state after is a part of them
+    handed = 0.0 if last else 2 * after  # it and its gradient
+    joined = 0.0 if last else rows  # the same gradient, among zeros
+    sums = 0.0 if last else series + before  # where it meets the window's
+    waiting = 0.0 if interleave else series - hidden
+    return max(
+        rows + copied - series,  # the window's outputs are there, and the state after is cut out
+        series - hidden + after,  # the last snapshot's product, before the window's output is spent
+        scoring + waiting + handed,  # the first gradients come from the head
+        handed,  # gradients of the window's outputs, singly and stacked
+        rows - series + handed + joined,  # through the window
+        rows - 2 * series + handed + joined + sums,
     )

@@ -31,8 +31,8 @@ from dgbench.systems.esdg.memory import MemoryTally
 from dgbench.systems.esdg.plan import (
     border_at,
     border_bytes,
-    choose_blocks,
     device_cost,
+    fewest_blocks,
     paper_cost,
     peak_bytes,
     split_blocks,
@@ -102,6 +102,7 @@ class EsdgTrainer(TimelineTrainer):
             interleave=self.on["interleave"],
             coordinates=self.form.coordinates,
             pairs=2 * workload.theta if workload.task == "link" else 0.0,
+            scored={"link": 0, "node": 1, "class": workload.classes}[workload.task],
             itemsize=dtype.itemsize,
         )
         loops = data.num_nodes if self.form.ship_loops else 0
@@ -255,9 +256,7 @@ class EsdgTrainer(TimelineTrainer):
         budget = memory_bytes
         if budget is None:
             budget = int(MEMORY_SHARE * free_memory(self.device))
-        blocks = choose_blocks(
-            self._entries, self.data.num_nodes, self.cost, self._border, budget, self._arrival
-        )
+        blocks = fewest_blocks(steps, partial(self._peak, prefetch=False), budget)
         if not self.on["prefetch"] or len(blocks) == 1:
             return blocks, False
         # Fewer blocks come first: they keep fewer borders and gain more from differences.
@@ -286,10 +285,18 @@ class EsdgTrainer(TimelineTrainer):
         if self.on["lean"] and self.form.precompute and len(blocks) > 1 and self._copies:
             rows = kept_rows(self.model, blocks[0])
             early = len(rows or ()) * self._feature_bytes
-        if not (prefetch and self._copies):
-            found = peak_bytes(self._entries, nodes, blocks, self.cost, self._border, self._arrival)
+        ahead = prefetch and self._copies
+        found = peak_bytes(
+            self._entries,
+            nodes,
+            blocks,
+            self.cost,
+            self._border,
+            0 if ahead else self._arrival,
+            twice=self.on["checkpoint"] and not (self.on["lean"] or self.on["keep_last"]),
+        )
+        if not ahead:
             return found + early
-        found = peak_bytes(self._entries, nodes, blocks, self.cost, self._border)
         value = 4 if self._values else 0
         kept = max(
             sum(value * self._entries[t] + self._feature_bytes for t in block) for block in blocks

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from functools import cache
+from math import ceil
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_esdg_one_plan import STEPS, open_esdg, timeline
 
-from dgbench.models import TIMELINE_MODELS
-from dgbench.systems.esdg.plan import StepCost, peak_bytes, piece_length, split_blocks
+from dgbench.models import TIMELINE_MODELS, build_model
+from dgbench.systems.esdg.plan import (
+    StepCost,
+    border_at,
+    device_cost,
+    peak_bytes,
+    piece_length,
+    split_blocks,
+)
+
+made = cache(timeline)
 
 
 @pytest.mark.parametrize("model", ["cd_gcn", "evolvegcn_o"])
@@ -80,11 +94,78 @@ def test_gradients_that_wait_for_the_last_layer():
 
 def test_pieces_of_the_last_layer():
     assert [piece_length(n) for n in (1, 2, 6, 24, 96)] == [1, 1, 2, 4, 8]
-    cost = StepCost(0, 100, working=5, piece=8, gradients=12, early=3)
-    # 24 snapshots: 6 pieces of 4, of which 5 keep what they begin with; 12 * 4 - 3 * 24 < 0.
-    assert cost.once(24) == 5 + 8 * 5
-    assert cost.once(2) == 5 + 8 + (12 - 3 * 2)
+    # 24 snapshots: 6 pieces of 4, of which 5 keep the 2 H floats that they begin with. Outputs of
+    # the first layer, H each, outweigh the gradients of a piece, 3 H each, as it has not begun.
+    cd_gcn = build_model("cd_gcn", feature_dim=2, hidden_dim=6)
+    assert device_cost(cd_gcn).once(24) == 4 * 6 * (2 * 5 + (24 - 3 * 4 + 2))
+    assert device_cost(cd_gcn).once(2) == 4 * 6 * (2 + 3 + 2)
+    assert device_cost(cd_gcn).once(2, 96, 96, last=False) == 4 * 6 * (2 + 3 + 2) + 2 * 96
+    cost = StepCost(0, 100, moments=lambda steps, before, after, last: 45.0)
     assert peak_bytes([0] * 24, 2, split_blocks(24, 1), cost, 0) == 2 * (100 * 24 + 45)
+
+
+def test_borders_of_a_window_are_counted_as_they_are():
+    tm_gcn = build_model("tm_gcn", feature_dim=2, hidden_dim=6, window=10)
+    border = border_at(tm_gcn, 5)
+    assert [border(stop) for stop in (0, 4, 8, 12)] == [4 * 6 * 5 * rows for rows in (0, 4, 8, 9)]
+    kept = []
+
+    def moments(steps: int, before: float, after: float, last: bool) -> float:
+        kept.append((before / 24, after / 24, last))
+        return 0.0
+
+    blocks = split_blocks(12, 3)
+    cost = StepCost(0, 0, moments=moments)
+    # The last block is recorded beside two borders, and beside its own where it was run before.
+    assert peak_bytes([0] * 12, 5, blocks, cost, border, twice=False) == 4 * 6 * 5 * (4 + 8)
+    assert peak_bytes([0] * 12, 5, blocks, cost, border) == 4 * 6 * 5 * (4 + 8 + 9)
+    assert kept[:3] == [(0, 4, False), (4, 8, False), (8, 9, True)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(TIMELINE_MODELS),
+    st.integers(1, 16),
+    st.integers(1, 10),
+    st.data(),
+    st.sampled_from(["node", "link", "class"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_peaks_follow_the_plan(model, window, steps, draw, task, ours, interleave):
+    """Windows longer than blocks and than the timeline, first passes whole or lean, all heads."""
+    nb = draw.draw(st.integers(1, steps))
+    shape = draw.draw(st.sampled_from([(3000, 2000), (1500, 9000)]))
+    switches = {"lean": ours, "prefetch": ours, "interleave": interleave}
+    data = made(*shape, steps + (task != "class"))
+    trainer = open_esdg(model, data, switches, nb=nb, window=window, task=task)
+    peak, plan = trainer.measure_peak(), trainer.planned_bytes()
+    trainer.close()
+    assert peak == pytest.approx(plan, rel=0.1), (trainer.blocks, peak / plan)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(TIMELINE_MODELS),
+    st.integers(1, 16),
+    st.integers(2, 12),
+    st.floats(0, 1.2),
+    st.booleans(),
+    st.booleans(),
+)
+def test_no_plan_exceeds_its_budget(model, window, steps, share, lean, prefetch):
+    """Between the least that any blocks take and the whole timeline, and beyond."""
+    data = made(300, 900, steps + 1)
+    switches = {"lean": lean, "prefetch": prefetch}
+    whole = open_esdg(model, data, switches, nb=1, window=window)
+    needs = {n: whole.bytes_with(n) for n in range(1, steps + 1)}
+    whole.close()
+    least = min(needs.values())
+    budget = ceil(least + share * (needs[1] - least))
+    trainer = open_esdg(model, data, switches, memory_bytes=budget, window=window)
+    assert trainer.planned_bytes() <= budget
+    assert len(trainer.blocks) == min(n for n, need in needs.items() if need <= budget)
+    trainer.close()
 
 
 def test_without_checkpoint_memory_is_the_whole_timelines():

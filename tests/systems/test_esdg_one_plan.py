@@ -47,8 +47,10 @@ def timeline(nodes: int, edges: int, steps: int = STEPS) -> TinySequence:
     return TinySequence(topology, x, torch.randn(steps, nodes, generator=draw), nodes)
 
 
-def open_esdg(model: str, data: TinySequence, switches=None, **settings) -> EsdgTrainer:
-    work = TimelineWorkload(dataset="tiny", model=model, task="node", window=3)
+def open_esdg(
+    model: str, data: TinySequence, switches=None, *, window=3, task="node", **settings
+) -> EsdgTrainer:
+    work = TimelineWorkload(dataset="tiny", model=model, task=task, window=window)
     on = EsdgSystem().switches({"arena": True} | (switches or {}))
     return EsdgTrainer(work, data, on, **settings)
 
@@ -71,7 +73,7 @@ def test_blocks_cover_the_timeline_evenly(steps, draw):
     st.integers(0, 20_000),
 )
 def test_as_few_blocks_as_fit(entries, nodes, border, budget):
-    cost = StepCost(20, 96, 8)
+    cost = StepCost(20, 96)
     needs = [
         peak_bytes(entries, nodes, split_blocks(len(entries), n), cost, border, 4)
         for n in range(1, len(entries) + 1)

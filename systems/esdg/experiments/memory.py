@@ -333,13 +333,13 @@ def need(
     size = -(-steps // blocks)
     mine = -(-size // ranks)
     per_step = cost.of(entries / steps, nodes)
-    border = border_bytes(model, nodes) / ranks
-    held = mine * per_step + (blocks * border if checkpoint else 0)
-    if cost.working_entry:
-        held += cost.working_entry * entries / steps
-    if checkpoint and blocks > 1:
-        held += 3 * cost.states * border
-    return held + cost.once(size) * nodes / ranks
+    each = border_bytes(model, nodes)
+    last = not checkpoint or blocks == 1
+    around = 0.0 if last else each / max(1, nodes)
+    once = cost.once(size, around, around, last=last) * nodes
+    once = max(once, cost.scoring_entry * entries / steps)
+    held = mine * per_step + cost.working_entry * entries / steps
+    return held + (once + (blocks * each if checkpoint else 0)) / ranks
 
 
 def least_ranks(row: Any, dataset: str, cost: str, what: str) -> int | None:
