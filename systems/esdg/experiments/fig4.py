@@ -135,6 +135,10 @@ class Fig4(Experiment):
                 name="fig4_split",
                 title="An epoch of one rank: transfer and the rest",
                 points=split_points,
+                options={
+                    "xlabel": "time of one epoch, ms",
+                    "phases_from": "transfer timed in the same epochs, compute: the rest",
+                },
             ),
             FigureSpec(
                 kind="time_split",

@@ -163,7 +163,10 @@ class Fig5(Experiment):
                 name="fig5_measured_split",
                 title="Where the time goes on ranks of this machine",
                 points=measured_split,
-                options={"xlabel": "time of one epoch, ms"},
+                options={
+                    "xlabel": "time of one epoch, ms",
+                    "phases_from": "phases timed in the same epochs",
+                },
             ),
             FigureSpec(
                 kind="sweep",

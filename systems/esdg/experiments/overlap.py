@@ -135,6 +135,10 @@ class Overlap(Experiment):
                 name="overlap",
                 title="Epoch in pieces: computing and exposed exchanges",
                 points=split_points,
+                options={
+                    "xlabel": "time of one epoch, ms",
+                    "phases_from": "exchanges timed in the same epochs, compute: the rest",
+                },
             ),
             FigureSpec(
                 kind="sweep",

@@ -146,6 +146,10 @@ class Table2(Experiment):
                 name="table2_split",
                 title="What the ranks of both partitions spend an epoch on",
                 points=split_points,
+                options={
+                    "xlabel": "time of one epoch, ms",
+                    "phases_from": "timed in the same epochs; communicate: waiting for other ranks",
+                },
             ),
         ]
 
