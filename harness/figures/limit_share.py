@@ -37,7 +37,6 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
             context,
             width=style.FULL if wide else style.HALF,
         ),
-        left=None if wide else 0.06 + style.label_room(labels.values(), most=1.35),
     )
     end = max([110.0, *(100 * p["value"] / p["limit"] + 8 for p in points if not p.get("failed"))])
     for panel, axes in grid.axes(context):

@@ -67,6 +67,9 @@ WORDS: Final = (
 )
 """Series that are no systems, where there are more of them than greys or several of one subject."""
 
+VARIANTS: Final = ("d", "^", "X")
+"""Markers of the third series of a subject and the ones after it; the second one is hollow."""
+
 
 @dataclass(frozen=True, slots=True)
 class Glyph:
@@ -150,7 +153,7 @@ def series_looks(names: Iterable[str]) -> dict[str, Look]:
     """The look of each series of a sweep: systems as everywhere, words by their subject.
 
     What stands before the first comma of a series is its subject: "TM-GCN, measured" and "TM-GCN,
-    projected" share a colour, and the second one is hollow.
+    projected" share a colour, and the second one is hollow; a third one has another marker.
     """
     found = looks(names)
     words = [n for n, look in found.items() if look.title == n and n not in SYSTEMS]
@@ -162,7 +165,8 @@ def series_looks(names: Iterable[str]) -> dict[str, Look]:
         mine = [n for n in words if n.partition(",")[0] == subject]
         for variant, name in enumerate(mine):
             filled = mark.filled and variant == 0
-            found[name] = Look(name, name, Mark(mark.colour, mark.marker, filled), False)
+            marker = mark.marker if variant < 2 else VARIANTS[(variant - 2) % len(VARIANTS)]
+            found[name] = Look(name, name, Mark(mark.colour, marker, filled), False)
     return found
 
 

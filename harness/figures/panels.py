@@ -62,8 +62,9 @@ class Grid:
         self._heights = list(heights)
         self._right, self._below, self._above = right, below, above
         self._share = share_left
-        most = 1.7 if wide else 1.25
-        self._left = left if left is not None else 0.06 + style.label_room(labels, most=most)
+        most = (2.2 if share_left else 1.5) if wide else 1.25
+        self._labels, room = style.fit_labels(labels, most=most)
+        self._left = left if left is not None else 0.06 + room
         self._footer = list(footer)
         columns_of_legend = (6 if len(handles) < 7 else 4) if wide else 2
         self._legend = style.legend_height(len(handles), columns_of_legend)
@@ -93,6 +94,13 @@ class Grid:
         """Whether a panel stands at the left edge."""
         return self.panels.index(panel) % self.columns == 0
 
+    def _wrap(self, axes: Any) -> None:
+        """Break row labels where the left margin was made for two lines of them."""
+        said = [label.get_text() for label in axes.get_yticklabels()]
+        if any("\n" in self._labels.get(text, "") for text in said):
+            broken = [self._labels.get(text, text) for text in said]
+            axes.set_yticks(axes.get_yticks(), labels=broken, linespacing=1.0)
+
     def axes(self, context: Any) -> Iterator[tuple[Any, Any]]:
         """Each panel with its axes; the footer is written at the end."""
         each, gap = self._each, self._gap
@@ -103,4 +111,5 @@ class Grid:
             if panel is not None:
                 axes.set_title(self._titles[index])
             yield panel, axes
+            self._wrap(axes)
         style.draw_footer(self.figure, self._footer, context)

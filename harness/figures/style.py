@@ -142,6 +142,29 @@ def label_room(labels: Iterable[str], *, most: float, size: float = SMALL) -> fl
     return min(most, max((text_width(label, size) for label in labels), default=0.0) + 0.12)
 
 
+def fit_labels(
+    labels: Iterable[str], *, most: float, size: float = SMALL
+) -> tuple[dict[str, str], float]:
+    """Row labels on at most two lines, and the inches that they need.
+
+    Labels wrap where they are wider than `most`; where two lines of that width cannot hold one,
+    all get the room that it takes. None is ever cut.
+    """
+    labels = list(dict.fromkeys(labels))
+    room = most - 0.12
+    if max((text_width(text, size) for text in labels), default=0.0) <= room + 0.15:
+        room += 0.15  # a little more room reads better than a word on a line of its own
+    while True:
+        fitted = {text: wrap_label(text, room, size) for text in labels}
+        widest = max(
+            (text_width(line, size) for text in fitted.values() for line in text.split("\n")),
+            default=0.0,
+        )
+        if room > FULL or all(text.count("\n") < 2 for text in fitted.values()):
+            return fitted, widest + 0.12
+        room += 0.1
+
+
 def wrap_label(text: str, room: float, size: float = SMALL) -> str:
     """A label broken at spaces so that each line fits in `room` inches."""
     lines, line = [], ""

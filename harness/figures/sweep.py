@@ -12,12 +12,14 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks, series_looks
-from dgbench.harness.figures.panels import Grid, order
+from dgbench.harness.figures.panels import Grid, order, row_label
 
 REQUIRED = ("series", "x")
 NUMBERS = ("y",)
 PROJECTS = True
 _LINE_GAP_PT = 8.5
+_NAMED = 6
+"""More names than these at one panel's right edge stand in the legend only."""
 
 
 def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide: bool) -> Any:
@@ -25,15 +27,24 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     panels = order(points, "panel")
     words = any(isinstance(p["x"], str) for p in points)
     series = series_looks(_drawn_as_lines(points))
-    many = len(series) > 4
+    limit = 2.4 if wide and len(panels) == 1 else 1.45
+    longest = max((style.text_width(k.title, style.CELL) for k in series.values()), default=0.0)
+    many = len(series) > 4 or longest > limit
+    hline = options.get("hline_label", "") if options.get("hline") is not None else ""
+    named = longest <= limit and (not many or _reaching(points) <= _NAMED)
+    far = (
+        words or not named or style.text_width(hline, style.CELL) > limit
+    )  # no room beside the line
     if words:
+        names = [n for panel in panels for n in _rows_of(points, panel).values()]
         heights = [style.ROW * len(order([p for p in points if p.get("panel") == q], "x"))
                    for q in panels]  # fmt: skip
         right = 0.12
     else:
         heights = [2.1 if wide else 1.9] * len(panels)
-        right = 0.1 + style.label_room([look.title for look in series.values()], most=1.25,
-                                       size=style.CELL)  # fmt: skip
+        beside = [look.title for look in series.values()] if named else []
+        beside += [] if far else [hline]
+        right = 0.06 + style.label_room(beside, most=limit + 0.12, size=style.CELL)
     handles = [style.mark_handle(look) for look in series.values()] if words or many else []
     if any(map(_is_paper, points)):
         handles.append(style.paper_handle("_"))
@@ -41,12 +52,14 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         handles.append(style.projected_handle())
     if any(p.get("failed") for p in points):
         handles.append(style.failed_handle())
+    if far and hline:
+        handles.append(_line_handle(hline))
     grid = Grid(
         panels,
         wide=wide,
         columns=min(2, len(panels)),
         heights=heights,
-        labels=[str(x) for x in order(points, "x")] if words else ["000.00"],
+        labels=names if words else ["000.00"],
         right=right,
         handles=handles,
         footer=style.footer_lines(
@@ -58,8 +71,35 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     )
     for panel, axes in grid.axes(context):
         mine = [p for p in points if p.get("panel") == panel]
-        (_dots if words else _lines)(axes, mine, series, options)
+        if words:
+            _dots(axes, mine, series, options)
+        else:
+            shown = {**options, "hline_label": ""} if far else options
+            _lines(axes, mine, series, shown, many, named)
     return grid.figure
+
+
+def _reaching(points: Sequence[dict]) -> int:
+    """The most series that reach the right edge of one panel."""
+    good = [p for p in points if not p.get("failed") and not _is_paper(p)]
+    last: dict[Any, float] = {}
+    for p in good:
+        last[p.get("panel")] = max(p["x"], last.get(p.get("panel"), p["x"]))
+    ends = {(p.get("panel"), p["series"]) for p in good if p["x"] == last[p.get("panel")]}
+    return max((sum(panel == q for q, _ in ends) for panel in last), default=0)
+
+
+def _rows_of(points: Sequence[dict], panel: Any) -> dict[Any, str]:
+    """The categories of a panel and how their rows are labelled."""
+    mine = [p for p in points if p.get("panel") == panel]
+    return {x: row_label(x, [p for p in mine if p["x"] == x]) for x in order(mine, "x")}
+
+
+def _line_handle(label: str) -> Any:
+    """Legend entry of the reference line where rows leave no room beside it."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=SECONDARY, lw=0.8, ls=(0, (4, 2)), label=label)
 
 
 def _is_paper(point: Mapping[str, Any]) -> bool:
@@ -72,7 +112,7 @@ def _drawn_as_lines(points: Sequence[dict]) -> list[str]:
     return order([p for p in points if not _is_paper(p)], "series")
 
 
-def _lines(axes, points, series, options) -> None:
+def _lines(axes, points, series, options, legend, named) -> None:
     good = [p for p in points if not p.get("failed")]
     _scales(axes, points, good, options)
     for point in filter(_is_paper, good):
@@ -95,16 +135,19 @@ def _lines(axes, points, series, options) -> None:
                            look.mark.colour, vertical=True)  # fmt: skip
             style.dot(axes, point["x"], point["y"], look, hollow=bool(point.get("projected")))
         if xs[-1] == last:
-            ends.append((xs[-1], ys[-1], look))
+            ends.append((ys[-1], look.title, look.strong, INK))
         else:  # a line that stops early carries its name where it stops
             early.append((xs[-1], ys[-1], look))
-    _early_labels(axes, early)
+    if not legend:  # where there is a legend, names inside the panel would only cover lines
+        _early_labels(axes, early)
     _gaps(axes, [p for p in points if p.get("failed")])
-    _guide(axes, options)
+    _guide(axes, options, good)
+    if not named:
+        ends = []
     if options.get("hline") is not None:
         axes.axhline(options["hline"], color=SECONDARY, lw=0.8, ls=(0, (4, 2)), zorder=1)
-        axes.text(0.01, options["hline"], options.get("hline_label", ""), fontsize=style.CELL,
-                  transform=axes.get_yaxis_transform(), va="bottom", color=SECONDARY)  # fmt: skip
+        if options.get("hline_label"):
+            ends.append((options["hline"], options["hline_label"], False, SECONDARY))
     _end_labels(axes, ends)
 
 
@@ -146,7 +189,9 @@ def _scales(axes, points, good, options) -> None:
     else:
         top = max(ys, default=1.0)
         gaps = sum(bool(p.get("failed")) for p in points)
-        axes.set_ylim(min(0.0, *ys), (1.08 + 0.1 * gaps) * top if top else 1.0)
+        low = min([0.0, *ys])
+        spare = 0.08 * (max(top, 0.0) - low)
+        axes.set_ylim(low - spare if low < 0 else 0.0, max(top, 0.0) + (1 + gaps) * spare or 1.0)
         axes.locator_params(axis="y", nbins=5)
     axes.grid(True)
     axes.set_xlabel(_said(options.get("xlabel", ""), log_x))
@@ -194,25 +239,59 @@ def _gaps(axes, points) -> None:
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8})  # fmt: skip
 
 
-def _guide(axes, options) -> None:
-    """A dashed guide with the promised slope, low on the right, away from the data."""
+def _guide(axes, options, points) -> None:
+    """A dashed guide with the promised slope, where it is furthest from the data."""
     slope = options.get("guide_slope")
-    if slope is None:
+    if slope is None or axes.get_xscale() != "log" or axes.get_yscale() != "log":
         return
     (x0, x1), (y0, y1) = axes.get_xlim(), axes.get_ylim()
-    if axes.get_xscale() != "log" or axes.get_yscale() != "log":
+    wide, tall = math.log(x1 / x0), math.log(y1 / y0)
+    label = "log n" if slope == "log" else f"slope {float(slope):g}"
+    inches = axes.get_position().width * axes.figure.get_size_inches()[0]
+    taken = _along(points, lambda x, y: (math.log(x / x0) / wide, math.log(y / y0) / tall))
+    best = None
+    for start, low, length in itertools.product(
+        (0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.03), (0.06, 0.15, 0.3, 0.45, 0.6), (0.35, 0.25, 0.15)
+    ):
+        xs = [start + length * i / 20 for i in range(21)]
+        ys = [low + _rise(slope, x0, wide, start, x) / tall for x in xs]
+        words = xs[-1] + 0.02 + (style.text_width(label, style.CELL) + 0.04) / inches
+        if max(ys) > 0.96 or min(ys) < 0.02 or words > 1:
+            continue
+        mine = [*zip(xs, ys, strict=True), *((xs[-1] + (words - xs[-1]) * i / 4, ys[-1])
+                                             for i in range(1, 5))]  # fmt: skip
+        near = min((math.dist(a, b) for a in mine for b in taken), default=1.0)
+        # Long guides are easier to read; beyond a tenth of the panel, distance adds nothing.
+        score = (round(min(near, 0.1), 3), length)
+        if best is None or score > best[0]:
+            best = (score, xs, ys)
+    if best is None:
         return
-    start, end = x0 * (x1 / x0) ** 0.5, x0 * (x1 / x0) ** 0.92
-    low = y0 * (y1 / y0) ** 0.06
-    steps = [start * (end / start) ** (i / 20) for i in range(21)]
-    if slope == "log":
-        ys = [low * math.log(2 + x) / math.log(2 + start) for x in steps]
-        label = "log n"
-    else:
-        ys = [low * (x / start) ** float(slope) for x in steps]
-        label = f"slope {float(slope):g}"
-    axes.plot(steps, ys, color=SECONDARY, lw=0.9, ls=(0, (3, 2)), zorder=1)
-    axes.text(end, ys[-1], f" {label}", fontsize=style.CELL, color=SECONDARY, va="center")
+    _, xs, ys = best
+    axes.plot([x0 * math.exp(wide * x) for x in xs], [y0 * math.exp(tall * y) for y in ys],
+              color=SECONDARY, lw=0.9, ls=(0, (3, 2)), zorder=1)  # fmt: skip
+    axes.text(xs[-1] + 0.02, ys[-1], label, transform=axes.transAxes, fontsize=style.CELL,
+              color=SECONDARY, va="center")  # fmt: skip
+
+
+def _rise(slope: Any, x0: float, wide: float, start: float, x: float) -> float:
+    """Log of how much a guide has grown from one place of the axis to another."""
+    if slope != "log":
+        return float(slope) * wide * (x - start)
+    first, here = x0 * math.exp(wide * start), x0 * math.exp(wide * x)
+    return math.log(math.log(2 + here) / math.log(2 + first))
+
+
+def _along(points, place) -> list[tuple[float, float]]:
+    """Places on the lines of all series, in shares of the axes."""
+    found = []
+    for name in order(points, "series"):
+        mine = sorted((p for p in points if p["series"] == name), key=lambda p: p["x"])
+        spots = [place(p["x"], p["y"]) for p in mine]
+        found += spots[:1]
+        for (xa, ya), (xb, yb) in itertools.pairwise(spots):
+            found += [(xa + (xb - xa) * i / 8, ya + (yb - ya) * i / 8) for i in range(1, 9)]
+    return found
 
 
 def _early_labels(axes, ends) -> None:
@@ -230,28 +309,45 @@ def _early_labels(axes, ends) -> None:
 
 
 def _end_labels(axes, ends) -> None:
-    """Names at the ends of lines, pushed apart so that none covers another."""
+    """Names right of the panel at their heights, pushed apart so that none covers another.
+
+    Args:
+        ends: y of each, its words, whether they are bold, and their colour.
+    """
     if not ends:
         return
     figure = axes.figure
-    _, height = figure.get_size_inches()
-    placed = []
-    for x, y, look in ends:
-        at = axes.transData.transform((x, y))[1] / figure.dpi * 72
-        placed.append([at, look])
-    placed.sort(key=lambda item: item[0])
-    low = axes.get_position().y0 * height * 72
-    for i, item in enumerate(placed):
-        floor = low if i == 0 else placed[i - 1][0] + _LINE_GAP_PT
-        item[0] = max(item[0], floor)
-    high = axes.get_position().y1 * height * 72 + 4
-    for i in reversed(range(len(placed))):
-        ceiling = high if i == len(placed) - 1 else placed[i + 1][0] - _LINE_GAP_PT
-        placed[i][0] = min(placed[i][0], ceiling)
-    right = axes.get_position().x1 + 0.06 / figure.get_size_inches()[0]
-    for at, look in placed:
-        figure.text(right, at / 72 / height, look.title, va="center", fontsize=style.CELL,
-                    fontweight="bold" if look.strong else "normal", color=INK)  # fmt: skip
+    height = 72 * figure.get_size_inches()[1]
+    box = axes.get_position()
+    groups: list[tuple[list[float], list[tuple]]] = []
+    for end in sorted(ends, key=lambda end: end[0]):
+        at = axes.transData.transform((axes.get_xlim()[1], end[0]))[1] / figure.dpi * 72
+        groups.append(([at], [end]))
+        while len(groups) > 1 and _bottom(groups[-1][0]) < _top(groups[-2][0]) + _LINE_GAP_PT:
+            places, members = groups.pop()
+            groups[-1] = (groups[-1][0] + places, groups[-1][1] + members)
+    spots, floor = [], box.y0 * height
+    for places, members in groups:  # names near one another stand around their middle
+        first = max(_bottom(places), floor)
+        spots += [(first + _LINE_GAP_PT * i, end) for i, end in enumerate(members)]
+        floor = spots[-1][0] + _LINE_GAP_PT
+    ceiling = box.y1 * height - 1
+    for number in reversed(range(len(spots))):
+        spots[number] = (min(spots[number][0], ceiling), spots[number][1])
+        ceiling = spots[number][0] - _LINE_GAP_PT
+    right = box.x1 + 0.06 / figure.get_size_inches()[0]
+    for at, (_, words, strong, colour) in spots:
+        figure.text(right, at / height, words, va="center", fontsize=style.CELL, color=colour,
+                    fontweight="bold" if strong else "normal")  # fmt: skip
+
+
+def _bottom(places: Sequence[float]) -> float:
+    """Height of the lowest of names that stand around the mean of their places."""
+    return sum(places) / len(places) - _LINE_GAP_PT * (len(places) - 1) / 2
+
+
+def _top(places: Sequence[float]) -> float:
+    return _bottom(places) + _LINE_GAP_PT * (len(places) - 1)
 
 
 def _dots(axes, points, series, options) -> None:
@@ -273,10 +369,8 @@ def _dots(axes, points, series, options) -> None:
         axes.locator_params(axis="x", nbins=5)
     axes.set_xlim(*limits)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    twins = {n: any(p.get("twin") for p in points if p["x"] == n) for n in names}
-    axes.set_yticks(range(len(names)), labels=[
-        f"{n} (twin)" if twins[n] and "(twin)" not in n else n for n in names
-    ])  # fmt: skip
+    labels = {n: row_label(n, [p for p in points if p["x"] == n]) for n in names}
+    axes.set_yticks(range(len(names)), labels=[labels[n] for n in names])
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
     axes.set_xlabel(_said(options.get("ylabel", ""), log))

@@ -17,6 +17,8 @@ REQUIRED = ("row", "system")
 NUMBERS = ("phase", "seconds", "total")
 PROJECTS = True
 _BAR = 0.66
+_LEAST = 0.004
+"""Share of a total from which on what its phases leave is drawn."""
 
 
 def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide: bool) -> Any:
@@ -41,13 +43,14 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     handles = [
         Patch(facecolor=PHASES[p][0], edgecolor="white", hatch=PHASES[p][1], label=p) for p in known
     ]
-    handles.append(Patch(facecolor="white", edgecolor=SECONDARY, ls="--", lw=0.8,
-                         label="not attributed"))  # fmt: skip
+    if any(_left_over(points, panel, key) for panel in panels for key in bars[panel]):
+        handles.append(Patch(facecolor="white", edgecolor=SECONDARY, ls="--", lw=0.8,
+                             label="not attributed"))  # fmt: skip
     if any(p.get("projected") for p in points):
         handles.append(Patch(facecolor=style.tint(SECONDARY), edgecolor=SECONDARY, lw=0.8,
                              ls=style.PROJECTED_DASHES, label="projected, pale"))  # fmt: skip
     tick = style.paper_handle()
-    tick.set_label("total without instruments")
+    tick.set_label("total" if options.get("phases_from") else "total without instruments")
     if not all(p.get("projected") for p in points if not p.get("failed")):
         handles.append(tick)
     grid = Grid(
@@ -59,7 +62,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         right=0.56,
         handles=handles,
         footer=style.footer_lines(
-            _special(points), context, width=style.FULL if wide else style.HALF
+            _special(points, options), context, width=style.FULL if wide else style.HALF
         ),
         share_left=len(panels) == 1 or not wide,
     )
@@ -122,7 +125,7 @@ def _stack(axes, points, y, total) -> None:
                                  lw=0.9 if modelled else 0.5,
                                  ls=style.PROJECTED_DASHES if modelled else "-"))  # fmt: skip
         x += width
-    if total - x > 0.004 * total:
+    if total - x > _LEAST * total:
         axes.add_patch(Rectangle((x, y - _BAR / 2), total - x, _BAR, facecolor="white",
                                  ec=SECONDARY, ls="--", lw=0.7, zorder=2))  # fmt: skip
 
@@ -141,13 +144,24 @@ def _bar(points, key) -> list[dict]:
 
 def _label(key, points, names) -> str:
     row, system = key
-    return f"{row_label(row, points)} · {names[system].title}"
+    label = row_label(row, points)
+    return f"{label} · {names[system].title}" if len(names) > 1 else label
 
 
-def _special(points: Sequence[dict]) -> list[str]:
-    items = []
+def _left_over(points: Sequence[dict], panel: Any, key: tuple) -> bool:
+    """Whether phases of a bar leave something of its total."""
+    mine = _bar([p for p in points if p.get("panel") == panel], key)
+    if not mine or any(p.get("pipelined") for p in mine):
+        return False
+    total = mine[0]["total"]
+    return total - sum(p["seconds"] for p in mine) > _LEAST * total
+
+
+def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
+    systems = looks(order(points, "system"))
+    items = [look.title for look in systems.values()] if len(systems) == 1 else []
     if not all(p.get("projected") for p in points):
-        items.append("phases from a second, instrumented run")
+        items.append(options.get("phases_from") or "phases from a second, instrumented run")
     slow = [p["slowdown"] for p in points if p.get("slowdown") is not None]
     if slow:
         items.append(f"which was at most {100 * max(slow):.1f} % slower")
