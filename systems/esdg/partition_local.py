@@ -37,7 +37,7 @@ class LocalSnapshots:
     block by block, made at its first use and kept, so that a run costs one product however many
     steps it has. Its rows may stand in the order in which they are exchanged (see `positions`), so
     that they need not be sorted before and after. With `precompute` A-hat X is kept, too (ESDG,
-    section 3.3).
+    section 3.3); without it X is, on a device that it would have to be copied to again.
 
     Args:
         data: snapshots without self loops.
@@ -59,6 +59,7 @@ class LocalSnapshots:
         self._data, self._norm, self._dtype = data, norm, dtype
         self._device, self.precompute = torch.device(device), precompute
         self._first: dict[tuple[range, tuple[int, ...]], Tensor] = {}
+        self._inputs: dict[tuple[range, tuple[int, ...]], Tensor] = {}
         self._runs: dict[tuple[range, tuple[int, ...]], _Run] = {}
 
     def raw(self, t: int) -> Tensor:
@@ -78,11 +79,15 @@ class LocalSnapshots:
             chunks: numbers of consecutive vertices whose rows stand together, see `positions`; ():
                 all of them.
         """
+        chunks = chunks or (self._data.num_nodes,)
         found = self._first.get((steps, chunks))
         if found is None:
-            chunks = chunks or (self._data.num_nodes,)
-            raw = [self.raw(t).split(chunks) for t in steps]
-            x = torch.cat([own[q] for q in range(len(chunks)) for own in raw])
+            x = self._inputs.get((steps, chunks))
+            if x is None:
+                raw = [self.raw(t).split(chunks) for t in steps]
+                x = torch.cat([own[q] for q in range(len(chunks)) for own in raw])
+            if self._device.type != "cpu" and not self.precompute:
+                self._inputs[steps, chunks] = x
             with torch.no_grad():
                 found = self.apply_run(steps, x, chunks)
             if self.precompute:
