@@ -10,10 +10,10 @@ from dgbench.kernels_cuda.build_info import extension, stream_of
 from dgbench.runtime.errors import UnsupportedError
 
 
-def call(name: str, device: torch.device, *arguments: Any) -> None:
+def call(name: str, device: torch.device, *arguments: Any, **named: Any) -> None:
     """Call the compiled operator `name` of `device`.
 
-    The last argument is added here: the number of threads torch is set to on the CPU, the current
+    The last positional argument is added here: the number of threads torch is set to on the CPU, the current
     stream on CUDA.
 
     Raises:
@@ -25,4 +25,4 @@ def call(name: str, device: torch.device, *arguments: Any) -> None:
             f"operator '{name}' is not compiled for tensors on '{device}'",
             hint="move the tensors to the CPU, or rebuild with `pip install .` where nvcc is",
         )
-    operator(*arguments, *(stream_of(device) or (torch.get_num_threads(),)))
+    operator(*arguments, *(stream_of(device) or (torch.get_num_threads(),)), **named)

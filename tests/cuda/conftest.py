@@ -26,9 +26,9 @@ class Native:
     module: ModuleType
     device: str
 
-    def call(self, name: str, *arguments):
+    def call(self, name: str, *arguments, **named):
         stream = torch.cuda.current_stream().cuda_stream if self.device == "cuda" else 0
-        getattr(self.module, name)(*arguments, stream)
+        getattr(self.module, name)(*arguments, stream, **named)
 
     def put(self, array, dtype: torch.dtype | None = None) -> Tensor:
         return torch.as_tensor(array, dtype=dtype).to(self.device)

@@ -150,6 +150,10 @@ struct ForwardArgs {
   const R *w_in, *w_hid, *bias, *h0, *c0;
   R *h_all, *h_last, *c_last;
   int threads;
+  // Packed rows (see begin_rows); null where every row is one sequence.
+  const int32_t* begins;            // [T, N]
+  const R *h_starts, *c_starts;     // [S, H]
+  R* c_all;                         // [T, N, H]
 };
 
 template <class R>
@@ -159,6 +163,8 @@ struct BackwardArgs {
   R* grad_x;
   int64_t grad_x_step, grad_x_row;
   R *grad_w_in, *grad_w_hid, *grad_bias, *grad_h0, *grad_c0;
+  const R* grad_c_all;
+  R *grad_h_starts, *grad_c_starts;  // [S, H]; rows that no sequence starts from stay as they are
   bool weights() const { return grad_w_in || grad_w_hid || grad_bias; }
 };
 
@@ -187,6 +193,38 @@ template <class R>
 void add_rows(const R* in, int64_t rows, int64_t width, int64_t pitch, R* out) {
   for (int64_t b = 0; b < rows; ++b) {
     for (int64_t j = 0; j < width; ++j) out[b * pitch + j] += in[b * width + j];
+  }
+}
+
+// Several sequences may stand one behind the other in a row. `begins` says for each vertex of a
+// step where its state comes from: kContinues from the step before, kFromZero from nothing, and
+// k >= 0 from row k of `starts`. The state is replaced where it lies, before anything reads it, so
+// that no gate and no mixing sees across the seam (DGC, section 4.3.2, masks it in every use).
+constexpr int32_t kContinues = -1;
+constexpr int32_t kFromZero = -2;
+
+template <class R>
+void begin_rows(const int32_t* begins, const R* starts, int64_t rows, int64_t width, int64_t pitch,
+                R* state) {
+  for (int64_t b = 0; b < rows; ++b) {
+    if (begins[b] == kContinues) continue;
+    std::fill_n(state + b * pitch, pitch, R(0));  // the padding too, which may hold a NaN
+    if (begins[b] >= 0 && starts) {
+      std::memcpy(state + b * pitch, starts + begins[b] * width, size_t(width) * sizeof(R));
+    }
+  }
+}
+
+// The reverse: the gradient of a state leaves to its start and goes no further back.
+template <class R>
+void begin_rows_backward(const int32_t* begins, int64_t rows, int64_t width, int64_t pitch,
+                         R* grad, R* grad_starts) {
+  for (int64_t b = 0; b < rows; ++b) {
+    if (begins[b] == kContinues) continue;
+    if (begins[b] >= 0 && grad_starts) {
+      std::memcpy(grad_starts + begins[b] * width, grad + b * pitch, size_t(width) * sizeof(R));
+    }
+    std::fill_n(grad + b * pitch, pitch, R(0));
   }
 }
 

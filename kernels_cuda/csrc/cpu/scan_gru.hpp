@@ -29,7 +29,10 @@ void gru_block_forward(const Shape<R>& s, const ForwardArgs<R>& a, const Packed<
   for (int64_t t = 0; t < s.steps; ++t) {
     const R* x = a.x + t * a.x_step + first * a.x_row;
     if (t + 1 < s.steps) prefetch_rows(x + a.x_step, rows, a.x_row, s.features);
-    const R* h = record.h + t * record.h_step;
+    R* h = record.h + t * record.h_step;
+    if (a.begins) {
+      begin_rows(a.begins + t * s.vertices + first, a.h_starts, rows, s.hidden, hp, h);
+    }
     R* next = record.h + (t + 1) * record.h_step;
     R* gates = record.gates + t * record.gate_step;
     multiply<R>(rows, 2 * s.hv, {x, a.x_row, w.w_in, gp, s.features}, {h, hp, w.w_hid, gp, s.hidden},
@@ -126,6 +129,10 @@ void gru_block_backward(const Shape<R>& s, const BackwardArgs<R>& a, const Packe
       multiply<R>(rows, s.fv, {dg, gp, w.w_in_t, s.fp, gp}, {}, nullptr, 0, dx, s.fp);
       copy_out(dx, rows, s.features, s.fp, a.grad_x + t * a.grad_x_step + first * a.grad_x_row,
                a.grad_x_row);
+    }
+    if (in.begins) {
+      begin_rows_backward(in.begins + t * s.vertices + first, rows, s.hidden, hp, dh,
+                          a.grad_h_starts);
     }
   }
   if (a.grad_h0) {

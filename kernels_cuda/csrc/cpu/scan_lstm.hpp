@@ -7,7 +7,8 @@
 namespace dgbench::scan {
 
 // Record of a block: h and c [T + 1, block, hp] each, then gates i f g o [T, block, gp]. tanh(c)
-// is made again in the backward pass, which costs less than carrying it.
+// is made again in the backward pass, which costs less than carrying it; c' too, because in packed
+// rows the record holds what the next step starts from in its place.
 template <class R>
 struct LstmRecord {
   R *h, *c, *gates;
@@ -31,8 +32,13 @@ void lstm_block_forward(const Shape<R>& s, const ForwardArgs<R>& a, const Packed
   for (int64_t t = 0; t < s.steps; ++t) {
     const R* x = a.x + t * a.x_step + first * a.x_row;
     if (t + 1 < s.steps) prefetch_rows(x + a.x_step, rows, a.x_row, s.features);
-    const R* h = record.h + t * record.h_step;
-    const R* c = record.c + t * record.h_step;
+    R* h = record.h + t * record.h_step;
+    R* c = record.c + t * record.h_step;
+    if (a.begins) {
+      const int32_t* begins = a.begins + t * s.vertices + first;
+      begin_rows(begins, a.h_starts, rows, s.hidden, hp, h);
+      begin_rows(begins, a.c_starts, rows, s.hidden, hp, c);
+    }
     R* next_h = record.h + (t + 1) * record.h_step;
     R* next_c = record.c + (t + 1) * record.h_step;
     R* gates = record.gates + t * record.gate_step;
@@ -54,6 +60,9 @@ void lstm_block_forward(const Shape<R>& s, const ForwardArgs<R>& a, const Packed
     }
     if (outputs && a.h_all) {
       copy_out(next_h, rows, s.hidden, hp, a.h_all + (t * s.vertices + first) * s.hidden, s.hidden);
+    }
+    if (outputs && a.c_all) {
+      copy_out(next_c, rows, s.hidden, hp, a.c_all + (t * s.vertices + first) * s.hidden, s.hidden);
     }
   }
   if (outputs) {
@@ -90,23 +99,26 @@ void lstm_block_backward(const Shape<R>& s, const BackwardArgs<R>& a, const Pack
     if (t > 0) prefetch_rows(x - in.x_step, rows, in.x_row, s.features);
     const R* h = record.h + t * record.h_step;
     const R* c = record.c + t * record.h_step;
-    const R* next_c = c + record.h_step;
     const R* gates = record.gates + t * record.gate_step;
     if (a.grad_h_all) {
       add_rows(a.grad_h_all + (t * s.vertices + first) * s.hidden, rows, s.hidden, hp, dh);
+    }
+    if (a.grad_c_all) {
+      add_rows(a.grad_c_all + (t * s.vertices + first) * s.hidden, rows, s.hidden, hp, dc);
     }
     for (int64_t v = 0; v < rows; ++v) {
       for (int64_t j = 0; j < hp; j += lanes) {
         const R* gate = gates + v * gp + j;
         const Vec<R> i = load(gate), f = load(gate + hp);
         const Vec<R> g = load(gate + 2 * hp), o = load(gate + 3 * hp);
-        const Vec<R> squashed = tanh(load(next_c + v * hp + j));
+        const Vec<R> before = load(c + v * hp + j);
+        const Vec<R> squashed = tanh(f * before + i * g);
         const Vec<R> grad_h = load(dh + v * hp + j);
         const Vec<R> grad_c =
             load(dc + v * hp + j) + grad_h * o * (R(1) - squashed * squashed);
         R* out = dg + v * gp + j;
         store(out, grad_c * g * i * (R(1) - i));
-        store(out + hp, grad_c * load(c + v * hp + j) * f * (R(1) - f));
+        store(out + hp, grad_c * before * f * (R(1) - f));
         store(out + 2 * hp, grad_c * i * (R(1) - g * g));
         store(out + 3 * hp, grad_h * squashed * o * (R(1) - o));
         store(dc + v * hp + j, grad_c * f);
@@ -124,6 +136,11 @@ void lstm_block_backward(const Shape<R>& s, const BackwardArgs<R>& a, const Pack
       multiply<R>(rows, s.fv, {dg, gp, w.w_in_t, s.fp, gp}, {}, nullptr, 0, dx, s.fp);
       copy_out(dx, rows, s.features, s.fp, a.grad_x + t * a.grad_x_step + first * a.grad_x_row,
                a.grad_x_row);
+    }
+    if (in.begins) {
+      const int32_t* begins = in.begins + t * s.vertices + first;
+      begin_rows_backward(begins, rows, s.hidden, hp, dh, a.grad_h_starts);
+      begin_rows_backward(begins, rows, s.hidden, hp, dc, a.grad_c_starts);
     }
   }
   if (a.grad_h0) copy_out(dh, rows, s.hidden, hp, a.grad_h0 + first * s.hidden, s.hidden);

@@ -14,6 +14,7 @@ void check_rows(const Rows& array, const char* name) {
 
 using In = DeviceArray<const float>;
 using MaybeIn = MaybeDevice<const float>;
+using MaybeBegins = MaybeDevice<const int32_t>;
 using Out = DeviceArray<float>;
 using MaybeOut = MaybeDevice<float>;
 using RowsIn = DeviceRows<const float>;
@@ -47,6 +48,18 @@ ScanArgs inputs(const RowsIn& x, const In& w_in, const In& w_hid, const In& bias
   return a;
 }
 
+// The numbers in `begins` are not looked at, as reading them would wait for the device.
+void packed(ScanArgs& a, const MaybeBegins& begins, const MaybeIn& h_starts,
+            const MaybeIn& c_starts) {
+  check_optional(begins, static_cast<std::size_t>(a.steps * a.vertices), "begins");
+  if (c_starts && (!h_starts || c_starts->size() != h_starts->size())) {
+    reject("c_starts must have the shape of h_starts");
+  }
+  a.begins = address(begins);
+  a.h_starts = address(h_starts);
+  a.c_starts = address(c_starts);
+}
+
 std::size_t record_size(const ScanArgs& a) {
   return static_cast<std::size_t>(
       dgb_scan_record_size(a.steps, a.vertices, a.features, a.hidden, a.gates));
@@ -63,15 +76,20 @@ void outputs(ScanArgs& a, const MaybeOut& h_all, const Out& h_last, const MaybeO
 }
 
 void gru_forward(RowsIn x, In w_in, In w_hid, In bias, MaybeIn h0, MaybeOut h_all, Out h_last,
-                 MaybeOut record, std::uintptr_t stream) {
+                 MaybeOut record, std::uintptr_t stream, MaybeBegins begins, MaybeIn h_starts) {
   ScanArgs a = inputs(x, w_in, w_hid, bias, h0, std::nullopt, 3);
+  packed(a, begins, h_starts, std::nullopt);
   outputs(a, h_all, h_last, record);
   check_launch(dgb_scan_forward(&a, stream_of(stream)), "gru_scan_forward");
 }
 
 void lstm_forward(RowsIn x, In w_in, In w_hid, In bias, MaybeIn h0, MaybeIn c0, MaybeOut h_all,
-                  Out h_last, Out c_last, MaybeOut record, std::uintptr_t stream) {
+                  Out h_last, Out c_last, MaybeOut record, std::uintptr_t stream,
+                  MaybeBegins begins, MaybeIn h_starts, MaybeIn c_starts, MaybeOut c_all) {
   ScanArgs a = inputs(x, w_in, w_hid, bias, h0, c0, 4);
+  packed(a, begins, h_starts, c_starts);
+  check_optional(c_all, static_cast<std::size_t>(a.steps * a.vertices * a.hidden), "c_all");
+  a.c_all = address(c_all);
   outputs(a, h_all, h_last, record);
   check_size(c_last, static_cast<std::size_t>(a.vertices * a.hidden), "c_last");
   a.c_last = c_last.data();
@@ -132,20 +150,34 @@ ScanGradArgs gradients(const ScanArgs& in, const MaybeIn& record, const MaybeIn&
 void gru_backward(RowsIn x, In w_in, In w_hid, In bias, MaybeIn h0, MaybeIn record,
                   MaybeIn grad_h_all, MaybeIn grad_h_last, RowsOut grad_x, MaybeOut grad_w_in,
                   MaybeOut grad_w_hid, MaybeOut grad_bias, MaybeOut grad_h0, MaybeOut workspace,
-                  std::uintptr_t stream) {
-  const ScanGradArgs g = gradients(inputs(x, w_in, w_hid, bias, h0, std::nullopt, 3), record,
-                                   grad_h_all, grad_h_last, std::nullopt, grad_x, grad_w_in,
-                                   grad_w_hid, grad_bias, grad_h0, std::nullopt, workspace);
+                  std::uintptr_t stream, MaybeBegins begins, MaybeIn h_starts,
+                  MaybeOut grad_h_starts) {
+  ScanArgs a = inputs(x, w_in, w_hid, bias, h0, std::nullopt, 3);
+  packed(a, begins, h_starts, std::nullopt);
+  ScanGradArgs g = gradients(a, record, grad_h_all, grad_h_last, std::nullopt, grad_x, grad_w_in,
+                             grad_w_hid, grad_bias, grad_h0, std::nullopt, workspace);
+  check_optional(grad_h_starts, h_starts ? h_starts->size() : 0, "grad_h_starts");
+  g.grad_h_starts = address(grad_h_starts);
   check_launch(dgb_scan_backward(&g, stream_of(stream)), "gru_scan_backward");
 }
 
 void lstm_backward(RowsIn x, In w_in, In w_hid, In bias, MaybeIn h0, MaybeIn c0, MaybeIn record,
                    MaybeIn grad_h_all, MaybeIn grad_h_last, MaybeIn grad_c_last, RowsOut grad_x,
                    MaybeOut grad_w_in, MaybeOut grad_w_hid, MaybeOut grad_bias, MaybeOut grad_h0,
-                   MaybeOut grad_c0, MaybeOut workspace, std::uintptr_t stream) {
-  const ScanGradArgs g = gradients(inputs(x, w_in, w_hid, bias, h0, c0, 4), record, grad_h_all,
-                                   grad_h_last, grad_c_last, grad_x, grad_w_in, grad_w_hid,
-                                   grad_bias, grad_h0, grad_c0, workspace);
+                   MaybeOut grad_c0, MaybeOut workspace, std::uintptr_t stream,
+                   MaybeBegins begins, MaybeIn h_starts, MaybeIn c_starts, MaybeIn grad_c_all,
+                   MaybeOut grad_h_starts, MaybeOut grad_c_starts) {
+  ScanArgs a = inputs(x, w_in, w_hid, bias, h0, c0, 4);
+  packed(a, begins, h_starts, c_starts);
+  ScanGradArgs g = gradients(a, record, grad_h_all, grad_h_last, grad_c_last, grad_x, grad_w_in,
+                             grad_w_hid, grad_bias, grad_h0, grad_c0, workspace);
+  check_optional(grad_c_all, static_cast<std::size_t>(a.steps * a.vertices * a.hidden),
+                 "grad_c_all");
+  check_optional(grad_h_starts, h_starts ? h_starts->size() : 0, "grad_h_starts");
+  check_optional(grad_c_starts, c_starts ? c_starts->size() : 0, "grad_c_starts");
+  g.grad_c_all = address(grad_c_all);
+  g.grad_h_starts = address(grad_h_starts);
+  g.grad_c_starts = address(grad_c_starts);
   check_launch(dgb_scan_backward(&g, stream_of(stream)), "lstm_scan_backward");
 }
 
@@ -160,20 +192,38 @@ int64_t sized(int64_t steps, int64_t vertices, int64_t features, int64_t hidden,
 void bind_scan(nb::module_& m) {
   const auto in = [](const char* name) { return nb::arg(name).noconvert(); };
   const auto maybe = [](const char* name) { return nb::arg(name).noconvert().none(); };
+  const auto absent = [](const char* name) {
+    return nb::arg(name).noconvert().none() = nb::none();
+  };
   m.def("gru_scan_forward", &gru_forward, in("x"), in("w_in"), in("w_hid"), in("bias"),
-        maybe("h0"), maybe("h_all"), in("h_last"), maybe("record"), nb::arg("stream"));
+        maybe("h0"), maybe("h_all"), in("h_last"), maybe("record"), nb::arg("stream"),
+        absent("begins"),
+        absent("h_starts"));
   m.def("gru_scan_backward", &gru_backward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("record"), maybe("grad_h_all"), maybe("grad_h_last"), maybe("grad_x"),
         maybe("grad_w_in"), maybe("grad_w_hid"), maybe("grad_bias"), maybe("grad_h0"),
-        maybe("workspace"), nb::arg("stream"));
+        maybe("workspace"), nb::arg("stream"),
+        absent("begins"),
+        absent("h_starts"),
+        absent("grad_h_starts"));
   m.def("lstm_scan_forward", &lstm_forward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("c0"), maybe("h_all"), in("h_last"), in("c_last"), maybe("record"),
-        nb::arg("stream"));
+        nb::arg("stream"),
+        absent("begins"),
+        absent("h_starts"),
+        absent("c_starts"),
+        absent("c_all"));
   m.def("lstm_scan_backward", &lstm_backward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("c0"), maybe("record"), maybe("grad_h_all"), maybe("grad_h_last"),
         maybe("grad_c_last"), maybe("grad_x"), maybe("grad_w_in"), maybe("grad_w_hid"),
         maybe("grad_bias"), maybe("grad_h0"), maybe("grad_c0"), maybe("workspace"),
-        nb::arg("stream"));
+        nb::arg("stream"),
+        absent("begins"),
+        absent("h_starts"),
+        absent("c_starts"),
+        absent("grad_c_all"),
+        absent("grad_h_starts"),
+        absent("grad_c_starts"));
   m.def("scan_record_size", &sized<&dgb_scan_record_size>, nb::arg("steps"), nb::arg("vertices"),
         nb::arg("features"), nb::arg("hidden"), nb::arg("gates"), nb::arg("itemsize"));
   m.def("scan_workspace_size", &sized<&dgb_scan_workspace_size>, nb::arg("steps"),

@@ -39,6 +39,10 @@ struct ScanArgs {
   const float *w_in, *w_hid, *bias;
   const float *h0, *c0;                       // [N, H] or null
   float *h_all, *h_last, *c_last, *record;    // h_all, record may be null
+  // Packed rows, as on the CPU; each may be null.
+  const int32_t* begins;             // [T, N]: -1 goes on, -2 from zero, k from row k of the starts
+  const float *h_starts, *c_starts;  // [S, H]
+  float* c_all;                      // [T, N, H]
 };
 
 struct ScanGradArgs {
@@ -48,6 +52,8 @@ struct ScanGradArgs {
   int64_t grad_x_step, grad_x_row;
   float *grad_w_in, *grad_w_hid, *grad_bias, *grad_h0, *grad_c0;  // each may be null
   float* workspace;
+  const float* grad_c_all;
+  float *grad_h_starts, *grad_c_starts;
 };
 
 extern "C" {

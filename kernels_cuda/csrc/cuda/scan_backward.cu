@@ -35,10 +35,35 @@ struct StepArgs {
   const float* w_hid_t;  // [G H, H]
 };
 
-// h of step t - 1 of vertex v, unit j.
+// h that step t of vertex v started from, unit j.
 __device__ __forceinline__ float previous(const ScanArgs& a, int64_t t, int64_t v, int j) {
+  if (a.begins != nullptr) {
+    const int32_t from = a.begins[t * a.vertices + v];
+    if (from != -1) return start_of(a.h_starts, from, a.hidden, j);
+  }
   if (t > 0) return a.record[((t - 1) * a.vertices + v) * record_width(a.gates) * a.hidden + j];
   return a.h0 != nullptr ? a.h0[v * a.hidden + j] : 0.0f;
+}
+
+// c likewise; `saved` is the record of step t at unit j.
+__device__ __forceinline__ float previous_cell(const ScanArgs& a, int64_t t, int64_t v, int j,
+                                               const float* saved) {
+  if (a.begins != nullptr) {
+    const int32_t from = a.begins[t * a.vertices + v];
+    if (from != -1) return start_of(a.c_starts, from, a.hidden, j);
+  }
+  if (t > 0) return saved[5 * a.hidden - a.vertices * 6 * a.hidden];
+  return a.c0 != nullptr ? a.c0[v * a.hidden + j] : 0.0f;
+}
+
+// The gradient of the state that step t of vertex v started from leaves to its start, if it has one.
+__device__ __forceinline__ void leave(const ScanArgs& a, int64_t t, int64_t v, int j, float* grad,
+                                      float* grad_starts) {
+  if (a.begins == nullptr || v >= a.vertices) return;
+  const int32_t from = a.begins[t * a.vertices + v];
+  if (from == -1) return;
+  if (from >= 0 && grad_starts != nullptr) grad_starts[int64_t{from} * a.hidden + j] = *grad;
+  *grad = 0.0f;
 }
 
 template <int RT>
@@ -126,7 +151,11 @@ __global__ void __launch_bounds__(kBlock) gru_backward(const StepArgs args) {
       float sum[RT] = {};
       add_product<RT>(da + row * GH, GH, 2 * H, w + j, H, sum);
 #pragma unroll
-      for (int i = 0; i < RT; ++i) dh[(row + i) * H + j] += sum[i];
+      for (int i = 0; i < RT; ++i) {
+        const int at = (row + i) * H + j;
+        dh[at] += sum[i];
+        leave(a, t, first + row + i, j, dh + at, g.grad_h_starts);
+      }
     }
   }
   __syncthreads();
@@ -162,15 +191,11 @@ __global__ void __launch_bounds__(kBlock) lstm_backward(const StepArgs args) {
         const float in = saved[H], forget = saved[2 * H], fresh = saved[3 * H];
         const float out = saved[4 * H];
         const float squashed = tanhf(saved[5 * H]);
-        float before = 0.0f;  // c of the step before
-        if (t > 0) {
-          before = saved[5 * H - a.vertices * 6 * H];
-        } else if (a.c0 != nullptr) {
-          before = a.c0[v * H + j];
-        }
+        const float before = previous_cell(a, t, v, j, saved);
         float grad_h = dh[i];
         if (g.grad_h_all != nullptr) grad_h += g.grad_h_all[step * H + j];
-        const float grad_c = dc[i] + grad_h * out * (1.0f - squashed * squashed);
+        float grad_c = dc[i] + grad_h * out * (1.0f - squashed * squashed);
+        if (g.grad_c_all != nullptr) grad_c += g.grad_c_all[step * H + j];
         grad[0] = grad_c * fresh * in * (1.0f - in);
         grad[1] = grad_c * before * forget * (1.0f - forget);
         grad[2] = grad_c * in * (1.0f - fresh * fresh);
@@ -189,7 +214,12 @@ __global__ void __launch_bounds__(kBlock) lstm_backward(const StepArgs args) {
       float sum[RT] = {};
       add_product<RT>(da + row * GH, GH, GH, w + j, H, sum);
 #pragma unroll
-      for (int i = 0; i < RT; ++i) dh[(row + i) * H + j] = sum[i];
+      for (int i = 0; i < RT; ++i) {
+        const int at = (row + i) * H + j;
+        dh[at] = sum[i];
+        leave(a, t, first + row + i, j, dh + at, g.grad_h_starts);
+        leave(a, t, first + row + i, j, dc + at, g.grad_c_starts);
+      }
     }
   }
   __syncthreads();

@@ -31,6 +31,14 @@ struct Tile {
     }
   }
 
+  // Replaces the state of vertices whose next sequence begins at step t.
+  __device__ void begin(const ScanArgs& a, int64_t t, const float* starts, float* state) const {
+    for (int i = threadIdx.x; i < rows * a.hidden; i += kBlock) {
+      const int32_t from = a.begins[t * a.vertices + first + i / a.hidden];
+      if (from != -1) state[i] = start_of(starts, from, a.hidden, i % a.hidden);
+    }
+  }
+
   __device__ void store_state(const ScanArgs& a, const float* from, float* to) const {
     for (int i = threadIdx.x; i < rows * a.hidden; i += kBlock) {
       to[first * a.hidden + i] = from[i];
@@ -62,6 +70,7 @@ __global__ void __launch_bounds__(kBlock) gru_forward(const ScanArgs a) {
 
   for (int64_t t = 0; t < a.steps; ++t) {
     tile.load_x(a, t, x);
+    if (a.begins != nullptr) tile.begin(a, t, a.h_starts, h);
     __syncthreads();
     for (int item = threadIdx.x; item < kTileGroups * H; item += kBlock) {
       const int j = item % H;
@@ -140,6 +149,10 @@ __global__ void __launch_bounds__(kBlock) lstm_forward(const ScanArgs a) {
 
   for (int64_t t = 0; t < a.steps; ++t) {
     tile.load_x(a, t, x);
+    if (a.begins != nullptr) {
+      tile.begin(a, t, a.h_starts, h);
+      tile.begin(a, t, a.c_starts, c);
+    }
     __syncthreads();
     for (int item = threadIdx.x; item < kTileGroups * H; item += kBlock) {
       const int j = item % H;
@@ -165,6 +178,7 @@ __global__ void __launch_bounds__(kBlock) lstm_forward(const ScanArgs a) {
         next[at] = state;
         if (row + i >= tile.rows) continue;
         if (a.h_all != nullptr) a.h_all[(t * a.vertices + tile.first + row + i) * H + j] = state;
+        if (a.c_all != nullptr) a.c_all[(t * a.vertices + tile.first + row + i) * H + j] = cell;
         if (a.record != nullptr) {
           float* to = tile.record(a, t, row + i, j);
           to[0] = state;

@@ -41,6 +41,11 @@ __device__ __forceinline__ void add_product(const float* rows, int row_pitch, in
   }
 }
 
+// Unit j of what vertex v starts step t from, where `begins` says that it does not go on.
+__device__ __forceinline__ float start_of(const float* starts, int32_t from, int hidden, int j) {
+  return from >= 0 && starts != nullptr ? starts[int64_t{from} * hidden + j] : 0.0f;
+}
+
 // Bytes of dynamic shared memory that a block may have on the current device.
 inline int64_t shared_limit() {
   int device = 0;
