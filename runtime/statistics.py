@@ -183,10 +183,18 @@ def _log_ratios(a: Sequence[float], b: Sequence[float]) -> np.ndarray:
     return np.log(first) - np.log(second)
 
 
-def _sign(logs: np.ndarray, level: float) -> Interval:
-    ordered = np.sort(logs)
+def median_interval(
+    values: Sequence[float], *, level: float = 0.95
+) -> tuple[float, float | None, float | None]:
+    """The median and the order statistics that bound it, whatever the distribution.
+
+    Needs n >= 6 for 95 %; with fewer the bounds are None. Raises InvalidInputError for no values.
+    """
+    if len(values) == 0:
+        raise InvalidInputError("'values' is empty", hint="a median needs at least one value")
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
     n = len(ordered)
-    value = math.exp(float(np.median(ordered)))
+    value = float(np.median(ordered))
     # The median lies outside the k-th values from both ends with probability 2 * P(Bin <= k).
     tail, k = 0.0, -1
     while k + 1 < n:
@@ -195,5 +203,11 @@ def _sign(logs: np.ndarray, level: float) -> Interval:
             break
         k += 1
     if k < 0:
-        return Interval(value, None, None, n)
-    return Interval(value, math.exp(ordered[k]), math.exp(ordered[n - 1 - k]), n)
+        return value, None, None
+    return value, float(ordered[k]), float(ordered[n - 1 - k])
+
+
+def _sign(logs: np.ndarray, level: float) -> Interval:
+    value, *bounds = median_interval(logs, level=level)
+    low, high = (None if b is None else math.exp(b) for b in bounds)
+    return Interval(math.exp(value), low, high, len(logs))

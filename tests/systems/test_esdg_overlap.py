@@ -24,6 +24,7 @@ from dgbench.systems.esdg.experiments.overlap import (
     WIRE,
     Overlap,
     flat,
+    gain_points,
     hideable_seconds,
     media_for,
     share_points,
@@ -194,6 +195,7 @@ def row(hidden: float, **params: Any) -> SimpleNamespace:
         paper="esdg",
         params={"model": "tm_gcn", "ranks": 2, **params},
         values=values_of(made_up(hidden)),
+        counters={f"turns {WIRE.name}": 3},
         data={"twin": True},
         deviation={"gradient": 1e-7},
         id="r1",
@@ -209,17 +211,39 @@ def test_values() -> None:
     assert values[f"saved_s {end}"] == 1.5
     assert values[f"hidden_share {end}"] == pytest.approx(2 / 3)
     assert values[f"saved_share {end}"] == pytest.approx(1 / 2)
+    assert values[f"gain {end}"] == pytest.approx(20 / 18.5)
+    assert f"hidden_low {end}" not in values, "three turns bound nothing"
     assert values[f"bandwidth {WIRE.name}"] == 2.0
     assert hideable_seconds(8.0, 6.0, 4) == 4.5
     assert hideable_seconds(2.0, 6.0, 4) == 1.5
     assert hideable_seconds(2.0, 6.0, 1) == 0.0
 
 
+def test_six_turns_bound_what_is_hidden() -> None:
+    found = made_up(2.0)
+    found.turns[WIRE.name, 1] = [Turn(20.0, 8.0 + n / 10) for n in range(6)]
+    found.turns[WIRE.name, 2] = [Turn(16.0, 6.0)] * 6
+    values, end = values_of(found), f"{WIRE.name} 2"
+    assert [values[f"{n} {end}"] for n in ("hidden_low", "hidden_share", "hidden_high")] == (
+        pytest.approx([2 / 3, 2.25 / 3, 2.5 / 3])
+    )
+    assert (values[f"low {end}"], values[f"high {end}"]) == pytest.approx((1.25, 1.25))
+    bounded = row(2.0)
+    bounded.values = values
+    (point,) = share_points([bounded])
+    assert (point["low"], point["high"]) == pytest.approx((2 / 3, 2.5 / 3))
+    said = Overlap().answer([bounded])
+    assert "shorter in 1 of 1 cases, most with TM-GCN on 2 ranks on emulated wire as slow" in said
+    assert "20000.0 to 16000.0 ms" in said
+
+
 def test_answer_and_points() -> None:
     said = Overlap().answer([row(2.0), row(1.0, ranks=4)])
     assert "1 of 2 cases hide at least half" in said
-    assert "TM-GCN on 2 ranks in 2 pieces hides 2000.0 of 8000.0 ms, 67% of the hideable" in said
-    assert "(epoch 20000.0 to 18500.0 ms)" in said
+    assert "TM-GCN on 2 ranks 0.67 of it in 2 pieces; TM-GCN on 4 ranks 0.33 of it" in said
+    assert said.endswith("No epoch became shorter beyond doubt.")
+    (gain,) = gain_points([row(2.0)])
+    assert (gain["row"], gain["n"], gain["low"]) == ("P = 2, 2 pieces", 3, None)
     assert Overlap().answer([]) == ""
     shares = share_points([row(2.0)])
     assert [(p["x"], round(p["y"], 3), p["series"]) for p in shares] == [(2, 0.667, "P = 2")]
@@ -246,7 +270,9 @@ def test_cells(preset: Any) -> None:
 
 
 def test_links_of_a_cell() -> None:
-    assert media_for("quick", own_cores=True) == (WIRE, GLOO)
-    assert media_for("quick", own_cores=False) == (WIRE,)
-    assert media_for("full", own_cores=True) == (WIRE, SLOW, GLOO, SHARED)
-    assert media_for("full", own_cores=False) == (WIRE, SLOW)
+    assert media_for("smoke", "tm_gcn", own_cores=True) == (WIRE, GLOO)
+    assert media_for("quick", "tm_gcn", own_cores=True) == (WIRE, SLOW, GLOO)
+    assert media_for("quick", "cd_gcn", own_cores=True) == (WIRE, GLOO)
+    assert media_for("quick", "tm_gcn", own_cores=False) == (WIRE, SLOW)
+    assert media_for("full", "cd_gcn", own_cores=True) == (WIRE, SLOW, GLOO, SHARED)
+    assert media_for("full", "cd_gcn", own_cores=False) == (WIRE, SLOW)
