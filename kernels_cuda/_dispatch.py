@@ -13,8 +13,8 @@ from dgbench.runtime.errors import UnsupportedError
 def call(name: str, device: torch.device, *arguments: Any, **named: Any) -> None:
     """Call the compiled operator `name` of `device`.
 
-    The last positional argument is added here: the number of threads torch is set to on the CPU, the current
-    stream on CUDA.
+    The last positional argument is added here: the number of threads torch is set to on the CPU,
+    the current stream on CUDA. Arguments by name are optional ones.
 
     Raises:
         UnsupportedError: the operator is not compiled for that device, with what to do.

@@ -287,5 +287,5 @@ def test_starts_must_fit():
         packed_lstm_scan(*inputs, first, states[0])
     with pytest.raises(InvalidInputError, match=r"c_starts has shape \[2, 5\], expected \[3, 5\]"):
         packed_lstm_scan(*inputs, first, states[0], states[1][:2])
-    with pytest.raises(InvalidInputError, match="h_starts is torch.float64"):
+    with pytest.raises(InvalidInputError, match=r"h_starts is torch\.float64"):
         packed_gru_scan(*gru, first, states[0].double())

@@ -1,0 +1,1 @@
+"""DGC: training on dynamic graphs partitioned by chunks."""

@@ -1,0 +1,148 @@
+"""First-fit decreasing against the rule written out, and fused recurrences over the packed rows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.kernels_cuda.packed_scan import CONTINUES, FROM_ZERO, packed_gru_scan, packed_lstm_scan
+from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.dgc.packing import pack_sequences
+
+LENGTHS = st.lists(st.integers(0, 12), max_size=60)
+
+
+def first_fit(lengths, capacity):
+    """Every sequence by itself: the first row with room, rows in the order they were opened."""
+    room, row, offset = [], {}, {}
+    for i in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if lengths[i] == 0:
+            continue
+        r = next((r for r, free in enumerate(room) if free >= lengths[i]), len(room))
+        if r == len(room):
+            room.append(capacity)
+        row[i], offset[i] = r, capacity - room[r]
+        room[r] -= lengths[i]
+    return row, offset, len(room)
+
+
+@settings(max_examples=300, deadline=None)
+@given(lengths=LENGTHS, longer=st.integers(0, 9))
+def test_is_first_fit_decreasing(lengths, longer):
+    capacity = max(lengths, default=0) + longer
+    rows = pack_sequences(torch.tensor(lengths, dtype=torch.int64), capacity)
+    row, offset, count = first_fit(lengths, capacity)
+    assert rows.num_rows == count
+    for i in row:
+        assert (int(rows.row[i]), int(rows.offset[i])) == (row[i], offset[i])
+
+
+@settings(max_examples=200, deadline=None)
+@given(lengths=LENGTHS)
+def test_every_step_has_a_place_of_its_own(lengths):
+    rows = pack_sequences(torch.tensor(lengths, dtype=torch.int64))
+    total, longest = sum(lengths), max(lengths, default=0)
+    assert rows.steps == total
+    assert rows.row_length == longest
+    assert rows.place.unique().numel() == total
+    assert rows.padding == rows.num_rows * longest - total == int((rows.sequence < 0).sum())
+    assert rows.padding_unpacked == len(lengths) * longest - total
+    assert rows.padding <= rows.padding_unpacked
+    assert rows.padding_saved_bytes(3) == (rows.padding_unpacked - rows.padding) * 12
+    least = -(-total // longest) if longest else 0
+    # First fit leaves one row at most half empty.
+    assert least <= rows.num_rows <= 2 * least
+    values = torch.arange(2.0 * total).view(total, 2)
+    there = rows.pack(values)
+    assert torch.equal(rows.unpack(there), values)
+    assert float(there.sum()) == float(values.sum())
+    at = 0
+    for i, length in enumerate(lengths):
+        for k in range(length):
+            t, n = int(rows.offset[i]) + k, int(rows.row[i])
+            assert torch.equal(there[t, n], values[at])
+            assert (int(rows.sequence[t, n]), int(rows.position[t, n])) == (i, k)
+            assert int(rows.begins[t, n]) == (FROM_ZERO if k == 0 else CONTINUES)
+            at += 1
+    assert bool((rows.begins[rows.sequence < 0] == FROM_ZERO).all())
+
+
+def weights_for(gates, features=5, hidden=7):
+    draw = torch.Generator().manual_seed(gates)
+    shapes = [(features, gates * hidden), (hidden, gates * hidden), (gates * hidden,)]
+    return [torch.randn(*s, generator=draw).mul(0.4).requires_grad_() for s in shapes]
+
+
+@pytest.mark.parametrize("scan", ["gru", "lstm"])
+def test_fused_equals_unfused(scan):
+    """The paper's claim for fusion: values and gradients of 200 sequences to 1e-6."""
+    draw = torch.Generator().manual_seed(2)
+    lengths = torch.randint(0, 15, (200,), generator=draw)
+    rows = pack_sequences(lengths)
+    x = torch.randn(rows.steps, 5, generator=draw).requires_grad_()
+    weights = weights_for(3 if scan == "gru" else 4)
+    target = torch.randn(rows.steps, 7, generator=draw)
+    leaves = [x, *weights]
+    if scan == "gru":
+        fused = packed_gru_scan(rows.pack(x), *weights, rows.begins)
+        alone = [
+            gru_scan(p.unsqueeze(1), *weights, all_steps=True)[0] for p in x.split(list(lengths))
+        ]
+    else:
+        fused, _ = packed_lstm_scan(rows.pack(x), *weights, rows.begins)
+        alone = [lstm_scan(p.unsqueeze(1), *weights)[0] for p in x.split(list(lengths))]
+    fused, alone = rows.unpack(fused), torch.cat(alone).squeeze(1)
+    torch.testing.assert_close(fused, alone, rtol=1e-6, atol=1e-6)
+    ours = torch.autograd.grad((fused * target).sum() / rows.steps, leaves)
+    theirs = torch.autograd.grad((alone * target).sum() / rows.steps, leaves)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+def test_a_cut_sequence_goes_on_from_what_was_sent():
+    """A sequence of two workers: the second begins from the first's last state, with gradient."""
+    draw = torch.Generator().manual_seed(8)
+    weights = weights_for(3)
+    lengths = torch.tensor([3, 5, 2])
+    x = torch.randn(10, 5, generator=draw)
+    whole = pack_sequences(lengths)
+    expected = whole.unpack(packed_gru_scan(whole.pack(x), *weights, whole.begins))
+    # The second sequence, vertex-steps 3 .. 7, is cut after its second step.
+    first, second = pack_sequences(torch.tensor([3, 2])), pack_sequences(torch.tensor([3, 2]))
+    one = first.unpack(packed_gru_scan(first.pack(x[:5]), *weights, first.begins))
+    begins = second.begins_from(torch.tensor([0, FROM_ZERO]))
+    two = second.unpack(packed_gru_scan(second.pack(x[5:]), *weights, begins, one[4:5]))
+    found = torch.cat([one, two])
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    ours = torch.autograd.grad(found.square().sum(), weights)
+    theirs = torch.autograd.grad(expected.square().sum(), weights)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "row_length", "words"),
+    [
+        ([1, 2], None, "lengths is list"),
+        (torch.tensor([1.0]), None, "lengths is torch.float32"),
+        (torch.tensor([3, -1]), None, "lengths holds -1"),
+        (torch.tensor([3, 4]), 3, "row_length is 3, expected an integer of at least the longest"),
+        (torch.tensor([3, 4]), 4.0, "row_length is 4.0"),
+    ],
+)
+def test_mistakes_are_named(lengths, row_length, words):
+    with pytest.raises(InvalidInputError, match=words):
+        pack_sequences(lengths, row_length)
+
+
+def test_values_of_a_wrong_shape_are_named():
+    rows = pack_sequences(torch.tensor([2, 1]))
+    with pytest.raises(InvalidInputError, match=r"values has shape \[2, 4\], expected \[3, F\]"):
+        rows.pack(torch.zeros(2, 4))
+    with pytest.raises(InvalidInputError, match=r"rows has shape \[3, 4\], expected \[2, 2, H\]"):
+        rows.unpack(torch.zeros(3, 4))
+    with pytest.raises(InvalidInputError, match=r"starts has shape \[3\], expected \[2\]"):
+        rows.begins_from(torch.zeros(3, dtype=torch.int64))
