@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -46,8 +47,8 @@ PHASES: Final = ("transfer", "compute", "exchange", "update")
 LEAST, MOST = 3, 1000
 """Timed epochs after warm-up that are kept at least, and epochs trained at most, by a budget."""
 
-INSTRUMENTED: Final = 2
-"""Epochs after the timed ones in which clocks are read."""
+INSTRUMENTED: Final = (2, 6)
+"""Epochs after the timed ones in which clocks are read, at least and at most, by the budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +125,7 @@ class RankedRun:
         warmup: epochs before them.
         losses: of every epoch up to the last sample, before its step; equal on all ranks.
         traffic: of one epoch.
-        phases: per rank, seconds per epoch of `PHASES`, from epochs after the timed ones; where
+        phases: per rank, seconds per epoch of `PHASES`, medians of later epochs; where
             single rows travel (vertex, hybrid) also `pack`, selecting and joining them.
         counters: of one epoch, summed over the ranks.
         prepare_s: seconds until the first epoch could begin, the data lying in memory: parts of the
@@ -300,7 +301,10 @@ def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
     if work.epochs is None:
         warmup = min(warmup, len(seconds) - LEAST)
     state = trainer.state()
-    traffic, counters, phases = _instrumented(comm, trainer)
+    # All ranks know the same seconds, so they agree about the number of epochs.
+    fewest, most = INSTRUMENTED
+    epochs = min(most, max(fewest, int(work.budget_s / median(seconds))))
+    traffic, counters, phases = _instrumented(comm, trainer, epochs)
     notes = list(trainer.notes)
     trainer.close()
     return _Found(
@@ -348,28 +352,30 @@ def _timed(
 
 
 def _instrumented(
-    comm: Communicator, trainer: RankTrainer
+    comm: Communicator, trainer: RankTrainer, epochs: int
 ) -> tuple[Traffic, Counter[str], dict[str, float]]:
-    """Traffic and counters of one epoch, and seconds of its phases, in further epochs."""
+    """Traffic and counters of one epoch, and median seconds of its phases over `epochs`."""
     meter = comm.meter
-    comm.traffic.clear()
-    meter.reset()
-    for number in range(INSTRUMENTED):
-        meter.timing = False  # waiting at the barrier is none of an epoch's phases
-        comm.barrier()
+    each: list[dict[str, float]] = []
+    for number in range(epochs):
+        comm.traffic.clear()
+        meter.reset()
+        comm.barrier()  # with clocks off: waiting here is none of an epoch's phases
         meter.timing = True
         trainer.train_epoch()
+        meter.timing = False
         if number == 0:
             traffic, counters = _copied(comm.traffic), Counter(meter.counters)
-    meter.timing = False
-    spent = meter.phases()
-    # Exchanges may be noted by whoever waits for them or by the group itself.
-    spent["exchange"] = spent.get("exchange", 0.0) + spent.pop("communicate", 0.0)
-    phases = {name: spent.get(name, 0.0) / INSTRUMENTED for name in PHASES}
-    if meter.spent.get("pack"):
-        # It is part of what was noted as computing.
-        phases["pack"] = meter.spent["pack"] / INSTRUMENTED
-        phases["compute"] -= phases["pack"]
+        spent = meter.phases()
+        # Exchanges may be noted by whoever waits for them or by the group itself.
+        spent["exchange"] = spent.get("exchange", 0.0) + spent.pop("communicate", 0.0)
+        if meter.spent.get("pack"):
+            # It is part of what was noted as computing.
+            spent["pack"] = meter.spent["pack"]
+            spent["compute"] -= spent["pack"]
+        each.append(spent)
+    names = (*PHASES, "pack") if any("pack" in spent for spent in each) else PHASES
+    phases = {name: median(spent.get(name, 0.0) for spent in each) for name in names}
     return traffic, counters, phases
 
 

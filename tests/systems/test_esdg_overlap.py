@@ -243,7 +243,8 @@ def test_answer_and_points() -> None:
     assert "TM-GCN on 2 ranks 0.67 of it in 2 pieces; TM-GCN on 4 ranks 0.33 of it" in said
     assert said.endswith("No epoch became shorter beyond doubt.")
     (gain,) = gain_points([row(2.0)])
-    assert (gain["row"], gain["n"], gain["low"]) == ("P = 2, 2 pieces", 3, None)
+    assert (gain["row"], gain["n"], gain["low"]) == ("2 pieces", 3, None)
+    assert gain["panel"].endswith("P = 2")
     assert Overlap().answer([]) == ""
     shares = share_points([row(2.0)])
     assert [(p["x"], round(p["y"], 3), p["series"]) for p in shares] == [(2, 0.667, "P = 2")]

@@ -307,8 +307,9 @@ def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Epochs of one piece over those of several, turn by turn."""
     return [
         {
-            "panel": _panel(row, medium),
-            "row": f"P = {row.params['ranks']}, {k} pieces",
+            # Ranks stand in the panel, for not every link is there for every number of them.
+            "panel": f"{_panel(row, medium)}, P = {row.params['ranks']}",
+            "row": f"{k} pieces",
             "system": "esdg",
             "baseline": "one piece",
             "value": row.values[f"gain {medium} {k}"],
