@@ -149,16 +149,17 @@ def looks(names: Iterable[str], systems: dict[str, Any] | None = None) -> dict[s
     return found
 
 
-def series_looks(names: Iterable[str]) -> dict[str, Look]:
+def series_looks(names: Iterable[str], *, distinct: bool = False) -> dict[str, Look]:
     """The look of each series of a sweep: systems as everywhere, words by their subject.
 
     What stands before the first comma of a series is its subject: "TM-GCN, measured" and "TM-GCN,
-    projected" share a colour, and the second one is hollow; a third one has another marker.
+    projected" share a colour, and the second one is hollow; a third one has another marker. A
+    few words without commas stay grey, unless they must be `distinct`.
     """
     found = looks(names)
     words = [n for n, look in found.items() if look.title == n and n not in SYSTEMS]
     subjects = list(dict.fromkeys(n.partition(",")[0] for n in words))
-    if len(words) <= len(BASELINES) + 1 and len(subjects) == len(words):
+    if not distinct and len(words) <= len(BASELINES) + 1 and len(subjects) == len(words):
         return found
     for place, subject in enumerate(subjects):
         mark = WORDS[place % len(WORDS)]

@@ -18,6 +18,8 @@ REQUIRED = ("series", "x")
 NUMBERS = ("y",)
 PROJECTS = True
 _LINE_GAP_PT = 8.5
+_NESTED = (3.6, 2.0, 0.8)
+"""Widths in points of lines that lie on each other, so that each shows beside the next."""
 _NAMED = 6
 """More names than these at one panel's right edge stand in the legend only."""
 
@@ -26,12 +28,13 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     """The figure at full or half width."""
     panels = order(points, "panel")
     words = any(isinstance(p["x"], str) for p in points)
-    series = series_looks(_drawn_as_lines(points))
+    together = bool(options.get("together")) and not words
+    series = series_looks(_drawn_as_lines(points), distinct=together)
     limit = 2.4 if wide and len(panels) == 1 else 1.45
     longest = max((style.text_width(k.title, style.CELL) for k in series.values()), default=0.0)
-    many = len(series) > 4 or longest > limit
+    many = len(series) > 4 or longest > limit or together
     hline = options.get("hline_label", "") if options.get("hline") is not None else ""
-    named = longest <= limit and (not many or _reaching(points) <= _NAMED)
+    named = not together and longest <= limit and (not many or _reaching(points) <= _NAMED)
     far = (
         words or not named or style.text_width(hline, style.CELL) > limit
     )  # no room beside the line
@@ -63,7 +66,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         right=right,
         handles=handles,
         footer=style.footer_lines(
-            _special(points), context, width=style.FULL if wide else style.HALF
+            _special(points, together), context, width=style.FULL if wide else style.HALF
         ),
         below=0.38,
         share_left=False,
@@ -120,17 +123,21 @@ def _lines(axes, points, series, options, legend, named) -> None:
     good = [p for p in good if not _is_paper(p)]
     ends, early = [], []
     last = max((p["x"] for p in good), default=None)
-    for name, look in series.items():
+    nested = _NESTED if options.get("together") else ()
+    for number, (name, look) in enumerate(series.items()):
         mine = sorted((p for p in good if p["series"] == name), key=lambda p: p["x"])
         if not mine:
             continue
         xs, ys = [p["x"] for p in mine], [p["y"] for p in mine]
+        width = nested[min(number, len(nested) - 1)] if nested else 1.4 if look.strong else 1.0
         for first, second in itertools.pairwise(mine):  # solid only between measurements
             dashed = first.get("projected") or second.get("projected")
-            axes.plot([first["x"], second["x"]], [first["y"], second["y"]], zorder=3,
-                      color=look.mark.colour, lw=1.4 if look.strong else 1.0,
+            axes.plot([first["x"], second["x"]], [first["y"], second["y"]], color=look.mark.colour,
+                      zorder=3 + 0.01 * number, lw=width, solid_capstyle="round",
                       ls=style.PROJECTED_DASHES if dashed else "-")  # fmt: skip
-        for point in mine:
+        for place, point in enumerate(mine):
+            if nested and place % len(series) != number:
+                continue  # each series marks points of its own, so that no mark covers another
             style.interval(axes, point.get("low"), point.get("high"), point["x"],
                            look.mark.colour, vertical=True)  # fmt: skip
             style.dot(axes, point["x"], point["y"], look, hollow=bool(point.get("projected")))
@@ -179,9 +186,12 @@ def _scales(axes, points, good, options) -> None:
             axes.xaxis.set_ticks([], minor=True)
         else:
             style.log_axis(axes.xaxis, *limits, room=width)
+    elif all(float(x).is_integer() for x in xs):
+        axes.locator_params(axis="x", integer=True, nbins=8)
     if log_y:
         axes.set_yscale("log")
-        low, high = style.log_limits(ys, pad=1.25)
+        span = max(ys, default=1.0) / min(ys, default=1.0)
+        low, high = style.log_limits(ys, pad=max(1.04, min(1.25, span**0.1)))
         gaps = sum(bool(p.get("failed")) for p in points)
         limits = low, high * (high / low) ** (0.09 * gaps)  # headroom for their words
         axes.set_ylim(*limits)
@@ -397,8 +407,10 @@ def _dots(axes, points, series, options) -> None:
             style.dot(axes, point["y"], y + offset, look, hollow=bool(point.get("projected")))
 
 
-def _special(points: Sequence[dict]) -> list[str]:
+def _special(points: Sequence[dict], together: bool) -> list[str]:
     items = []
+    if together:
+        items.append("lines that coincide: drawn thick to thin, each marks points of its own")
     if points and all(p.get("counted") for p in points if not p.get("failed")):
         items.append("counted exactly, no interval")
     elif any(p.get("low") is not None for p in points):

@@ -26,6 +26,7 @@ from dgbench.systems.base.timeline import (
     load_timeline,
 )
 from dgbench.systems.base.turns import Truth
+from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES, methods
 from dgbench.systems.esdg.partition_trainer import RankTrainer
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 PARTITIONS: Final = ("snapshot", "vertex")
 LR: Final = 0.05
 """Not printed; large enough that 20 epochs lead somewhere."""
+
+SEED: Final = 4
+"""First parameters. From seed 1, ReLU of EvolveGCN's six units dies at every rate that trains the
+other two models, and its loss stays at ln 2, which shows nothing of partitions."""
 
 APART: Final = 1e-5
 """Relative gap of two losses from which on curves count as apart."""
@@ -58,7 +63,8 @@ class Fig6(Experiment):
         "windows. One process without any of the techniques is the sequential run; ranks reproduce "
         "it up to the order in which floats are added, which Adam enlarges from step to step. "
         "Float64 beside it shows how much of a gap is rounding. Accuracy is on edges of the last "
-        "snapshot that the loss does not score. Learning rate and number of epochs are ours."
+        "snapshot that the loss does not score. Learning rate (0.05), number of epochs and first "
+        "parameters are ours, the paper prints none; from others EvolveGCN may stay at ln 2."
     )
     claims = (
         "esdg-fig6-convergence-tmgcn",
@@ -76,6 +82,7 @@ class Fig6(Experiment):
                 params={"dataset": SAMPLES[0], "model": model, "ranks": RANKS[preset]},
                 group=model,
                 timeout_s=1800 if preset in ("full", "paper") else 60,
+                unavailable=devices_lacking(RANKS[preset], device),
             )
             for model in (MODELS[:1] if preset == "smoke" else MODELS)
         ]
@@ -86,7 +93,7 @@ class Fig6(Experiment):
             BY_NAME[str(cell.params["dataset"])],
             str(cell.params["model"]),
             preset,
-            **{**CUTS["dense"], "snapshots": KEPT[preset], "lr": LR},
+            **{**CUTS["dense"], "snapshots": KEPT[preset], "lr": LR, "seed": SEED},
         )
         data = load_timeline(task)
         steps = range(len(data) - 1)
@@ -97,6 +104,7 @@ class Fig6(Experiment):
             ranks,
             (task, data, parts, EPOCHS[preset], SEEDS[preset]),
             timeout_s=cell.timeout_s,
+            device=context.device,
             threads=1,
             seed=task.seed,
         )
@@ -114,18 +122,19 @@ class Fig6(Experiment):
             counters=_drawn(task, data) | {"epochs": EPOCHS[preset]},
             deviation={"gradient": max(gaps.values())},
             data=describe(data),
-            notes=[f"vertices parted by {parts.method}", f"{ranks} processes over Gloo"],
+            notes=[f"vertices parted by {parts.method}", f"{ranks} processes of one machine"],
         )
 
     def figures(self) -> list[FigureSpec]:
         options = {"xlabel": "epoch", "xlog": False}
+        alike = {**options, "together": True}
         return [
             FigureSpec(
                 kind="sweep",
                 name="fig6",
                 title="Loss by epoch",
                 points=lambda rows: curve_points(rows, "loss"),
-                options={**options, "ylabel": "loss"},
+                options={**alike, "ylabel": "loss"},
             ),
             FigureSpec(
                 kind="sweep",
@@ -144,7 +153,7 @@ class Fig6(Experiment):
                 name="fig6_accuracy",
                 title="Test accuracy by epoch",
                 points=lambda rows: curve_points(rows, "accuracy"),
-                options={**options, "ylabel": "accuracy", "ylog": False},
+                options={**alike, "ylabel": "accuracy", "ylog": False},
             ),
         ]
 
@@ -197,7 +206,7 @@ def _train(
     jobs = [("plain", task, torch.float32), ("plain", task, torch.float64)]
     jobs += [
         (f"seed{seed}", msgspec.structs.replace(task, seed=seed), torch.float32)
-        for seed in range(2, 2 + seeds)
+        for seed in range(SEED + 1, SEED + 1 + seeds)
     ]
     for name, mine, dtype in jobs[comm.rank :: comm.size]:
         mark = "" if dtype == torch.float32 else "64"
