@@ -127,6 +127,12 @@ class GroupCommunicator(Communicator):
         """Whether data travels between host memories."""
         return self.backend != "nccl"
 
+    @property
+    def carrier(self) -> str:
+        """What has carried rows so far: `shared memory`, or the backend's name."""
+        boxed = self._box is not None and self.method in ("auto", "shared")
+        return "shared memory" if boxed else self.backend
+
     def barrier(self) -> None:
         """See `Communicator.barrier`. On Gloo the error names the ranks that did not come."""
         number = self._depart(whole=True)

@@ -20,6 +20,7 @@ from dgbench.systems.esdg.forward import fused_temporal, plain_temporal
 from dgbench.systems.esdg.partition import Shares, Split
 from dgbench.systems.esdg.partition_local import LocalSnapshots, apply_run, first_run, positions
 from dgbench.systems.esdg.reuse import Keeping, Kept
+from dgbench.systems.esdg.scored import ScoredRows
 from dgbench.systems.esdg.transfer import Delivery
 from dgbench.systems.esdg.weights import Links, chain_run, spatial_run
 
@@ -43,6 +44,9 @@ class SnapshotSplit(Split):
         late: make a layer's dense half behind its exchange, where the vertices are. Then what is
             aggregated travels, which is narrower, and of the first layer, where it is precomputed,
             once and not in every pass. The paper's volumes are those of the dense half before it.
+        scored: of the last temporal half, bring home only those rows that pairs of the loss read,
+            and none in the first pass, where nobody scores; needs checkpoints. The paper's volumes
+            are those of all rows.
         temporals: layers with a temporal half.
     """
 
@@ -58,6 +62,7 @@ class SnapshotSplit(Split):
         fused: bool = True,
         reuse: bool = False,
         late: bool = False,
+        scored: bool = False,
     ) -> None:
         """Take a rank's inputs.
 
@@ -66,11 +71,14 @@ class SnapshotSplit(Split):
             aggregator: this rank's snapshots where they lie, or what brings them block by block.
             num_nodes: N.
             task: needed for `loss_sum` only.
-            pieces, fused, reuse, late: see above.
+            pieces, fused, reuse, late, scored: see above.
         """
         self.comm, self.model, self.task = comm, model, task
         self.num_nodes, self.pieces, self.reuse, self.late = num_nodes, pieces, reuse, late
         self.temporals = [k for k in range(model.num_layers) if model.has_temporal(k)]
+        link = task is not None and task.workload.task == "link"
+        # Elsewhere the loss reads every row, or the last layer's outputs are where it is.
+        self.scored = scored and link and model.has_temporal(model.num_layers - 1)
         # There is no compiled scan of tensors without memory, nor of doubles on CUDA.
         doubles = next(model.parameters()).dtype == torch.float64
         self.fused = fused and comm.device.type in (("cpu",) if doubles else ("cpu", "cuda"))
@@ -84,7 +92,8 @@ class SnapshotSplit(Split):
         self._once = late and isinstance(aggregator, LocalSnapshots) and aggregator.precompute
         self._inputs_here: dict[range, Tensor] = {}
         self._kept: dict[range, Kept] = {}
-        self._scored: dict[range, tuple[Tensor, ...]] = {}
+        self._targets: dict[range, tuple[Tensor, ...]] = {}
+        self._read: dict[range, ScoredRows] = {}
 
     def shares(self, times: range) -> Shares:
         """How the block `times` is dealt out."""
@@ -120,26 +129,32 @@ class SnapshotSplit(Split):
             keep = self._kept[times] = Kept()
         moves = self._moves(times, keep=keep)
         with self.load(times, recorded=False):
-            _, after = self._pass(times, state, moves, lean=lean)
+            _, after = self._pass(times, state, moves, lean=lean or self.scored)
         if keep is not None:
             self.comm.meter.count("reuse_bytes", keep.nbytes)
         return after
 
     def again(self, times: range, state: TimelineState | None) -> tuple[Tensor, TimelineState]:
-        given = self._kept.pop(times, None)
-        return self._pass(times, state, self._moves(times, given=given))
+        moves = self._moves(times, given=self._kept.pop(times, None))
+        return self._pass(times, state, moves, scored=self.scored)
 
     def loss_sum(self, times: range, out: Tensor) -> Tensor:
-        """Summed loss of this rank's steps of a block, from what `run` gave; all steps at once."""
+        """Summed loss of this rank's steps of a block, all at once.
+
+        `out` is what `run` gave; what `again` gave, where `scored`.
+        """
         held, head, task = self.held(times), self.model.head, self.task
         if not held:
             return out.new_zeros(())
-        if held not in self._scored:
-            self._scored[held] = self._scores(times, held)
-        scored = self._scored[held]
+        if self.scored:
+            read = self._reads(times)
+            return head.loss_sum(out, read.ends.to(out.device), read.labels.to(out.device))
+        if held not in self._targets:
+            self._targets[held] = self._scores(times, held)
+        targets = self._targets[held]
         if task.workload.task == "node":
-            return functional.mse_loss(head(out), scored[0], reduction="sum")
-        return head.loss_sum(out, *scored)
+            return functional.mse_loss(head(out), targets[0], reduction="sum")
+        return head.loss_sum(out, *targets)
 
     def gather(self, times: range, out: Tensor) -> list[Tensor]:
         """Outputs [N, D] of all steps of a block, on every rank, from what `run` gave."""
@@ -158,6 +173,12 @@ class SnapshotSplit(Split):
         ordered = torch.empty_like(targets.flatten())
         ordered[place.flatten()] = targets.flatten()
         return (ordered,)
+
+    def _reads(self, times: range) -> ScoredRows:
+        """What the loss of a block reads; made once."""
+        if times not in self._read:
+            self._read[times] = ScoredRows.build(self.task, self.shares(times), self.comm.rank)
+        return self._read[times]
 
     def _positions(self, times: range) -> Tensor:
         """int64[steps held, N]: where `run` puts the rows of this rank's steps."""
@@ -183,8 +204,13 @@ class SnapshotSplit(Split):
         moves: Redistribution,
         *,
         lean: bool = False,
+        scored: bool = False,
     ) -> tuple[Tensor, TimelineState]:
-        """As `run`; `lean`: no further than the last temporal half, which there is; no outputs."""
+        """As `run`.
+
+        `lean`: no further than the last temporal half, which there is; no outputs. `scored`: of
+        outputs only the rows that the loss reads.
+        """
         state = state or TimelineState()
         model, mine = self.model, moves.shares.steps[self.comm.rank]
         links, chain = chain_run(model, len(times), state.chain, fused=self.fused)
@@ -215,6 +241,9 @@ class SnapshotSplit(Split):
                 z, carries[layer] = temporal(model, layer, x, given)
                 if lean and layer == self.temporals[-1]:
                     return _NOTHING, TimelineState(chain, tuple(carries))
+                if scored and layer == model.num_layers - 1:
+                    read = self._reads(times).fetch(self.comm, z)
+                    return read, TimelineState(chain, tuple(carries))
                 done = [
                     moves.start_to_snapshots(layer, k, rows) for k, rows in enumerate(moves.cut(z))
                 ]

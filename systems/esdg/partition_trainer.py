@@ -60,6 +60,7 @@ class RankTrainer(TimelineTrainer):
         fused: bool = True,
         reuse: bool = False,
         late: bool = False,
+        scored: bool = False,
         lean: bool | None = None,
         group: int = 1,
         difference: bool | None = None,
@@ -80,6 +81,7 @@ class RankTrainer(TimelineTrainer):
             fused: run recurrences as compiled scans.
             reuse: for `snapshot` with `checkpoint`: keep what the first pass receives.
             late: for `snapshot`: make dense halves behind the exchange, see `SnapshotSplit`.
+            scored: for `snapshot` with `checkpoint`: bring home only what the loss reads.
             lean: see `accumulate`. None: where that leaves out neither exchange nor transfer, so
                 that volumes are the paper's: the snapshot partition of a model without a temporal
                 half, whose snapshots lie where they are used.
@@ -103,7 +105,7 @@ class RankTrainer(TimelineTrainer):
             raise UnsupportedError(
                 f"ranks do not train on '{comm.device}'", hint="device='cpu' or 'cuda'"
             )
-        _exclude(partition, checkpoint, reuse, late, group, difference, parts, aggregator)
+        _exclude(partition, checkpoint, reuse, late, scored, group, difference, parts, aggregator)
         super().__init__(workload, data, device=str(comm.device), meter=comm.meter, dtype=dtype)
         self.comm, self.partition, self.checkpoint = comm, partition, checkpoint
         self.blocks = block_ranges(self.task.steps, blocks)
@@ -134,6 +136,7 @@ class RankTrainer(TimelineTrainer):
                 task=self.task,
                 reuse=reuse,
                 late=late,
+                scored=scored,
                 **common,
             )
             self._stage()
@@ -282,6 +285,7 @@ def _exclude(
     checkpoint: bool,
     reuse: bool,
     late: bool,
+    scored: bool,
     group: int,
     difference: bool | None,
     parts: VertexParts | None,
@@ -293,6 +297,7 @@ def _exclude(
         "aggregator": ("snapshot", aggregator is not None),
         "reuse": ("snapshot", reuse),
         "late": ("snapshot", late),
+        "scored": ("snapshot", scored),
         "difference": ("snapshot", difference is not None),
         "group": ("hybrid", group != 1),
     }
@@ -301,7 +306,8 @@ def _exclude(
             raise InvalidInputError(
                 f"'{name}' is for the partition '{wanted}', not for '{partition}'"
             )
-    if reuse and not checkpoint:
-        raise InvalidInputError("'reuse' needs 'checkpoint': without it nothing is run again")
+    for name, there in (("reuse", reuse), ("scored", scored)):
+        if there and not checkpoint:
+            raise InvalidInputError(f"'{name}' needs 'checkpoint': without it nothing is run again")
     if aggregator is not None and difference is not None:
         raise InvalidInputError("'aggregator' and 'difference' both say where snapshots come from")

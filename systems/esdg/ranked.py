@@ -36,6 +36,7 @@ from dgbench.runtime.ranks import launch
 from dgbench.runtime.steady import falling_warmup
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.esdg.partition_trainer import PARTITIONS, Partition, RankTrainer
+from dgbench.systems.esdg.transport import Transport, check_transport, use_transport
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 
 if TYPE_CHECKING:
@@ -66,12 +67,16 @@ class RankSettings:
             exchanging them again; needs `checkpoint` and the snapshot partition.
         late: of the snapshot partition: make a layer's dense half behind its exchange, so that
             narrower rows travel, those of the first layer once. Off, volumes are the paper's.
+        scored: of the snapshot partition with `checkpoint`: bring home only those outputs that the
+            loss reads. Off, volumes are the paper's.
         lean: the first pass of a checkpoint does only what the borders of blocks need. None: where
             that leaves out neither exchange nor transfer, so that volumes are the paper's.
         group: of the hybrid partition, ranks that share a snapshot.
         difference: of the snapshot partition: bring each rank's snapshots over a link (into memory
             apart on a CPU), as differences (True) or plain (False). None: they lie where they are.
         wire: an emulated link, (seconds per message, bytes per second); None: the real one.
+        transport: what carries rows: `auto`, shared memory on one machine, or `gloo`, its sockets,
+            see `use_transport`.
     """
 
     partition: Partition = "snapshot"
@@ -82,10 +87,12 @@ class RankSettings:
     fused: bool = True
     reuse: bool = False
     late: bool = False
+    scored: bool = False
     lean: bool | None = None
     group: int = 1
     difference: bool | None = None
     wire: tuple[float, float] | None = None
+    transport: Transport = "auto"
 
     def check(self) -> RankSettings:
         """Return self.
@@ -95,17 +102,26 @@ class RankSettings:
         """
         if self.partition not in PARTITIONS:
             raise unknown_key("partition", self.partition, PARTITIONS)
+        check_transport(self.transport)
         for name in ("blocks", "pieces", "group"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidInputError(f"'{name}' is {value!r}; an integer >= 1 is allowed")
-        for name, unset in (("reuse", False), ("late", False), ("difference", None)):
+        for name, unset in (
+            ("reuse", False),
+            ("late", False),
+            ("scored", False),
+            ("difference", None),
+        ):
             if getattr(self, name) is not unset and self.partition != "snapshot":
                 raise InvalidInputError(
                     f"'{name}' is for the partition 'snapshot', not for '{self.partition}'"
                 )
-        if self.reuse and not self.checkpoint:
-            raise InvalidInputError("'reuse' needs 'checkpoint': without it nothing is run again")
+        for name in ("reuse", "scored"):
+            if getattr(self, name) and not self.checkpoint:
+                raise InvalidInputError(
+                    f"'{name}' needs 'checkpoint': without it nothing is run again"
+                )
         if self.group != 1 and self.partition != "hybrid":
             raise InvalidInputError(
                 f"'group' is {self.group} and the partition '{self.partition}'",
@@ -275,6 +291,7 @@ def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
     """Be one rank."""
     settings = work.settings
     data = parcel.open()
+    use_transport(comm, settings.transport)
     if settings.wire is not None and comm.size > 1:
         comm.use_wire(Wire(*settings.wire))
     begin = time.perf_counter()
@@ -290,6 +307,7 @@ def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
         fused=settings.fused,
         reuse=settings.reuse,
         late=settings.late,
+        scored=settings.scored,
         lean=settings.lean,
         group=settings.group,
         difference=settings.difference,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import sys
 from functools import cache
 from typing import Any
 
@@ -19,6 +21,7 @@ from dgbench.systems.base.timeline import PlainTimeline
 from dgbench.systems.esdg.partition import block_ranges, consecutive
 from dgbench.systems.esdg.partition_trainer import RankTrainer
 from dgbench.systems.esdg.ranked import PHASES, Parcel, RankSettings, train_ranked
+from dgbench.systems.esdg.transport import bind, carrier, use_transport
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.volumes import snapshot_floats, timeline
 
@@ -77,6 +80,9 @@ SWITCHES = (
     {"late": True, "precompute": False},
     {"late": True, "reuse": True, "pieces": 2},
     {"late": True, "reuse": True, "precompute": False, "lean": True},
+    {"scored": True},
+    {"scored": True, "late": True, "reuse": True},
+    {"scored": True, "pieces": 2, "lean": True},
 )
 
 
@@ -157,10 +163,32 @@ def test_volumes_of_the_switches(results, model):
     assert each["forward"] == each["rerun"] == late["forward"] + extra
     thrifty = rows[str({"late": True, "reuse": True, "pieces": 2})][2]
     assert thrifty == {**late, "rerun": 0}
+    scored = rows[str({"scored": True})][2]
+    if model == "cd_gcn":
+        # No way back from the last layer, but for ends of pairs that the step's owner lacks.
+        back = dims[-1][1]
+        assert scored["forward"] == three // 3 * (width - back) // width
+        assert scored["rerun"] == scored["backward"] == scored["forward"] + back * lacked(blocks)
+        both = rows[str({"scored": True, "late": True, "reuse": True})][2]
+        assert both["rerun"] == back * lacked(blocks)
+    else:
+        # What is scored is where it was made.
+        assert scored == rows["{}"][2]
     vertex = rows[str({"lean": True, "partition": "vertex"})][2]
     assert vertex["rerun"] == vertex["backward"] or model == "evolvegcn_o"
     if not dims:
         assert vertex["forward"] == 0
+
+
+def lacked(blocks: list[range]) -> int:
+    """Ends of pairs, each once a step, that are not vertices of the step's owner among four."""
+    task = PlainTimeline(workload("cd_gcn", "link"), data()).task
+    vertices, found = consecutive(range(11), 4), 0
+    for times in blocks:
+        for rank, steps in enumerate(consecutive(times, 4)):
+            for t in steps:
+                found += len(set(task.pairs(t)[0].flatten().tolist()) - set(vertices[rank]))
+    return found
 
 
 def test_what_is_kept_is_counted(results):
@@ -263,6 +291,48 @@ def test_the_wire_makes_exchanges_slower_and_changes_nothing_else():
     assert min(run.samples) > 0.06
 
 
+def test_gloo_carries_the_same():
+    job, options = workload("cd_gcn", "link"), {"epochs": 2, "data": data(), "timeout_s": LIMIT_S}
+    run = train_ranked(job, 2, RankSettings(transport="gloo", scored=True, reuse=True), **options)
+    assert run.losses == pytest.approx(plain("cd_gcn", 2)[0], rel=BAR)
+
+
+def carriers(comm: Communicator) -> list[str]:
+    """What carries rows, by transport."""
+    found = []
+    for transport in ("gloo", "auto"):
+        use_transport(comm, transport)
+        comm.all_to_all(torch.ones(comm.size, 1), [1] * comm.size, [1] * comm.size)
+        found.append(carrier(comm))
+    return found
+
+
+def test_the_transport_is_a_setting():
+    for found in launch(carriers, 2, (), timeout_s=LIMIT_S, stall_s=30, threads=1):
+        assert found[0] == "Gloo"
+        if sys.platform == "linux":
+            assert found[1] == "shared memory"
+    alone = LocalCommunicator()
+    use_transport(alone, "gloo")
+    assert carrier(alone) == "nothing"
+
+
+def bound(comm: Communicator) -> tuple[bool, set[int]]:
+    """Whether a rank was kept on cores, and on which it may run."""
+    return bind(comm.rank, comm.size), os.sched_getaffinity(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no binding to cores here")
+def test_ranks_are_bound_evenly_or_not_at_all():
+    cores = os.sched_getaffinity(0)
+    for size in (2, len(cores) + 1):
+        found = launch(bound, size, (), timeout_s=LIMIT_S, stall_s=30, threads=1)
+        even = size <= len(cores) or size % len(cores) == 0
+        assert [done for done, _ in found] == [even] * size
+        for rank, (_, mine) in enumerate(found):
+            assert mine == ({sorted(cores)[rank % len(cores)]} if even else cores)
+
+
 def test_a_group_that_takes_too_long_is_ended():
     with pytest.raises(RankTimeoutError, match="rank"):
         train_ranked(workload("cd_gcn", "link"), 2, epochs=10**6, data=data(), timeout_s=1.5)
@@ -299,6 +369,9 @@ def test_a_sequence_travels_in_one_file(tmp_path):
         ({"partition": "vertex", "difference": False}, "difference"),
         ({"checkpoint": False, "reuse": True}, "checkpoint"),
         ({"group": 2}, "group"),
+        ({"checkpoint": False, "scored": True}, "checkpoint"),
+        ({"partition": "vertex", "scored": True}, "scored"),
+        ({"transport": "pigeon"}, "transport"),
         ({"wire": (0.0, 0.0)}, "bytes_per_second"),
     ],
 )
