@@ -199,7 +199,10 @@ def test_contenders_take_turns_on_the_same_ranks(model):
 
 
 def test_a_race_counts_what_formulas_say(served):
-    found = table2_runs.race(workload("cd_gcn"), 2, context(), {"reuse": {"reuse": True}})
+    found = table2_runs.race(
+        workload("cd_gcn"), 2, context(), {"reuse": {"reuse": True}}, transport="gloo"
+    )
+    assert found.notes[-1] == "2 processes over Gloo"
     counters = found.counters
     for name in ("snapshot", "vertex", "reuse"):
         assert counters[f"sent_{name}"] == counters[f"formula_{name}"] > 0
@@ -215,6 +218,7 @@ def test_a_race_counts_what_formulas_say(served):
             "cut": "dense",
             "model": "cd_gcn",
             "ranks": 2,
+            "transport": "gloo",
         },
         group="g",
     )

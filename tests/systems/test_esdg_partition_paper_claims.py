@@ -49,7 +49,14 @@ def walks(**counters: int) -> list[Row]:
     return [walk(model, ranks, **counters) for model in MODELS for ranks in RANKS]
 
 
-def race(model: str, cut: str = "dense", ranks: int = 4, gain: float = 2.0, **counters: int) -> Row:
+def race(
+    model: str,
+    cut: str = "dense",
+    ranks: int = 4,
+    gain: float = 2.0,
+    transport: str = "gloo",
+    **counters: int,
+) -> Row:
     sent = 3 * WIDTH[model] * 1000 * (ranks - 1) // ranks
     counted = {
         "sent_snapshot": sent,
@@ -64,7 +71,7 @@ def race(model: str, cut: str = "dense", ranks: int = 4, gain: float = 2.0, **co
     } | counters
     values = {"gain snapshot": gain, "low snapshot": 0.9 * gain, "high snapshot": 1.1 * gain}
     params = {"part": "time", "dataset": "amlsim-20k-cycle200", "cut": cut, "model": model,
-              "ranks": ranks}  # fmt: skip
+              "ranks": ranks, "transport": transport}  # fmt: skip
     return row("table2", params, counters=counted, values=values, deviation={"output": 1e-7})
 
 
@@ -276,6 +283,9 @@ def test_time_order():
     open_ = judge(name, [race(m, gain=1.0 if m == "cd_gcn" else 2.0) for m in MODELS])
     assert "undecided" in open_.reason
     assert not open_.other_way
+    assert word(name, [race(m, transport="auto") for m in MODELS]) == "not run here"
+    slow = [race(m, gain=0.5, transport="auto") for m in MODELS]
+    assert word(name, [race(m) for m in MODELS] + slow) == "direction only"
 
 
 def test_preprocessing():

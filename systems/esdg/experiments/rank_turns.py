@@ -19,6 +19,7 @@ from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, st
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.partition_trainer import RankTrainer
+from dgbench.systems.esdg.transport import Transport, bind, carrier, use_transport
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -42,6 +43,7 @@ class RankTurns:
         prepare_s: the slowest rank's seconds to cut its matrices and make its lists.
         losses: of every epoch, by contender; warm-up included.
         output, gradients: of the untrained model, by contender, as the whole timeline's.
+        carrier: what carried rows between the ranks, in words.
     """
 
     seconds: dict[str, list[float]]
@@ -51,6 +53,7 @@ class RankTurns:
     losses: dict[str, list[float]]
     output: dict[str, Tensor]
     gradients: dict[str, dict[str, Tensor]]
+    carrier: str
 
 
 def take_rank_turns(
@@ -62,16 +65,22 @@ def take_rank_turns(
     least: int,
     budget_s: float,
     timeout_s: float = 120.0,
+    device: str = "cpu",
+    transport: Transport = "auto",
 ) -> RankTurns:
     """Train every contender on the same ranks, one epoch each per turn, in alternating order.
 
     Args:
         workload, data: what all of them train.
-        ranks: P, at least 1; processes of this machine over Gloo, with one thread each.
+        ranks: P, at least 1; processes of this machine with one thread each, kept on
+            cores where they can be shared out evenly.
         contenders: name -> arguments of `RankTrainer`.
         least: turns that count, at least.
         budget_s: seconds to go on for, warm-up included.
         timeout_s: of the whole group.
+        device: `cpu`, or `cuda` where each rank has one of its own; then the host waits for no
+            exchange, and waiting is a part of `compute`.
+        transport: what carries rows between ranks, see `use_transport`.
 
     Raises:
         RankError: a rank failed.
@@ -79,8 +88,16 @@ def take_rank_turns(
     found = launch(
         _take,
         ranks,
-        (workload, data, {name: dict(c) for name, c in contenders.items()}, least, budget_s),
+        (
+            workload,
+            data,
+            {name: dict(c) for name, c in contenders.items()},
+            least,
+            budget_s,
+            transport,
+        ),
         timeout_s=timeout_s,
+        device=device,
         threads=1,
         seed=workload.seed,
     )
@@ -101,6 +118,7 @@ def take_rank_turns(
         losses=first.losses,
         output=first.output,
         gradients=first.gradients,
+        carrier=first.carrier,
     )
 
 
@@ -115,6 +133,7 @@ class _Found:
     losses: dict[str, list[float]]
     output: dict[str, Tensor]
     gradients: dict[str, dict[str, Tensor]]
+    carrier: str = ""
 
 
 def _take(
@@ -124,8 +143,11 @@ def _take(
     contenders: dict[str, dict[str, Any]],
     least: int,
     budget_s: float,
+    transport: Transport,
 ) -> _Found:
     """Be one rank."""
+    use_transport(comm, transport)
+    bind(comm.rank, comm.size)
     found = _Found({}, {}, {}, {}, {}, {}, {})
     trainers: dict[str, RankTrainer] = {}
     for name, options in contenders.items():
@@ -158,8 +180,9 @@ def _take(
         turn += 1
         # The first rank's clock decides, so that all stop together.
         spent = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
-        going = turn < least or float(comm.broadcast(spent)[0]) < budget_s
+        going = turn < least or float(comm.broadcast(spent.to(comm.device))[0]) < budget_s
     found.waited = {name: waited / turn for name, waited in found.waited.items()}
+    found.carrier = carrier(comm)
     return found
 
 

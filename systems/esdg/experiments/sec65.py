@@ -14,6 +14,7 @@ from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import Truth
+from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.rank_turns import take_rank_turns
 from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
@@ -63,6 +64,7 @@ class Sec65(Experiment):
                 params={"part": part, "dataset": SAMPLES[0], "model": MODEL, "ranks": ranks},
                 group=part,
                 timeout_s=limit,
+                unavailable=devices_lacking(ranks, device),
             )
             for part, ranks in (("split", 2), ("groups", RANKS))
         ]
@@ -126,7 +128,13 @@ def _split(
     truth = Truth.of(task, context, data)
     epochs = EPOCHS[context.preset]
     losses, accuracy, output, gradients = launch(
-        _train, ranks, (task, data, group, epochs), timeout_s=timeout_s, threads=1, seed=task.seed
+        _train,
+        ranks,
+        (task, data, group, epochs),
+        timeout_s=timeout_s,
+        device=context.device,
+        threads=1,
+        seed=task.seed,
     )[0]
     gap = truth.gap(output, gradients)
     if not gap <= truth.allowed:
@@ -150,7 +158,7 @@ def _split(
         },
         deviation={"output": gap},
         data=describe(data),
-        notes=[f"{ranks} processes over Gloo; the budget is of a snapshot's matrix"],
+        notes=[f"{ranks} processes; the budget is of a snapshot's matrix"],
     )
 
 
@@ -178,6 +186,7 @@ def _groups(
         least=TURNS[context.preset],
         budget_s=BUDGETS_S[context.preset],
         timeout_s=timeout_s,
+        device=context.device,
     )
     gap = max(truth.gap(turns.output[n], turns.gradients[n]) for n in turns.seconds)
     if not gap <= truth.allowed:
@@ -195,7 +204,7 @@ def _groups(
         counters=counters,
         deviation={"output": gap},
         data=describe(data),
-        notes=[f"{ranks} processes over Gloo"],
+        notes=[f"{ranks} processes over {turns.carrier}"],
     )
 
 
