@@ -20,6 +20,7 @@ from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import Truth, gain_of, gains, turns_of
+from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     MODEL_TITLES,
@@ -88,8 +89,7 @@ class Ablation(Experiment):
                 params={"system": "esdg", "dataset": dataset, "model": model, "kind": kind},
                 group=f"{dataset}/{model}/{kind}",
                 timeout_s=1800 if long else 120,
-                unavailable="two ranks of one GPU say nothing" * (kind == "reuse"
-                                                                   and device == "cuda"),
+                unavailable=devices_lacking(2, device) if kind == "reuse" else "",
             )
             for dataset, model, kind in _points(preset)
         ]  # fmt: skip
@@ -278,7 +278,9 @@ def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measuremen
     for turn in range(pairs):
         for reuse in (False, True) if turn % 2 == 0 else (True, False):
             chosen = RankSettings(blocks=BLOCKS, reuse=reuse)
-            run = train_ranked(task, 2, chosen, epochs=epochs + 1, data=data, timeout_s=60)
+            run = train_ranked(
+                task, 2, chosen, epochs=epochs + 1, data=data, timeout_s=60, device=context.device
+            )
             times[reuse].append(median(run.samples))
             floats[reuse] = int(run.traffic.matrix("floats", operation="all_to_all").sum())
             losses[reuse] = run.losses

@@ -141,6 +141,20 @@ class Occurrences:
         )
 
 
+def gpu_count() -> int:
+    """CUDA devices of this machine."""
+    return torch.cuda.device_count()
+
+
+def devices_lacking(ranks: int, device: str) -> str:
+    """Why so many ranks cannot train on this kind of device, each on its own; "" if they can."""
+    there = gpu_count() if device == "cuda" else ranks
+    if there >= ranks:
+        return ""
+    needed = "a CUDA device" if ranks == 1 else f"{ranks} CUDA devices"
+    return f"needs {needed}, {there or 'none'} {'is' if there < 2 else 'are'} here"
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One thread for torch and the compiled operators, as many as before afterwards."""

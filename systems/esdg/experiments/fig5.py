@@ -17,6 +17,7 @@ from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
 from dgbench.systems.base.turns import gain_of
+from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.parts import (
     COSTS,
     TURNS,
@@ -108,7 +109,7 @@ class Fig5(Experiment):
                     found.append(
                         self._cell(
                             params,
-                            why,
+                            devices_lacking(ranks, device),
                             group=f"{name}/{model}",
                             repeats=ROUNDS[size],
                             timeout_s=60 if size != "full" else 900,

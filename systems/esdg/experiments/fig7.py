@@ -19,6 +19,7 @@ from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.experiments import fig5
+from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.fig5 import model_error
 from dgbench.systems.esdg.experiments.parts import COSTS, TURNS, cost_values, costs_of, on_ranks
 from dgbench.systems.esdg.experiments.projection import (
@@ -86,7 +87,6 @@ class Fig7(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         size = _size(preset)
-        why = "runs on ranks of CPUs" if device == "cuda" else ""
         slow = 900 if size == "full" else 60
         found = [
             self._cell({"part": "sizes"}, "sizes", slow),
@@ -99,6 +99,7 @@ class Fig7(Experiment):
         for model in fig5.models(preset):
             for ranks in MEASURED[size]:
                 params = {"part": "ranks", "dataset": DATASET, "model": model, "ranks": ranks}
+                why = devices_lacking(ranks, device)
                 found.append(self._cell(params, model, slow, why, ROUNDS[size]))
         return found
 

@@ -99,6 +99,7 @@ def on_ranks(
         RankSettings(),
         budget_s=context.budget_s,
         timeout_s=0.9 * timeout_s,
+        device=context.device,
         data=data,
     )
     gap = loss_gap(task, data, run.losses, f"{ranks} ranks")
@@ -138,7 +139,13 @@ def in_turns(
     torch.set_num_threads(1)  # as ranks have
     data = load_timeline(task)
     run = take_scaling_turns(
-        task, data, ranks, least=least, budget_s=context.budget_s, timeout_s=0.9 * timeout_s
+        task,
+        data,
+        ranks,
+        least=least,
+        budget_s=context.budget_s,
+        timeout_s=0.9 * timeout_s,
+        device=context.device,
     )
     gap = max(loss_gap(task, data, losses, side) for side, losses in run.losses.items())
     cores = len(os.sched_getaffinity(0))

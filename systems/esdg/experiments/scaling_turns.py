@@ -68,6 +68,7 @@ def take_scaling_turns(
     least: int,
     budget_s: float,
     timeout_s: float = 60.0,
+    device: str = "cpu",
 ) -> ScalingTurns:
     """Train on one rank and on `ranks` by the snapshot partition, an epoch of each per turn.
 
@@ -77,6 +78,7 @@ def take_scaling_turns(
         least: turns that count, at least.
         budget_s: seconds to go on for, warm-up included.
         timeout_s: of the group.
+        device: `cpu`, or `cuda` where each rank has one of its own.
 
     Raises:
         InvalidInputError: fewer than two ranks, or no turn.
@@ -89,6 +91,7 @@ def take_scaling_turns(
         ranks,
         (workload, data, least, budget_s),
         timeout_s=timeout_s,
+        device=device,
         threads=1,
         seed=workload.seed,
     )
@@ -142,7 +145,8 @@ def _take(
     trainers = {"together": RankTrainer(comm, workload, data)}
     prepare_s = time.perf_counter() - begin
     if comm.rank == 0:
-        single = LocalCommunicator(meter=Meter(), seed=workload.seed)
+        meter = Meter(device=str(comm.device))
+        single = LocalCommunicator(device=comm.device, meter=meter, seed=workload.seed)
         trainers["alone"] = RankTrainer(single, workload, data)
     found = _Found(
         {s: [] for s in trainers}, {s: [] for s in trainers}, {s: [] for s in trainers},
@@ -166,7 +170,7 @@ def _take(
         turn += 1
         # The first rank's clock decides, so that all stop together.
         spent = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
-        going = turn < least or float(comm.broadcast(spent)[0]) < budget_s
+        going = turn < least or float(comm.broadcast(spent.to(comm.device))[0]) < budget_s
     for trainer in trainers.values():
         trainer.close()
     return found
