@@ -1,0 +1,85 @@
+"""What ESDG's experiments plan for a CUDA device, by how many devices there are."""
+
+from __future__ import annotations
+
+import pytest
+
+from dgbench.systems.base import RunContext
+from dgbench.systems.base.registry import get_paper
+from dgbench.systems.esdg.experiments import common, parts
+from dgbench.systems.esdg.experiments.common import devices_lacking
+from dgbench.systems.esdg.experiments.random_graphs import random_graphs
+
+PRESETS = ("smoke", "quick", "full", "paper")
+HOST = "runs on ranks of CPUs"
+"""Said where links between processes of CPUs are what is measured."""
+
+
+def experiments():
+    return {experiment.name: experiment for experiment in get_paper("esdg").experiments}
+
+
+def ranks_of(name: str, cell) -> int:
+    """Ranks that a cell starts; 0 where it starts none."""
+    if name == "ablation":
+        return 2 if cell.params["kind"] == "reuse" else 0
+    if cell.params.get("part") in ("walk", "parts", "shares", "counted") or name == "preparation":
+        return 0
+    return int(cell.params.get("ranks", 0))
+
+
+@pytest.mark.parametrize("devices", [0, 1, 2, 4, 128])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_cells_of_ranks_ask_for_a_device_each(monkeypatch, preset, devices):
+    monkeypatch.setattr(common, "gpu_count", lambda: devices)
+    started = 0
+    for name, experiment in experiments().items():
+        for cell in experiment.cells(preset, "cuda"):
+            ranks = ranks_of(name, cell)
+            if cell.unavailable == HOST:
+                assert name == "overlap" or cell.params["part"] == "links"
+            elif cell.unavailable.startswith("needs "):
+                assert ranks > devices, (name, cell.params)
+                assert cell.unavailable == devices_lacking(ranks, "cuda")
+            else:
+                assert ranks <= devices, (name, cell.params)
+                started += ranks > 0
+    assert bool(started) == (devices > 0)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_ranks_of_a_cpu_need_no_device(monkeypatch, preset):
+    monkeypatch.setattr(common, "gpu_count", lambda: 0)
+    for experiment in experiments().values():
+        for cell in experiment.cells(preset, "cpu"):
+            assert "CUDA" not in cell.unavailable
+            assert cell.unavailable != HOST
+
+
+def test_what_is_lacking_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(common, "gpu_count", lambda: 1)
+    assert devices_lacking(4, "cuda") == "needs 4 CUDA devices, 1 is here"
+    assert devices_lacking(1, "cuda") == devices_lacking(4, "cpu") == ""
+    monkeypatch.setattr(common, "gpu_count", lambda: 2)
+    assert devices_lacking(4, "cuda") == "needs 4 CUDA devices, 2 are here"
+    monkeypatch.setattr(common, "gpu_count", lambda: 0)
+    assert devices_lacking(1, "cuda") == "needs a CUDA device, none is here"
+
+
+def test_one_rank_is_trained_on_the_device_that_is_asked_for(monkeypatch):
+    from dgbench.systems.esdg.experiments.fig7 import task_of
+
+    asked = []
+    train = parts.train_ranked
+
+    def spied(*args, device: str, **more):
+        asked.append(device)
+        return train(*args, device="cpu", **more)
+
+    monkeypatch.setattr(parts, "train_ranked", spied)
+    data = random_graphs(32, steps=5)
+    found = parts.on_ranks(
+        task_of("tm_gcn"), 1, RunContext("cuda", "smoke", 1, budget_s=0.01), 30, data
+    )
+    assert asked == ["cuda"]
+    assert found.deviation["loss"] < 1e-5
