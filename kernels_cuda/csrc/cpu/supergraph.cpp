@@ -1,0 +1,389 @@
+// The supergraph of a sequence of snapshots (DGC 3.1): a vertex per vertex-step, ordered by entity
+// and then by step, so that a temporal neighbour is the id before or after and rows come out sorted.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/vector.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "common/check.hpp"
+#include "cpu/label_sums.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace dgbench {
+namespace {
+
+template <class T>
+using Arrays = std::vector<Array<T>>;
+
+constexpr std::int64_t kEntities = 256;  // entities that a thread takes at a time
+
+// T square matrices: row v of `in` lists who v hears, row v of `out` who hears v; both ascending.
+struct Steps {
+  std::vector<const std::int64_t*> offsets;
+  std::vector<const std::int32_t*> columns;
+
+  Steps(const Arrays<const std::int64_t>& indptr, const Arrays<const std::int32_t>& indices,
+        std::int64_t entities) {
+    if (indptr.size() != indices.size()) reject("indptr and indices differ in length");
+    for (std::size_t t = 0; t < indptr.size(); ++t) {
+      check_size(indptr[t], static_cast<std::size_t>(entities) + 1, "indptr[t]");
+      check_size(indices[t], static_cast<std::size_t>(indptr[t].data()[entities]), "indices[t]");
+      offsets.push_back(indptr[t].data());
+      columns.push_back(indices[t].data());
+    }
+  }
+  std::int64_t count() const { return static_cast<std::int64_t>(offsets.size()); }
+  std::int64_t begin(std::int64_t t, std::int64_t v) const { return offsets[t][v]; }
+  std::int64_t end(std::int64_t t, std::int64_t v) const { return offsets[t][v + 1]; }
+};
+
+// Bits of entity v: word v * words + t / 64, bit t % 64.
+struct Presence {
+  std::uint64_t* bits;
+  std::int64_t words;
+
+  bool at(std::int64_t v, std::int64_t t) const {
+    return bits[v * words + t / 64] >> (t % 64) & 1;
+  }
+  std::int64_t before(std::int64_t v, std::int64_t t) const {
+    std::int64_t count = 0;
+    const std::uint64_t* row = bits + v * words;
+    for (std::int64_t w = 0; w < t / 64; ++w) count += __builtin_popcountll(row[w]);
+    return count + __builtin_popcountll(row[t / 64] & ((std::uint64_t{1} << (t % 64)) - 1));
+  }
+};
+
+// Where an entity is present. `fill` 0: in steps in which it has an edge; 1: from the first such
+// step to the last; 2: from the first to the end. Writes its number of steps to `lengths`.
+void mark_presence(Arrays<const std::int64_t> indptr, Arrays<const std::int32_t> indices,
+                   Array<std::uint64_t> bits, std::int64_t words, Array<std::int64_t> lengths,
+                   int fill, int threads) {
+  const auto entities = static_cast<std::int64_t>(lengths.size());
+  const Steps in(indptr, indices, entities);
+  const std::int64_t steps = in.count();
+  if (words != (steps + 63) / 64) reject("words does not fit the steps");
+  check_size(bits, static_cast<std::size_t>(entities * words), "bits");
+  nb::gil_scoped_release release;
+  const Presence present{bits.data(), words};
+  std::fill(bits.data(), bits.data() + entities * words, std::uint64_t{0});
+  // Step by step: the columns of a row belong to other entities, so this part is not shared out.
+  for (std::int64_t t = 0; t < steps; ++t) {
+    const std::uint64_t bit = std::uint64_t{1} << (t % 64);
+    std::uint64_t* word = bits.data() + t / 64;
+    for (std::int64_t v = 0; v < entities; ++v) {
+      bool heard = false;
+      for (std::int64_t e = in.begin(t, v); e < in.end(t, v); ++e) {
+        const std::int64_t u = in.columns[t][e];
+        if (u == v) continue;
+        word[u * words] |= bit;
+        heard = true;
+      }
+      if (heard) word[v * words] |= bit;
+    }
+  }
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(static)
+  for (std::int64_t v = 0; v < entities; ++v) {
+    std::int64_t first = steps;
+    std::int64_t last = -1;
+    std::int64_t count = 0;
+    for (std::int64_t w = 0; w < words; ++w) {
+      const std::uint64_t word = present.bits[v * words + w];
+      if (word == 0) continue;
+      first = std::min<std::int64_t>(first, w * 64 + __builtin_ctzll(word));
+      last = w * 64 + 63 - __builtin_clzll(word);
+      count += __builtin_popcountll(word);
+    }
+    if (last >= 0 && fill > 0) {
+      if (fill == 2) last = steps - 1;
+      for (std::int64_t t = first; t <= last; ++t) {
+        present.bits[v * words + t / 64] |= std::uint64_t{1} << (t % 64);
+      }
+      count = last - first + 1;
+    }
+    lengths.data()[v] = count;
+  }
+}
+
+struct Weights {
+  std::int32_t spatial;
+  std::int32_t temporal;
+  bool per_length;  // a temporal edge of a sequence of L steps weighs L - 1 times as much
+
+  std::int32_t of_sequence(std::int64_t length) const {
+    return per_length ? static_cast<std::int32_t>(temporal * (length - 1)) : temporal;
+  }
+};
+
+// The rows of entity v, one after another, by calling `entry(neighbour, weight)` in ascending
+// order. Two lists of the same step are merged; a neighbour in both counts twice.
+template <class Entry>
+void entity_rows(const Steps& in, const Steps& out, const Presence& present,
+                 const std::int64_t* start, const Weights& weights, std::int64_t v,
+                 const Entry& entry) {
+  const std::int64_t length = start[v + 1] - start[v];
+  if (length == 0) return;
+  std::int64_t id = start[v];
+  const std::int32_t along = weights.of_sequence(length);
+  for (std::int64_t t = 0; t < in.count(); ++t) {
+    if (!present.at(v, t)) continue;
+    std::int64_t a = in.begin(t, v);
+    std::int64_t b = out.begin(t, v);
+    const std::int64_t a_end = in.end(t, v);
+    const std::int64_t b_end = out.end(t, v);
+    bool linked = false;
+    const auto link = [&] {
+      linked = true;
+      if (id > start[v]) entry(id - 1, along);
+      if (id + 1 < start[v + 1]) entry(id + 1, along);
+    };
+    constexpr std::int64_t kNone = INT64_MAX;
+    while (a < a_end || b < b_end) {
+      const std::int64_t x = a < a_end ? in.columns[t][a] : kNone;
+      const std::int64_t y = b < b_end ? out.columns[t][b] : kNone;
+      const std::int64_t u = std::min(x, y);
+      a += x == u;
+      b += y == u;
+      if (u == v) continue;
+      if (u > v && !linked) link();
+      const std::int32_t both = x == y ? 2 : 1;
+      entry(start[u] + present.before(u, t), weights.spatial * both);
+    }
+    if (!linked) link();
+    ++id;
+  }
+}
+
+// Lengths of all rows into offsets[id + 1].
+void count_supergraph(Arrays<const std::int64_t> in_indptr, Arrays<const std::int32_t> in_indices,
+                      Arrays<const std::int64_t> out_indptr, Arrays<const std::int32_t> out_indices,
+                      Array<std::uint64_t> bits, std::int64_t words,
+                      Array<const std::int64_t> start, Array<std::int64_t> offsets, int threads) {
+  const std::int64_t entities = static_cast<std::int64_t>(start.size()) - 1;
+  const Steps in(in_indptr, in_indices, entities);
+  const Steps out(out_indptr, out_indices, entities);
+  if (in.count() != out.count()) reject("two directions with different numbers of steps");
+  check_size(bits, static_cast<std::size_t>(entities * words), "bits");
+  check_size(offsets, static_cast<std::size_t>(start.data()[entities]) + 1, "offsets");
+  nb::gil_scoped_release release;
+  const std::int64_t* first = start.data();
+  std::int64_t* length = offsets.data();
+  length[0] = 0;
+  const Presence present{bits.data(), words};
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, kEntities)
+  for (std::int64_t v = 0; v < entities; ++v) {
+    std::int64_t id = first[v];
+    const std::int64_t last = first[v + 1] - 1;
+    for (std::int64_t t = 0; t < in.count() && id <= last; ++t) {
+      if (!present.at(v, t)) continue;
+      const std::int32_t* a = in.columns[t] + in.begin(t, v);
+      const std::int32_t* a_end = in.columns[t] + in.end(t, v);
+      const std::int32_t* b = out.columns[t] + out.begin(t, v);
+      const std::int32_t* b_end = out.columns[t] + out.end(t, v);
+      std::int64_t count = (id > first[v]) + (id < last);
+      while (a < a_end && b < b_end) {
+        const std::int32_t u = std::min(*a, *b);
+        a += *a == u;
+        b += *b == u;
+        count += u != v;
+      }
+      for (; a < a_end; ++a) count += *a != v;
+      for (; b < b_end; ++b) count += *b != v;
+      length[++id] = count;
+    }
+  }
+  for (std::int64_t id = 0; id < first[entities]; ++id) length[id + 1] += length[id];
+}
+
+void fill_supergraph(Arrays<const std::int64_t> in_indptr, Arrays<const std::int32_t> in_indices,
+                     Arrays<const std::int64_t> out_indptr, Arrays<const std::int32_t> out_indices,
+                     Array<std::uint64_t> bits, std::int64_t words,
+                     Array<const std::int64_t> start, Array<const std::int64_t> offsets,
+                     Array<std::int32_t> columns, Array<std::int32_t> edge_weight,
+                     Array<std::int32_t> step, Array<std::int32_t> entity, std::int32_t spatial,
+                     std::int32_t temporal, bool per_length, int threads) {
+  const std::int64_t entities = static_cast<std::int64_t>(start.size()) - 1;
+  const Steps in(in_indptr, in_indices, entities);
+  const Steps out(out_indptr, out_indices, entities);
+  if (in.count() != out.count()) reject("two directions with different numbers of steps");
+  const auto vertices = static_cast<std::size_t>(start.data()[entities]);
+  check_size(bits, static_cast<std::size_t>(entities * words), "bits");
+  check_size(offsets, vertices + 1, "offsets");
+  check_size(step, vertices, "step");
+  check_size(entity, vertices, "entity");
+  check_size(columns, static_cast<std::size_t>(offsets.data()[vertices]), "columns");
+  check_size(edge_weight, columns.size(), "edge_weight");
+  nb::gil_scoped_release release;
+  const Presence present{bits.data(), words};
+  const Weights weights{spatial, temporal, per_length};
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, kEntities)
+  for (std::int64_t v = 0; v < entities; ++v) {
+    std::int64_t id = start.data()[v];
+    if (id == start.data()[v + 1]) continue;
+    std::int64_t place = offsets.data()[id];
+    for (std::int64_t t = 0; t < in.count(); ++t) {
+      if (!present.at(v, t)) continue;
+      step.data()[id] = static_cast<std::int32_t>(t);
+      entity.data()[id++] = static_cast<std::int32_t>(v);
+    }
+    entity_rows(
+        in, out, present, start.data(), weights, v,
+        [&](std::int64_t neighbour, std::int32_t weight) {
+          columns.data()[place] = static_cast<std::int32_t>(neighbour);
+          edge_weight.data()[place++] = weight;
+        });
+  }
+}
+
+// Sequences (entities with a step in the chunk) of each chunk, and the steps of the longest.
+void chunk_sequences(Array<const std::int64_t> start, Array<const std::int32_t> chunk,
+                     Array<std::int64_t> sequences, Array<std::int64_t> longest) {
+  const std::int64_t entities = static_cast<std::int64_t>(start.size()) - 1;
+  const auto chunks = static_cast<std::int64_t>(sequences.size());
+  check_size(longest, sequences.size(), "longest");
+  check_size(chunk, static_cast<std::size_t>(start.data()[entities]), "chunk");
+  if (!ids_in_range(chunk.data(), chunk.size(), chunks)) reject("chunk must lie in [0, C)");
+  nb::gil_scoped_release release;
+  std::fill(sequences.data(), sequences.data() + chunks, 0);
+  std::fill(longest.data(), longest.data() + chunks, 0);
+  std::vector<std::int32_t> steps;
+  for (std::int64_t v = 0; v < entities; ++v) {
+    steps.assign(chunk.data() + start.data()[v], chunk.data() + start.data()[v + 1]);
+    std::sort(steps.begin(), steps.end());
+    for (std::size_t i = 0; i < steps.size();) {
+      std::size_t j = i;
+      while (j < steps.size() && steps[j] == steps[i]) ++j;
+      const std::int32_t c = steps[i];
+      ++sequences.data()[c];
+      longest.data()[c] = std::max(longest.data()[c], static_cast<std::int64_t>(j - i));
+      i = j;
+    }
+  }
+}
+
+// Weights between different chunks as sparse rows with ascending columns. `columns` and `weight`
+// have room for all entries of the graph; returns how many are used. `order` lists the vertices by
+// chunk, chunk c in [first[c], first[c + 1]).
+std::int64_t chunk_traffic(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
+                           Array<const std::int32_t> edge_weight, Array<const std::int32_t> chunk,
+                           Array<const std::int64_t> order, Array<const std::int64_t> first,
+                           Array<std::int64_t> offsets, Array<std::int32_t> columns,
+                           Array<std::int64_t> weight) {
+  const auto vertices = static_cast<std::int64_t>(chunk.size());
+  const std::int64_t chunks = static_cast<std::int64_t>(first.size()) - 1;
+  check_size(indptr, chunk.size() + 1, "indptr");
+  check_size(edge_weight, indices.size(), "edge_weight");
+  check_size(order, chunk.size(), "order");
+  check_size(offsets, first.size(), "offsets");
+  check_size(columns, indices.size(), "columns");
+  check_size(weight, indices.size(), "weight");
+  check_offsets(first.data(), first.size(), chunk.size(), "first");
+  if (!ids_in_range(chunk.data(), chunk.size(), chunks)) reject("chunk must lie in [0, C)");
+  if (!ids_in_range(order.data(), order.size(), vertices)) reject("order must lie in [0, V)");
+  nb::gil_scoped_release release;
+  LabelSums sums;
+  std::vector<Vote> row;
+  std::int64_t used = 0;
+  offsets.data()[0] = 0;
+  for (std::int64_t c = 0; c < chunks; ++c) {
+    std::int64_t entries = 0;
+    for (std::int64_t i = first.data()[c]; i < first.data()[c + 1]; ++i) {
+      const std::int64_t v = order.data()[i];
+      entries += indptr.data()[v + 1] - indptr.data()[v];
+    }
+    sums.start(static_cast<std::size_t>(std::min(entries, chunks)));
+    for (std::int64_t i = first.data()[c]; i < first.data()[c + 1]; ++i) {
+      const std::int64_t v = order.data()[i];
+      for (std::int64_t e = indptr.data()[v]; e < indptr.data()[v + 1]; ++e) {
+        const std::int32_t other = chunk.data()[indices.data()[e]];
+        if (other != c) sums[other] += edge_weight.data()[e];
+      }
+    }
+    row.clear();
+    sums.each([&](const Vote& vote) { row.push_back(vote); });
+    std::sort(row.begin(), row.end(),
+              [](const Vote& a, const Vote& b) { return a.label < b.label; });
+    for (const Vote& vote : row) {
+      columns.data()[used] = vote.label;
+      weight.data()[used++] = vote.weight;
+    }
+    offsets.data()[c + 1] = used;
+  }
+  return used;
+}
+
+// Algorithm 1 of DGC, see kernels_cuda/supergraph.py.
+void assign_greedy(Array<const std::int64_t> order, Array<const double> workload,
+                   Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
+                   Array<const std::int64_t> weight, std::int32_t workers, double target,
+                   double epsilon, bool guarded, Array<std::int32_t> worker) {
+  const std::size_t chunks = order.size();
+  check_size(workload, chunks, "workload");
+  check_size(indptr, chunks + 1, "indptr");
+  check_size(weight, indices.size(), "weight");
+  check_size(worker, chunks, "worker");
+  if (workers < 1) reject("workers must be at least 1");
+  if (!ids_in_range(order.data(), chunks, static_cast<std::int64_t>(chunks))) {
+    reject("order must lie in [0, C)");
+  }
+  nb::gil_scoped_release release;
+  std::fill(worker.data(), worker.data() + chunks, -1);
+  std::vector<double> load(workers, 0.0);
+  std::vector<std::int64_t> affinity(workers);
+  for (std::size_t i = 0; i < chunks; ++i) {
+    const std::int64_t a = order.data()[i];
+    std::fill(affinity.begin(), affinity.end(), 0);
+    for (std::int64_t e = indptr.data()[a]; e < indptr.data()[a + 1]; ++e) {
+      const std::int32_t m = worker.data()[indices.data()[e]];
+      if (m >= 0) affinity[m] += weight.data()[e];
+    }
+    std::int32_t best = 0;
+    double best_score = 0.0;
+    for (std::int32_t m = 0; m < workers; ++m) {
+      const double headroom = target - load[m];
+      double score = headroom * (static_cast<double>(affinity[m]) + epsilon);
+      // Above the target a score would punish traffic: only the load counts there.
+      if (guarded && headroom <= 0.0) score = headroom;
+      const bool tie = guarded && score == best_score && load[m] < load[best];
+      const bool wins = score > best_score || tie;
+      if (m == 0 || wins) {
+        best = m;
+        best_score = score;
+      }
+    }
+    worker.data()[a] = best;
+    load[best] += workload.data()[a];
+  }
+}
+
+}  // namespace
+
+void bind_supergraph(nb::module_& m) {
+  m.def("mark_presence", &mark_presence, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+        "bits"_a.noconvert(), "words"_a, "lengths"_a.noconvert(), "fill"_a, "threads"_a);
+  m.def("count_supergraph", &count_supergraph, "in_indptr"_a.noconvert(),
+        "in_indices"_a.noconvert(), "out_indptr"_a.noconvert(), "out_indices"_a.noconvert(),
+        "bits"_a.noconvert(), "words"_a, "start"_a.noconvert(), "offsets"_a.noconvert(),
+        "threads"_a);
+  m.def("fill_supergraph", &fill_supergraph, "in_indptr"_a.noconvert(), "in_indices"_a.noconvert(),
+        "out_indptr"_a.noconvert(), "out_indices"_a.noconvert(), "bits"_a.noconvert(), "words"_a,
+        "start"_a.noconvert(), "offsets"_a.noconvert(), "columns"_a.noconvert(),
+        "edge_weight"_a.noconvert(), "step"_a.noconvert(), "entity"_a.noconvert(), "spatial"_a,
+        "temporal"_a, "per_length"_a, "threads"_a);
+  m.def("chunk_sequences", &chunk_sequences, "start"_a.noconvert(), "chunk"_a.noconvert(),
+        "sequences"_a.noconvert(), "longest"_a.noconvert());
+  m.def("chunk_traffic", &chunk_traffic, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+        "edge_weight"_a.noconvert(), "chunk"_a.noconvert(), "order"_a.noconvert(),
+        "first"_a.noconvert(), "offsets"_a.noconvert(), "columns"_a.noconvert(),
+        "weight"_a.noconvert());
+  m.def("assign_greedy", &assign_greedy, "order"_a.noconvert(), "workload"_a.noconvert(),
+        "indptr"_a.noconvert(), "indices"_a.noconvert(), "weight"_a.noconvert(), "workers"_a,
+        "target"_a, "epsilon"_a, "guarded"_a, "worker"_a.noconvert());
+}
+
+}  // namespace dgbench

@@ -1,0 +1,168 @@
+"""The supergraph and its chunks against dictionaries."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from csr_cases import csr_of, random_csr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.supergraph import build_supergraph, chunk_sequences, chunk_traffic
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+
+PRESENCE = ["edges", "span", "tail"]
+
+
+def pairs(csr: Csr) -> list[tuple[int, int]]:
+    """(source, destination) without self loops."""
+    found = []
+    for v in range(csr.num_rows):
+        for u in csr.indices[int(csr.indptr[v]) : int(csr.indptr[v + 1])].tolist():
+            if u != v:
+                found.append((u, v))
+    return found
+
+
+def slow(csrs, spatial, temporal, per_length, presence):
+    """({(entity, step)} in order, {(one, other): weight}) by the words of the paper."""
+    present = {(v, t) for t, csr in enumerate(csrs) for pair in pairs(csr) for v in pair}
+    if presence != "edges":
+        for v in {v for v, _ in present}:
+            steps = [t for u, t in present if u == v]
+            last = max(steps) if presence == "span" else len(csrs) - 1
+            present |= {(v, t) for t in range(min(steps), last + 1)}
+    weight: Counter = Counter()
+    for t, csr in enumerate(csrs):
+        for u, v in pairs(csr):
+            weight[(u, t), (v, t)] += spatial
+            weight[(v, t), (u, t)] += spatial
+    for v in {v for v, _ in present}:
+        steps = sorted(t for u, t in present if u == v)
+        along = temporal * (len(steps) - 1 if per_length else 1)
+        for one, other in pairwise(steps):
+            weight[(v, one), (v, other)] += along
+            weight[(v, other), (v, one)] += along
+    return sorted(present), weight
+
+
+@st.composite
+def sequences(draw: st.DrawFn) -> list[Csr]:
+    count = draw(st.sampled_from([0, 1, 2, 7, 12]))
+    steps = draw(st.sampled_from([1, 2, 5, 63, 64, 65, 130]))
+    density = draw(st.sampled_from([0.0, 0.02, 0.3]))
+    seed = draw(st.integers(0, 2**16))
+    made = [random_csr(seed + t, count, count, density) for t in range(steps)]
+    if draw(st.booleans()):
+        made = [made[0 if t % 3 else t] for t in range(steps)]  # objects that repeat
+    return made
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    csrs=sequences(),
+    presence=st.sampled_from(PRESENCE),
+    per_length=st.booleans(),
+    spatial=st.integers(0, 3),
+    threads=st.sampled_from([1, 2]),
+)
+def test_vertices_edges_and_weights(csrs, presence, per_length, spatial, threads):
+    present, weight = slow(csrs, spatial, 5, per_length, presence)
+    graph = build_supergraph(
+        csrs,
+        spatial=spatial,
+        temporal=5,
+        per_length=per_length,
+        presence=presence,
+        threads=threads,
+    )
+    names = list(zip(graph.entity.tolist(), graph.step.tolist(), strict=True))
+    assert names == present
+    found, indptr = {}, graph.csr.indptr.tolist()
+    for i, name in enumerate(names):
+        row = graph.csr.indices[indptr[i] : indptr[i + 1]].tolist()
+        assert row == sorted(set(row))
+        for j, w in zip(row, graph.edge_weight[indptr[i] : indptr[i + 1]].tolist(), strict=True):
+            found[name, names[j]] = w
+    assert found == dict(weight)
+    between = sum(a[1] != b[1] for a, b in weight)
+    assert graph.temporal_edges == between // 2
+    assert graph.spatial_edges == (len(weight) - between) // 2
+    for v in range(csrs[0].num_rows):
+        ids = range(int(graph.start[v]), int(graph.start[v + 1]))
+        assert [graph.entity[i] for i in ids] == [v] * len(ids)
+
+
+@settings(deadline=None, max_examples=40)
+@given(csrs=sequences(), chunks=st.sampled_from([1, 3, 9]), seed=st.integers(0, 99))
+def test_sequences_and_traffic_of_chunks(csrs, chunks, seed):
+    graph = build_supergraph(csrs, spatial=2, temporal=3)
+    generator = np.random.default_rng(seed)
+    numbers = generator.integers(0, chunks, graph.num_vertices)
+    chunk = torch.from_numpy(numbers).to(torch.int32)
+    counts = Counter(zip(numbers.tolist(), graph.entity.tolist(), strict=True))
+    many, longest = [0] * chunks, [0] * chunks
+    for (c, _), length in counts.items():
+        many[c] += 1
+        longest[c] = max(longest[c], length)
+    found = chunk_sequences(graph, chunk, chunks)
+    assert (found[0].tolist(), found[1].tolist()) == (many, longest)
+
+    expected: Counter = Counter()
+    for i in range(graph.num_vertices):
+        for e in range(int(graph.csr.indptr[i]), int(graph.csr.indptr[i + 1])):
+            one, other = numbers[i], numbers[int(graph.csr.indices[e])]
+            if one != other:
+                expected[int(one), int(other)] += int(graph.edge_weight[e])
+    between, weight = chunk_traffic(graph, chunk, chunks)
+    got, order = {}, []
+    for c in range(chunks):
+        for e in range(int(between.indptr[c]), int(between.indptr[c + 1])):
+            got[c, int(between.indices[e])] = int(weight[e])
+            order.append((c, int(between.indices[e])))
+    assert got == dict(expected)
+    assert order == sorted(order)
+
+
+def test_an_entity_that_rests_between_two_edges():
+    pair, none = csr_of([[1], [0], []], 3), csr_of([[], [], []], 3)
+    csrs = [pair, none, pair, none]
+    for presence, steps in (("edges", [0, 2]), ("span", [0, 1, 2]), ("tail", [0, 1, 2, 3])):
+        graph = build_supergraph(csrs, presence=presence)
+        assert graph.step.tolist() == steps * 2
+        assert graph.entity.tolist() == [0] * len(steps) + [1] * len(steps)
+        assert graph.temporal_edges == 2 * (len(steps) - 1)
+        assert graph.spatial_edges == 2
+
+
+def test_both_directions_weigh_twice():
+    one, both = csr_of([[1], []], 2), csr_of([[1], [0]], 2)
+    assert build_supergraph([one], spatial=3).edge_weight.tolist() == [3, 3]
+    assert build_supergraph([both], spatial=3).edge_weight.tolist() == [6, 6]
+
+
+def test_refusals():
+    with pytest.raises(InvalidInputError, match="empty"):
+        build_supergraph([])
+    with pytest.raises(InvalidInputError, match=r"csrs\[1\] is 1 x 1"):
+        build_supergraph([csr_of([[], []], 2), csr_of([[]], 1)])
+    with pytest.raises(UnknownKeyError, match="sometimes"):
+        build_supergraph([csr_of([[]], 1)], presence="sometimes")
+    with pytest.raises(InvalidInputError, match="spatial is -1"):
+        build_supergraph([csr_of([[]], 1)], spatial=-1)
+    pair = csr_of([[1], []], 2)
+    with pytest.raises(InvalidInputError, match="per_length"):
+        build_supergraph([pair] * 4, temporal=2**30 - 1, per_length=True)
+    with pytest.raises(InvalidInputError, match="ascending"):
+        build_supergraph([csr_of([[1, 0], []], 2)])
+    graph = build_supergraph([pair])
+    for wrong in (torch.tensor([0, 2]), torch.tensor([0]), torch.tensor([0, -1])):
+        with pytest.raises(InvalidInputError, match="chunk"):
+            chunk_traffic(graph, wrong.to(torch.int32), 2)
+    with pytest.raises(InvalidInputError, match="int64"):
+        chunk_sequences(graph, torch.tensor([0, 1]), 2)
