@@ -1,0 +1,229 @@
+"""From snapshots to chunks and their statistics (DGC, sections 3.1 to 3.4).
+
+The paper propagates labels once. On chains of steps without spatial edges that ends early: a vertex
+between two equal neighbours keeps its label on the tie, so chunks stay at a few vertices, far below
+their cap. `levels` above 1 contracts the chunks to vertices and propagates again until chunks fill
+their cap or nothing moves; `levels=1` is what the paper describes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.label_propagation import LabelRun, propagate_labels
+from dgbench.kernels_cuda.supergraph import (
+    Presence,
+    Supergraph,
+    build_supergraph,
+    chunk_sequences,
+    contract,
+)
+from dgbench.runtime.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeCounts:
+    """What one block of a model sends along a cut edge, from a counter run of it (section 3.2).
+
+    Attributes:
+        spatial: exchanges along an edge of a snapshot, in each direction; 2 for the two GCN layers
+            of the T-GCN model.
+        spatial_floats: floats of one of them.
+        temporal: exchanges along an edge in time; 1 for a recurrence.
+        temporal_floats: floats of one of them.
+        all_steps: a step hears all others of its entity (attention), not only the one before.
+    """
+
+    spatial: int
+    spatial_floats: int
+    temporal: int
+    temporal_floats: int
+    all_steps: bool = False
+
+    def weights(self) -> tuple[int, int]:
+        """(spatial, temporal) edge weights without a common factor.
+
+        Raises InvalidInputError for negative counts.
+        """
+        parts = self.spatial, self.spatial_floats, self.temporal, self.temporal_floats
+        if min(parts) < 0:
+            raise InvalidInputError(f"exchange counts are {parts}, allowed are numbers from 0")
+        spatial = self.spatial * self.spatial_floats
+        temporal = self.temporal * self.temporal_floats
+        factor = math.gcd(spatial, temporal) or 1
+        return spatial // factor, temporal // factor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunks:
+    """Chunks of a supergraph.
+
+    Attributes:
+        chunk: int32[V] in [0, count).
+        count: C.
+        cap: vertex-steps of a chunk at most.
+        runs: label propagation of each level, the first on vertex-steps.
+    """
+
+    chunk: Tensor
+    count: int
+    cap: int
+    runs: tuple[LabelRun, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkStatistics:
+    """int64[C] each, by chunk.
+
+    Attributes:
+        vertices: vertex-steps.
+        edges: spatial edges that end in the chunk, those from other chunks included: what its
+            structure encoder adds up. A pair inside the chunk counts at both ends.
+        inner_edges: pairs with both ends in the chunk, counted once.
+        sequences: entities with a step in the chunk.
+        longest: steps of the longest of its sequences.
+    """
+
+    vertices: Tensor
+    edges: Tensor
+    inner_edges: Tensor
+    sequences: Tensor
+    longest: Tensor
+
+    @property
+    def padded(self) -> Tensor:
+        """Rows of its sequences padded to the longest."""
+        return self.sequences * self.longest
+
+    def features(
+        self, feature_dim: int, layer_dims: Sequence[int], *, lengths: bool = False
+    ) -> Tensor:
+        """float32[C, 3 + layers (+ 2)]: the inputs of the workload predictor (section 3.4).
+
+        Vertices, edges, features of a vertex and the dimensions of the encoder's layers. The paper
+        names the length of sequences as a factor and leaves it out; `lengths` adds the number of
+        sequences and the padded rows.
+        """
+        constants = torch.tensor([feature_dim, *layer_dims], dtype=torch.float32)
+        columns = [self.vertices, self.edges]
+        extra = [self.sequences, self.padded] if lengths else []
+        parts = [torch.stack(columns, 1).float(), constants.expand(len(self.vertices), -1)]
+        return torch.cat([*parts, *(column.float()[:, None] for column in extra)], 1)
+
+
+def sequence_supergraph(
+    data: SnapshotSequence,
+    counts: ExchangeCounts,
+    *,
+    presence: Presence = "span",
+    threads: int | None = None,
+) -> Supergraph:
+    """The supergraph of a sequence, its edges weighted by what a model sends along them.
+
+    Raises as `build_supergraph` and `ExchangeCounts.weights` do.
+    """
+    spatial, temporal = counts.weights()
+    return build_supergraph(
+        [data.topology[t] for t in range(len(data))],
+        spatial=spatial,
+        temporal=temporal,
+        per_length=counts.all_steps,
+        presence=presence,
+        threads=threads,
+    )
+
+
+def chunk_cap(graph: Supergraph, workers: int, per_worker: int = 16) -> int:
+    """Vertex-steps of a chunk at most: V / (workers * per_worker), at least 1.
+
+    The paper prints no cap. `per_worker` chunks of full size let loads be evened out to about
+    1 / per_worker. Raises InvalidInputError for numbers below 1.
+    """
+    for name, value in (("workers", workers), ("per_worker", per_worker)):
+        if value < 1:
+            raise InvalidInputError(f"{name} is {value}, allowed are numbers from 1")
+    return max(1, graph.num_vertices // (workers * per_worker))
+
+
+def make_chunks(
+    graph: Supergraph,
+    cap: int,
+    *,
+    levels: int = 8,
+    seed: int = 0,
+    sweeps: int = 20,
+    active_only: bool = True,
+    threads: int | None = None,
+) -> Chunks:
+    """Chunks of at most `cap` vertex-steps by label propagation.
+
+    Args:
+        graph: the supergraph.
+        cap: see `chunk_cap`.
+        levels: 1 for the paper's single propagation; more contract and go on while a level makes
+            the number of chunks at least 1 % smaller.
+        seed, sweeps, active_only, threads: as in `propagate_labels`.
+
+    Raises:
+        InvalidInputError: a number out of its range.
+    """
+    if levels < 1:
+        raise InvalidInputError(f"levels is {levels}, allowed are numbers from 1")
+    settings = {"cap": cap, "sweeps": sweeps, "seed": seed, "threads": threads}
+    run = propagate_labels(graph.csr, graph.edge_weight, active_only=active_only, **settings)
+    runs = [run]
+    chunk, count = run.chunks()
+    csr, weight, part = graph.csr, graph.edge_weight, chunk
+    while len(runs) < levels and count > 1:
+        csr, sums = contract(csr, weight, part, count)
+        weight = _narrow(sums)
+        sizes = torch.bincount(chunk, minlength=count).to(torch.int32)
+        # Every chunk may wait for room that others leave, so all are asked in every sweep.
+        run = propagate_labels(csr, weight, sizes, **settings)
+        part, fewer = run.chunks()
+        runs.append(run)
+        chunk = part[chunk.long()]
+        slow = fewer > 0.99 * count
+        count = fewer
+        if slow:
+            break
+    return Chunks(chunk, count, cap, tuple(runs))
+
+
+def chunk_statistics(graph: Supergraph, chunk: Tensor, count: int) -> ChunkStatistics:
+    """Sizes of each chunk; `chunk` is int32[V] in [0, count), refused otherwise."""
+    sequences, longest = chunk_sequences(graph, chunk, count)
+    places = chunk.long()
+    vertices = torch.bincount(places, minlength=count)
+    lengths = graph.csr.indptr.diff()
+    at_home = torch.repeat_interleave(chunk, lengths, output_size=graph.csr.nnz)  # [nnz]
+    entity = torch.repeat_interleave(graph.entity, lengths, output_size=graph.csr.nnz)
+    columns = graph.csr.indices.long()
+    spatial = entity != graph.entity[columns]
+    edges = torch.bincount(at_home[spatial], minlength=count)
+    inside = spatial & (at_home == chunk[columns])
+    inner = torch.bincount(at_home[inside], minlength=count) // 2
+    return ChunkStatistics(vertices, edges, inner, sequences, longest)
+
+
+def cut_weight(graph: Supergraph, part: Tensor) -> int:
+    """Weight of the edges whose ends `part` (integers [V]) puts apart, each edge once."""
+    lengths = graph.csr.indptr.diff()
+    rows = torch.repeat_interleave(part, lengths, output_size=graph.csr.nnz)
+    apart = rows != part[graph.csr.indices.long()]
+    return int(graph.edge_weight[apart].sum(dtype=torch.int64)) // 2
+
+
+def _narrow(sums: Tensor) -> Tensor:
+    """int64 sums as int32, scaled down by a power of two where one does not fit."""
+    most = int(sums.max()) if sums.numel() else 0
+    return (sums >> max(0, most.bit_length() - 31)).to(torch.int32)
