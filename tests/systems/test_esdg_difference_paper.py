@@ -528,3 +528,10 @@ def test_both_smoothings_of_one_length_keep_the_same_entries():
     assert verdict("s54-window-equivalence", [real(made)]).verdict == "reproduced"
     wrong = edited(made, lambda counters: counters.update({"same_entries": 3}))
     assert verdict("s54-window-equivalence", [wrong]).verdict == "contradicted"
+
+
+def test_a_count_of_one_is_said_as_one():
+    from dgbench.systems.esdg.checks.common import some
+
+    assert [some(n, "graph") for n in (0, 1, 2)] == ["0 graphs", "1 graph", "2 graphs"]
+    assert some(2, "entry", "entries") == "2 entries"

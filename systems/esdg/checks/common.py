@@ -51,6 +51,11 @@ def ids(rows: Iterable[Any]) -> list[str]:
     return [row.id for row in rows]
 
 
+def some(number: int, word: str, many: str = "") -> str:
+    """A number and what it counts: `1 graph`, `4 graphs`; `many` where an s is not enough."""
+    return f"{number} {word if number == 1 else many or word + 's'}"
+
+
 def missing(reason: str) -> Finding:
     """Nothing was measured, and why."""
     return Finding(reason=reason)

@@ -14,7 +14,14 @@ from typing import Any
 
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.esdg.checks.common import NEEDS_CUDA, finding, from_ratio, missing, strength
+from dgbench.systems.esdg.checks.common import (
+    NEEDS_CUDA,
+    finding,
+    from_ratio,
+    missing,
+    some,
+    strength,
+)
 from dgbench.systems.esdg.experiments.fig4 import (
     BASE,
     BLOCKS,
@@ -138,7 +145,8 @@ def benefit_fraction(claim: Claim, rows: Sequence[Any]) -> Finding:
     for row in engine:  # twice an epoch; snapshots that would be larger went plain
         most = 2 * (row.counters["steps"] - row.counters["blocks"])
         holds &= row.counters[f"differences {GD}"] <= most
-    shown = f"P = 1 to {RANKS[-1]}, {' and '.join(map(str, BLOCKS))} blocks, {len(counted)} graphs"
+    blocks = " and ".join(map(str, BLOCKS))
+    shown = f"P = 1 to {RANKS[-1]}, {blocks} blocks, {some(len(counted), 'graph')}"
     return finding(
         [*counted, *engine],
         evidence="counted",
@@ -165,7 +173,7 @@ def gains_shrink(claim: Claim, rows: Sequence[Any]) -> Finding:
         evidence="projected",
         measured=f"{first:.2g}x on one rank, {last:.2g}x on {RANKS[-1]} (median)",
         holds=all(fall[0] for fall in falls),
-        reason=f"bytes of the matrices of {len(counted)} graphs, one block",
+        reason=f"bytes of the matrices of {some(len(counted), 'graph')}, one block",
     )
 
 
@@ -206,7 +214,8 @@ def order_by_smoothing(claim: Claim, rows: Sequence[Any]) -> Finding:
     if sides:
         used = [row for row in timed_rows(rows) if row.params["dataset"] in graphs]
         return finding(
-            used, evidence="measured", measured=f"{sides.count(1)} of {len(sides)} pairs larger",
+            used, evidence="measured",
+            measured=f"{sides.count(1)} of {some(len(sides), 'pair')} larger",
             holds=min(sides) >= 0, undecided=0 in sides and min(sides) == 0,
         )  # fmt: skip
     counted = _real_first(byte_rows(rows))
@@ -222,7 +231,7 @@ def order_by_smoothing(claim: Claim, rows: Sequence[Any]) -> Finding:
     }
     return finding(
         counted, evidence="projected", measured=shown, holds=ordered,
-        reason=f"bytes of the matrices of {len(counted)} graphs, one rank",
+        reason=f"bytes of the matrices of {some(len(counted), 'graph')}, one rank",
     )  # fmt: skip
 
 
@@ -247,7 +256,7 @@ def components(claim: Claim, rows: Sequence[Any]) -> Finding:
         direction=len(ahead) > len(behind),
         undecided=len(ahead) == len(behind),
         reason=f"transfer of smoothed snapshots sooner on {len(ahead)}, later on {len(behind)} of "
-        f"{len(smoothed)} pairs of model and graph, one rank",
+        f"{some(len(smoothed), 'pair')} of model and graph, one rank",
     )
 
 
@@ -279,8 +288,9 @@ def smoothings_alike(claim: Claim, rows: Sequence[Any]) -> Finding:
         evidence="counted",
         measured="the same entries" if same else "other entries",
         holds=same,
-        reason=f"so nnz and overlap are equal at equal lengths, on {len(found)} graphs; normalised "
-        f"values differ by up to {gap:.0%}, as sums weigh an edge more against the loop than means",
+        reason=f"so nnz and overlap are equal at equal lengths, on {some(len(found), 'graph')}; "
+        f"normalised values differ by up to {gap:.0%}, as sums weigh an edge more against the "
+        "loop than means",
     )
 
 
