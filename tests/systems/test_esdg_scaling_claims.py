@@ -16,7 +16,14 @@ from dgbench.systems.base import RunContext
 from dgbench.systems.esdg import PAPER
 from dgbench.systems.esdg.checks import scaling
 from dgbench.systems.esdg.experiments import fig5, fig7, parts
-from dgbench.systems.esdg.experiments.projection import PRINTED_S, snapshot_epoch, v100_cluster
+from dgbench.systems.esdg.experiments.projection import (
+    PRINTED_S,
+    exchange_excess,
+    snapshot_epoch,
+    speedups,
+    v100_cluster,
+    with_excess,
+)
 from dgbench.systems.esdg.experiments.settings import MODELS
 
 CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in scaling.CHECKS}
@@ -63,7 +70,9 @@ def shares7(model: str, rate: float = 4e10, **more: float) -> Row:
 
 def rows(**more: float) -> list[Row]:
     found = [shares5(m, **more) for m in MODELS] + [shares7(m) for m in MODELS]
-    found.append(row("fig5", params={"part": "links"}, values={"model_error": 0.4}))
+    found.append(
+        row("fig5", params={"part": "links"}, values={"model_error": 0.4, "model_typical": 0.1})
+    )
     return found
 
 
@@ -99,7 +108,9 @@ def test_every_projection_supports_a_direction_at_most(monkeypatch):
         if finding.evidence == "projected" and finding.measured is not None:
             seen += 1
             assert decide(claim, finding).verdict in ("direction only", "not run here"), claim.id
-            assert "40%" in finding.reason, claim.id  # the error of the model of links
+            assert "10% off such a model (median, at most 40%)" in finding.reason, (
+                claim.id
+            )  # the error of the model of links
             assert finding.rows, claim.id
     assert seen == 15
 
@@ -369,3 +380,20 @@ def test_figures_keep_projections_apart():
     assert all(p["total"] > 0 for p in bars)
     assert "Projected to 128 V100" in experiment.answer(found)
     assert experiment.answer([]) == ""
+
+
+def test_strong_scaling_says_what_is_left_out_and_slower_exchanges():
+    found = judge_reason("abs-strong-scaling")
+    assert "left out are what launches cost on a GPU" in found
+    assert "with exchanges 2.0 times slower, which Table 2 implies" in found
+    line = fig5.curves(rows())["bandwidth"]["amlsim", "tm_gcn"]
+    slower = with_excess(line)
+    for p, epoch in line.items():
+        extra = (exchange_excess() - 1) * epoch.communicate_s
+        assert slower[p].seconds == pytest.approx(epoch.seconds + extra)
+    assert speedups(slower)[128] < speedups(line)[128]
+
+
+def judge_reason(name):
+    claim = CLAIMS[f"esdg-{name}"]
+    return scaling.CHECKS[claim.id](claim, rows()).reason

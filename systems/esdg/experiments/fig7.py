@@ -79,10 +79,10 @@ class Fig7(Experiment):
     question = "Does throughput grow with the ranks when the graph grows with them?"
     reading = (
         "Random graphs by the paper's recipe: 256 snapshots, three random pairs per vertex, 2^14 "
-        "vertices at one GPU, doubling with them. Printed edge totals are N T (3 + 1), a loop per "
-        "vertex included: they need 2^21 vertices at 128 GPUs and leave no room for smoothing. "
-        "Measured are small graphs on ranks of this machine; the rest is projected as in Figure 5, "
-        "by one rank's share and counted traffic."
+        "vertices at one GPU, doubling with them. The printed totals of edges are N T (3 + 1), "
+        "loops included; they need 2^21 vertices at 128 GPUs and leave no room for smoothing. "
+        "Measured, as a CPU analogue, are small such graphs on ranks of this machine; the rest is "
+        "projected as in Figure 5."
     )
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:

@@ -177,6 +177,8 @@ class Overlap(Experiment):
             name = f"{MODEL_TITLES[row.params['model']]} on {row.params['ranks']} ranks"
             said.append(f"{name} {share:.2f} of it in {k} pieces")
             for medium in media_of(row):
+                if f"gain {medium} {k}" not in row.values:  # an older run
+                    continue
                 gain = row.values[f"gain {medium} {k}"]
                 end = f"{1e3 * row.values[f'epoch_s {medium} 1']:.1f} to "
                 end += f"{1e3 * row.values[f'epoch_s {medium} {k}']:.1f} ms"
@@ -322,7 +324,7 @@ def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for row in select(rows, experiment=NAME)
         for medium in media_of(row)
         for k in pieces_of(row)
-        if k > 1
+        if f"gain {medium} {k}" in row.values
     ]
 
 
