@@ -20,7 +20,7 @@ from dgbench.systems.esdg.partition import Shares
 
 @dataclass(frozen=True, slots=True)
 class ScoredRows:
-    """One rank's part of that exchange for one block.
+    """One rank's part of that exchange for one block; all of it lies where the pairs do.
 
     Attributes:
         rows: int64, rows of z [steps of the block times own vertices, D] that it sends, ordered by
@@ -61,15 +61,16 @@ class ScoredRows:
         wanted = torch.cat(keys, dim=1)
         arriving = torch.unique(wanted)
         from_rank = arriving // max(1, len(held) * nodes)
+        there = task.pairs(shares.times.start)[0].device if shares.times else wanted.device
         return cls(
-            rows=torch.cat(rows) if rows else none,
+            rows=(torch.cat(rows) if rows else none).to(there),
             send=tuple(send),
             receive=tuple(torch.bincount(from_rank, minlength=shares.size).tolist()),
-            ends=torch.searchsorted(arriving, wanted),
-            labels=torch.cat(labels) if labels else torch.zeros(0),
+            ends=torch.searchsorted(arriving, wanted).to(there),
+            labels=torch.cat(labels) if labels else torch.zeros(0, device=there),
         )
 
     def fetch(self, comm: Communicator, z: Tensor) -> Tensor:
         """The rows that this rank's loss reads, [rows, D], from z [steps, own vertices, D]."""
-        chosen = z.reshape(-1, z.shape[-1]).index_select(0, self.rows.to(z.device))
+        chosen = z.reshape(-1, z.shape[-1]).index_select(0, self.rows)
         return comm.start_all_to_all(chosen, self.send, self.receive).wait()

@@ -21,6 +21,8 @@ EPOCHS, BLOCKS = 3, 2
 OPTIONS: list[dict[str, Any]] = [
     {"partition": "snapshot"},
     {"partition": "snapshot", "pieces": 2, "late": True, "reuse": True},
+    {"partition": "snapshot", "scored": True},
+    {"partition": "snapshot", "pieces": 2, "late": True, "reuse": True, "scored": True},
     {"partition": "snapshot", "checkpoint": False, "precompute": False, "fused": False},
     {"partition": "vertex"},
     {"partition": "vertex", "pieces": 2, "checkpoint": False, "precompute": False},
@@ -81,6 +83,7 @@ def train(comm: Communicator, model: str, todo: list[dict[str, Any]]) -> list[An
 def test_epochs_of_two_ranks_stay_on_their_devices(model):
     todo = [
         {"partition": "snapshot", "pieces": 2},
+        {"partition": "snapshot", "late": True, "reuse": True, "scored": True},
         {"partition": "vertex"},
         {"partition": "vertex", "pieces": 2, "precompute": False},
         {"partition": "hybrid", "group": 2},
