@@ -1,6 +1,6 @@
 """Recurrent scans over packed rows: several sequences one behind the other in each row.
 
-Temporal fusion of DGC (section 4.3.2) concatenates short sequences instead of padding them to the
+Temporal fusion of DGC (section 5.1.2) concatenates short sequences instead of padding them to the
 longest. Where a sequence begins, the state before it must not reach it; the paper masks the state
 in one gate, but a GRU would still pass it through its reset gate and its mixing, an LSTM through
 its cell. Here the state itself is replaced before a step reads it, so every use is masked, forward

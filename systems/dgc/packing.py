@@ -1,4 +1,4 @@
-"""Packing of sequences of unequal length into rows (temporal fusion, DGC section 4.3.2).
+"""Packing of sequences of unequal length into rows (temporal fusion, DGC section 5.1.2).
 
 The paper concatenates short sequences up to the length of the longest instead of padding each to
 it, and does not say in which order. Here: first-fit decreasing, which never needs more than

@@ -199,7 +199,7 @@ void add_rows(const R* in, int64_t rows, int64_t width, int64_t pitch, R* out) {
 // Several sequences may stand one behind the other in a row. `begins` says for each vertex of a
 // step where its state comes from: kContinues from the step before, kFromZero from nothing, and
 // k >= 0 from row k of `starts`. The state is replaced where it lies, before anything reads it, so
-// that no gate and no mixing sees across the seam (DGC, section 4.3.2, masks it in every use).
+// that no gate and no mixing sees across the seam (DGC, section 5.1.2, masks it in every use).
 constexpr int32_t kContinues = -1;
 constexpr int32_t kFromZero = -2;
 

@@ -1,0 +1,98 @@
+"""Attention over neighbours of a graph and over the steps of packed sequences."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+PAIRS_AT_ONCE = 1 << 24
+"""Entries of the mask of `packed_attention` that exist at a time, over all heads."""
+
+
+def attend_rows(
+    indptr: Tensor,
+    indices: Tensor,
+    values: Tensor,
+    source: Tensor,
+    target: Tensor,
+    slope: float = 0.2,
+) -> Tensor:
+    """Additive attention of graph attention networks (Velickovic et al., 2018, eq. 3-4).
+
+    e_uv = leaky_relu(source_u + target_v), alpha = softmax of e over the neighbours u of v and v
+    itself, result_v = sum of alpha_uv values_u, for each head.
+
+    Args:
+        indptr, indices: rows v and their columns u, int64[R + 1] and int32[E]; columns 0 .. R - 1
+            are the rows themselves, further ones are vertices that others own. Entries must not
+            hold loops: every row gets one.
+        values: float [C, K, D], C columns, K heads.
+        source: float [C, K].
+        target: float [R, K].
+        slope: of the leaky rectifier below zero.
+
+    Returns:
+        [R, K, D]; differentiable in `values`, `source` and `target`.
+    """
+    rows = torch.arange(target.shape[0], device=values.device)
+    receivers = torch.cat([torch.repeat_interleave(rows, indptr.diff()), rows])
+    senders = torch.cat([indices.long(), rows])
+    score = functional.leaky_relu(
+        source.index_select(0, senders) + target.index_select(0, receivers), slope
+    )
+    top = torch.full_like(target, -torch.inf).scatter_reduce(
+        0, receivers.unsqueeze(1).expand_as(score), score.detach(), "amax"
+    )
+    weight = (score - top.index_select(0, receivers)).exp()
+    total = torch.zeros_like(target).index_add(0, receivers, weight)
+    share = weight / total.index_select(0, receivers)
+    out = values.new_zeros(target.shape[0], *values.shape[1:])
+    return out.index_add(0, receivers, share.unsqueeze(-1) * values.index_select(0, senders))
+
+
+def packed_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sequence: Tensor | None = None,
+    *,
+    heads: int = 1,
+    causal: bool = False,
+) -> Tensor:
+    """Scaled dot-product attention of each step to the steps of its own sequence.
+
+    The mask is block diagonal: minus infinity between steps of different sequences of a row (DGC,
+    section 5.1.2). It is made for a few rows at a time.
+
+    Args:
+        q, k, v: float [T, N, H], N rows of T steps; H is cut into heads.
+        sequence: int64[T, N], which sequence a step belongs to, -1 for none; the steps of one
+            sequence stand one behind the other. None: every row is one sequence.
+        heads: divides H; scores are divided by sqrt(H / heads).
+        causal: a step sees no later one.
+
+    Returns:
+        [T, N, H]; differentiable. Where a row holds nothing the numbers mean nothing.
+    """
+    steps, rows, width = q.shape
+    if q.numel() == 0:
+        return torch.zeros_like(v)
+    at_once = max(1, PAIRS_AT_ONCE // (steps * steps * heads))
+    later = torch.ones(steps, steps, dtype=torch.bool, device=q.device).triu(1) if causal else None
+    out = []
+    for first in range(0, rows, at_once):
+        part = slice(first, first + at_once)
+        split = [
+            t[:, part].reshape(steps, -1, heads, width // heads).permute(1, 2, 0, 3)
+            for t in (q, k, v)
+        ]
+        mask = None
+        if sequence is not None:
+            own = sequence[:, part].t()
+            mask = (own.unsqueeze(1) == own.unsqueeze(2)).unsqueeze(1)  # [rows, 1, T, T]
+        if later is not None:
+            mask = ~later if mask is None else mask & ~later
+        made = functional.scaled_dot_product_attention(*split, attn_mask=mask)
+        out.append(made.permute(2, 0, 1, 3).reshape(steps, -1, width))
+    return torch.cat(out, dim=1)
