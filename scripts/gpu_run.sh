@@ -217,32 +217,40 @@ pipad() {
 esdg() {
   step "tests of the graph difference"
   # shellcheck disable=SC2086
-  run 60 tests.log $tests_of tests/cuda/test_difference_kernel.py
+  run 50 tests.log $tests_of tests/cuda/test_difference_kernel.py
   local tests=$?
   [ -n "$dry" ] || tail -15 "$out/tests.log"
 
   step "ESDG against the reference on the device"
   # shellcheck disable=SC2086
-  run 100 equality.log $tests_of tests/cuda/test_cuda_esdg.py
+  run 80 equality.log $tests_of tests/cuda/test_cuda_esdg.py
   local equal=$?
   [ -n "$dry" ] || tail -15 "$out/equality.log"
+
+  step "ranks on the device against the plain timeline"
+  # Two ranks share one device, or have one each over NCCL.
+  # shellcheck disable=SC2086
+  run 90 ranks.log $tests_of tests/systems/test_esdg_ranked_cuda.py
+  local ranked=$?
+  [ -n "$dry" ] || tail -15 "$out/ranks.log"
 
   step "sanitizer: rebuilding on the device"
   sanitize 50 sanitizer.log tests/cuda/test_difference_kernel.py "public_operator"
   local sanitizer=$?
 
   step "encode and rebuild beside a copy; plain transfer against differences on smoothed twins"
-  run 150 difference.txt "$python" scripts/gpu_esdg.py --out "$out/difference.jsonl" --seconds 120
+  run 130 difference.txt "$python" scripts/gpu_esdg.py --out "$out/difference.jsonl" --seconds 100
   local measured=$?
   [ -n "$dry" ] || cat "$out/difference.txt"
 
   reproduction esdg
   local reproduced=$?
 
-  step "summary: tests $tests, equality $equal, sanitizer $sanitizer, difference $measured,\
- reproduction $reproduced (124, 130: stopped by the clock)"
+  step "summary: tests $tests, equality $equal, ranks $ranked, sanitizer $sanitizer,\
+ difference $measured, reproduction $reproduced (124, 130: stopped by the clock)"
   # A sanitizer that the clock stopped has found nothing so far.
-  [ "$tests" -eq 0 ] && [ "$equal" -eq 0 ] && [[ "$sanitizer" =~ ^(0|124)$ ]] &&
+  [ "$tests" -eq 0 ] && [ "$equal" -eq 0 ] && [ "$ranked" -eq 0 ] &&
+    [[ "$sanitizer" =~ ^(0|124)$ ]] &&
     [ "$measured" -eq 0 ]
 }
 
