@@ -35,6 +35,7 @@ class Drawn:
         alt: one sentence with range, winner and failures. caption: ready for a paper.
         points: what was drawn. files: names written, relative to the folder.
         empty: True where there was nothing to draw; then no image was written.
+        main: whether its spec calls it the main figure of its paper.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Drawn:
     points: list[dict[str, Any]]
     files: list[str] = field(default_factory=list)
     empty: bool = False
+    main: bool = False
 
 
 def draw_figure(spec: Any, rows: Sequence[Any], folder: Path, context: Context) -> Drawn:
@@ -91,7 +93,8 @@ def draw_points(
     (folder / f"{name}.csv").write_text(_table(points), encoding="utf-8")
     (folder / f"{name}.txt").write_text(f"{alt}\n\n{caption}\n", encoding="utf-8")
     files += [f"{name}.csv", f"{name}.txt"]
-    return Drawn(name, kind, title, alt, caption, points, files)
+    main = bool(options.get("main"))
+    return Drawn(name, kind, title, alt, caption, points, files, main=main)
 
 
 def _checked(name: str, module: Any, points: list[dict[str, Any]]) -> list[dict[str, Any]]:

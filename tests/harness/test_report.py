@@ -115,7 +115,7 @@ def test_a_paper_page_says_what_a_reader_must_know(built):
         "Before you quote",
         "synthetic twins stand in",
         "released torch-geometric-temporal",
-        "Our reading differs",
+        "How we read it",
         "out of memory",
         "21.9 of 24.0 GiB",
         "Not run here. Run it with",
@@ -223,3 +223,22 @@ def test_cells_that_cannot_run_for_one_reason_share_a_line():
     assert [cell["id"] for cell in shown] == ["0-r1", "9-r1", "4-r1", "5-r1"]
     assert shown[0]["what"].startswith("3 cells, such as")
     assert not shown[1]["what"].startswith("1 cell")
+
+
+def test_the_race_that_is_called_main_heads_the_page():
+    from dgbench.harness.figures.draw import Drawn
+    from dgbench.harness.report.sections import Section, main_race
+
+    def race(name, main=False, projected=False):
+        points = [{"row": "a", "system": "x", "baseline": "y", "value": 2.0,
+                   "projected": projected}]  # fmt: skip
+        return Drawn(name, "speedup", name, "", "", points, main=main)
+
+    def on_page(*figures):
+        return [Section("e", "e", "", "", "", "", "", [f], [], [], 0) for f in figures]
+
+    first, second = race("first"), race("second", main=True)
+    assert main_race(on_page(first, second)) is second
+    assert main_race(on_page(first, race("other"))) is first
+    assert main_race(on_page(first, race("model", main=True, projected=True))) is first
+    assert main_race(on_page(Drawn("s", "sweep", "s", "", "", [{}]))) is None

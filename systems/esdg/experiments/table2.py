@@ -156,6 +156,7 @@ class Table2(Experiment):
                 options={
                     "baseline_label": "vertex partition",
                     "xlabel": "speed-up over the vertex partition",
+                    "main": True,
                 },
             ),
             FigureSpec(

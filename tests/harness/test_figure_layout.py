@@ -1,0 +1,195 @@
+"""Words of figures: none is cut off, none covers another, and names stand where nothing else is."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+
+import fake_run
+import pytest
+
+from dgbench.harness.figures import Context
+from dgbench.harness.figures.style import fit_labels, styled, text_width
+
+WIDE = pytest.mark.parametrize("wide", [True, False])
+LONG = "EvolveGCN without asynchronous"
+
+
+def drawn(kind, points, options, wide, context=None):
+    """A figure, drawn once so that everything has its place."""
+    module = importlib.import_module(f"dgbench.harness.figures.{kind}")
+    with styled():
+        figure = module.draw(points, options, context or Context(run="1"), wide)
+        figure.canvas.draw()
+    return figure
+
+
+def words(figure):
+    """Every visible text of a figure with its box in pixels."""
+    from matplotlib.text import Text
+
+    renderer = figure.canvas.get_renderer()
+    found = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
+    return [(t.get_text(), t.get_window_extent(renderer)) for t in found]
+
+
+def place(figure, text):
+    """The box of the only text with these words."""
+    boxes = [box for said, box in words(figure) if said == text]
+    assert len(boxes) == 1, (text, [said for said, _ in words(figure)])
+    return boxes[0]
+
+
+def cut(figure):
+    """Texts that reach beyond the left or right edge."""
+    return [(t, b) for t, b in words(figure) if b.x0 < -1 or b.x1 > figure.bbox.x1 + 1]
+
+
+@WIDE
+@pytest.mark.parametrize("kind", ["speedup", "time_split", "limit_share"])
+def test_long_labels_of_rows_are_not_cut(kind, wide):
+    make, options = fake_run.POINTS[kind]
+    points = [{**p, "row": f"{LONG}, {p['row']}", "twin": True} for p in make()]
+    points = [{k: v for k, v in p.items() if k != "panel"} for p in points]
+    assert not cut(drawn(kind, points, options, wide))
+
+
+@WIDE
+def test_long_labels_of_categories_are_not_cut_and_the_line_is_in_the_legend(wide):
+    points = [
+        {"series": "esdg", "x": f"{LONG} {i}", "y": 1.0 + i, "twin": True, "panel": "a"}
+        for i in range(4)
+    ]
+    figure = drawn("sweep", points, {"hline": 1.0, "hline_label": "all on"}, wide)
+    assert not cut(figure)
+    said = [text.replace("\n", " ") for text, _ in words(figure)]
+    assert f"{LONG} 3 (twin)" in said
+    assert "all on" in said
+
+
+def test_labels_take_two_lines_at_most_and_the_room_that_they_need():
+    fitted, room = fit_labels(["short", LONG], most=1.2)
+    assert fitted["short"] == "short"
+    assert fitted[LONG].count("\n") == 1
+    assert fitted[LONG].replace("\n", " ") == LONG
+    assert room <= 1.4
+    fitted, room = fit_labels(["x" * 60], most=1.2)
+    assert fitted["x" * 60] == "x" * 60
+    assert room >= text_width("x" * 60)
+    assert fit_labels([], most=1.2)[0] == {}
+
+
+def curves(names, xs=(1, 2, 4, 8), slope=1.0):
+    return [
+        {"series": name, "x": x, "y": (1 + i) * x**slope, "panel": "a panel"}
+        for i, name in enumerate(names)
+        for x in xs
+    ]
+
+
+@WIDE
+def test_a_series_that_ends_early_is_named_in_the_legend_only(wide):
+    names = [f"model {i}, projected" for i in range(5)]
+    points = curves(names) + curves(["model 0, measured"], xs=(1, 2))
+    figure = drawn("sweep", points, {}, wide)
+    said = [text for text, _ in words(figure)]
+    assert said.count("model 0, measured") == 1
+    assert said.count("model 0, projected") == 2  # beside its line, too
+    few = drawn("sweep", curves(["a"]) + curves(["b"], xs=(1, 2)), {}, wide)
+    assert [text for text, _ in words(few)].count("b") == 1  # without a legend, at its end
+
+
+@WIDE
+def test_more_names_than_an_edge_can_hold_stand_in_the_legend(wide):
+    names = [f"graph {i}" for i in range(9)]
+    said = [text for text, _ in words(drawn("sweep", curves(names), {}, wide))]
+    assert all(said.count(name) == 1 for name in names)
+
+
+@WIDE
+@pytest.mark.parametrize("value", [1.0, 2.9, 8.0, 24.0])
+@pytest.mark.parametrize("ylog", [True, False])
+def test_words_of_a_line_stand_beside_the_panel_and_cover_nothing(wide, value, ylog):
+    options = {"hline": value, "hline_label": "32 GiB", "ylog": ylog, "xlabel": "ranks"}
+    figure = drawn("sweep", curves(["a", "b", "c"]), options, wide)
+    mine, panel = place(figure, "32 GiB"), figure.axes[0].get_window_extent()
+    assert mine.x0 >= panel.x1
+    assert panel.y0 - 5 <= (mine.y0 + mine.y1) / 2 <= panel.y1 + 1
+    for other in ("a", "b", "c", "a panel"):
+        assert not mine.overlaps(place(figure, other)), other
+    assert not cut(figure)
+
+
+@WIDE
+def test_a_line_with_too_many_words_is_explained_in_the_legend(wide):
+    label = "what a very careful reader of the paper would call the most that can be expected"
+    label = label[:40] if not wide else label
+    figure = drawn("sweep", curves(["a"]), {"hline": 2.0, "hline_label": label}, wide)
+    assert place(figure, label).y0 > figure.axes[0].get_window_extent().y1
+    assert not cut(figure)
+
+
+@WIDE
+@pytest.mark.parametrize("slope", [0.0, 1.0, 1.5])
+@pytest.mark.parametrize("guide", [1.0, "log"])
+def test_a_guide_keeps_away_from_the_data_and_inside_the_panel(wide, slope, guide):
+    points = curves(["a", "b"], xs=(1, 4, 16, 64), slope=slope)
+    figure = drawn("sweep", points, {"guide_slope": guide}, wide)
+    axes = figure.axes[0]
+    mine = place(figure, "slope 1" if guide == 1.0 else "log n")
+    panel = axes.get_window_extent()
+    assert panel.x0 <= mine.x0 <= mine.x1 <= panel.x1 + 1
+    for first, second in itertools.pairwise(points):
+        if first["series"] == second["series"]:
+            for share in (i / 20 for i in range(21)):
+                (xa, ya), (xb, yb) = axes.transData.transform(
+                    [(first["x"], first["y"]), (second["x"], second["y"])]
+                )
+                x, y = xa + share * (xb - xa), ya + share * (yb - ya)
+                assert not (mine.x0 < x < mine.x1 and mine.y0 < y < mine.y1)
+
+
+@WIDE
+def test_series_that_coincide_are_all_seen(wide):
+    names = ["one process", "snapshot partition", "vertex partition"]
+    points = [{"series": n, "x": x, "y": 1.0 / x} for n in names for x in range(1, 10)]
+    figure = drawn("sweep", points, {"together": True, "xlog": False}, wide)
+    marks = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", None)]
+    where = {line.get_marker(): set() for line in marks}
+    for line in marks:
+        where[line.get_marker()].add(float(line.get_xdata()[0]))
+    assert [len(spots) for spots in where.values()] == [3, 3, 3]
+    assert len(set.union(*where.values())) == 9
+    widths = {line.get_linewidth() for line in figure.axes[0].lines if line not in marks}
+    assert len(widths) == 3
+    assert any("thick to thin" in text for text, _ in words(figure))
+
+
+@WIDE
+def test_a_split_says_where_its_phases_are_from(wide):
+    make, _ = fake_run.POINTS["time_split"]
+    usual = " ".join(text for text, _ in words(drawn("time_split", make(), {}, wide)))
+    assert "phases from a second, instrumented run" in usual
+    assert "total without instruments" in usual
+    options = {"phases_from": "phases timed in the same epochs"}
+    other = " ".join(text for text, _ in words(drawn("time_split", make(), options, wide)))
+    assert "phases timed in the same epochs" in other
+    assert "instrument" not in other
+
+
+def test_nothing_is_called_not_attributed_where_phases_fill_their_bar():
+    bar = {"row": "a", "system": "esdg", "total": 1.0}
+    full = [{**bar, "phase": "compute", "seconds": 0.6}, {**bar, "phase": "transfer",
+                                                          "seconds": 0.4}]  # fmt: skip
+    said = [text for text, _ in words(drawn("time_split", full, {}, True))]
+    assert "not attributed" not in said
+    less = [full[0], {**full[1], "seconds": 0.3}]
+    assert "not attributed" in [text for text, _ in words(drawn("time_split", less, {}, True))]
+
+
+def test_values_below_zero_are_inside_the_panel():
+    points = [{"series": "a", "x": x, "y": y} for x, y in ((2, -1.0), (4, 0.5))]
+    figure = drawn("sweep", points, {"ylog": False}, True)
+    low, high = figure.axes[0].get_ylim()
+    assert low < -1.0
+    assert high > 0.5
