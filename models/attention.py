@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+ENTRIES_AT_ONCE = 1 << 16
+"""Entries of a graph for which `attend_rows` holds values at a time."""
 PAIRS_AT_ONCE = 1 << 24
 """Entries of the mask of `packed_attention` that exist at a time, over all heads."""
 
@@ -33,7 +38,7 @@ def attend_rows(
         slope: of the leaky rectifier below zero.
 
     Returns:
-        [R, K, D]; differentiable in `values`, `source` and `target`.
+        [R, K, D]; differentiable once in `values`, `source` and `target`.
     """
     rows = torch.arange(target.shape[0], device=values.device)
     receivers = torch.cat([torch.repeat_interleave(rows, indptr.diff()), rows])
@@ -47,8 +52,37 @@ def attend_rows(
     weight = (score - top.index_select(0, receivers)).exp()
     total = torch.zeros_like(target).index_add(0, receivers, weight)
     share = weight / total.index_select(0, receivers)
-    out = values.new_zeros(target.shape[0], *values.shape[1:])
-    return out.index_add(0, receivers, share.unsqueeze(-1) * values.index_select(0, senders))
+    return _WeighedSum.apply(share, values, senders, receivers, target.shape[0])
+
+
+class _WeighedSum(torch.autograd.Function):
+    """Sums of weighed values over the entries of each row, some entries at a time.
+
+    Autograd's own form would keep two tensors of values for every entry until the backward pass.
+    """
+
+    @staticmethod
+    def forward(ctx, share, values, senders, receivers, rows):
+        ctx.save_for_backward(share, values, senders, receivers)
+        out = values.new_zeros(rows, *values.shape[1:])
+        for weight, u, v in _some(share, senders, receivers):
+            out.index_add_(0, v, values.index_select(0, u).mul_(weight.unsqueeze(-1)))
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        share, values, senders, receivers = ctx.saved_tensors
+        to_share, to_values = torch.empty_like(share), torch.zeros_like(values)
+        for target, weight, u, v in _some(to_share, share, senders, receivers):
+            arriving = grad.index_select(0, v)
+            torch.sum(arriving * values.index_select(0, u), dim=-1, out=target)
+            to_values.index_add_(0, u, arriving.mul_(weight.unsqueeze(-1)))
+        return to_share, to_values, None, None, None
+
+
+def _some(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    return zip(*(t.split(ENTRIES_AT_ONCE) for t in tensors), strict=True)
 
 
 def packed_attention(

@@ -97,7 +97,9 @@ def test_attention_over_neighbours_is_a_loop(rows, more, heads, seed):
             torch.testing.assert_close(found[v, head], exact, rtol=1e-12, atol=1e-12)
 
 
-def test_attention_over_neighbours_has_right_gradients():
+@pytest.mark.parametrize("at_once", [3, 1000])
+def test_attention_over_neighbours_has_right_gradients(at_once, monkeypatch):
+    monkeypatch.setattr(attention, "ENTRIES_AT_ONCE", at_once)
     draw = torch.Generator().manual_seed(1)
     indptr, indices = random_csr(5, 7, draw, 0.6)
     inputs = [
