@@ -347,10 +347,12 @@ def _window_moments(
     handed = 0.0 if last else 2 * after  # it and its gradient
     joined = 0.0 if last else rows  # the same gradient, among zeros
     sums = 0.0 if last else series + before  # where it meets the window's
+    # Outputs of the window wait for the last snapshot, or all last gradients for the first one.
+    outputs = series - hidden if interleave else hidden
     waiting = 0.0 if interleave else series - hidden
     return max(
         rows + copied - series,  # the window's outputs are there, and the state after is cut out
-        series - hidden + after,  # the last snapshot's product, before the window's output is spent
+        outputs + after,  # the end of the forward pass
         scoring + waiting + handed,  # the first gradients come from the head
         handed,  # gradients of the window's outputs, singly and stacked
         rows - series + handed + joined,  # through the window

@@ -62,6 +62,8 @@ class EsdgTrainer(TimelineTrainer):
     Attributes:
         blocks: ranges of snapshots.
         prefetching: whether the next block's inputs travel while one computes.
+        interleaving: whether outputs are scored while the last layer makes them: as switched, and
+            where a budget gets by with fewer blocks that way.
 
     Raises:
         InvalidInputError: an `nb` that is no number of blocks, or a budget that nothing fits into.
@@ -93,13 +95,13 @@ class EsdgTrainer(TimelineTrainer):
         on_cpu = self.device.type == "cpu"
         self._weighted = any(csr.values is not None for csr in data.topology)
         self._copies = not on_cpu or self.on["arena"]
-        self.cost = device_cost(
+        self._cost = partial(
+            device_cost,
             self.model,
             values=self._values,
             scales=not self.form.normalised,
             precompute=self.form.precompute,
             fused=self.on["fused_scan"],
-            interleave=self.on["interleave"],
             coordinates=self.form.coordinates,
             pairs=2 * workload.theta if workload.task == "link" else 0.0,
             scored={"link": 0, "node": 1, "class": workload.classes}[workload.task],
@@ -109,6 +111,7 @@ class EsdgTrainer(TimelineTrainer):
         self._entries = [data.topology[t].nnz + loops for t in range(self.task.steps)]
         self._border = border_at(self.model, data.num_nodes, dtype.itemsize)
         self._changes: list[tuple[int, int]] | None = None
+        self.interleaving = self.on["interleave"]
         self.blocks, self.prefetching = self._plan(nb, memory_bytes)
         longest = max(map(len, self.blocks))
         opened = partial(
@@ -145,7 +148,7 @@ class EsdgTrainer(TimelineTrainer):
             recompute=self.on["checkpoint"],
             keep_last=self.on["keep_last"],
             forward=partial(forward_block, self.model, temporal=self._temporal),
-            record=self._record if self.on["interleave"] else None,
+            record=self._record if self.interleaving else None,
             lean=lean_by,
             ahead=self.delivery.expect if self.prefetching else None,
         )
@@ -174,8 +177,11 @@ class EsdgTrainer(TimelineTrainer):
         return self._peak(self.blocks, prefetch=self.prefetching)
 
     def bytes_with(self, nb: int) -> float:
-        """The plan's peak with another number of blocks, nothing on its way ahead of time."""
-        return self._peak(split_blocks(self.task.steps, nb), prefetch=False)
+        """The least that another number of blocks is planned to take.
+
+        Nothing is on its way ahead of time, and outputs are scored while they are made.
+        """
+        return self._peak(split_blocks(self.task.steps, nb), prefetch=False, interleave=True)
 
     def paper_bytes(self) -> float:
         """The same by the paper's figures: m_step = 20 nnz + 4 N (widths), nothing on its way."""
@@ -256,7 +262,9 @@ class EsdgTrainer(TimelineTrainer):
         budget = memory_bytes
         if budget is None:
             budget = int(MEMORY_SHARE * free_memory(self.device))
-        blocks = fewest_blocks(steps, partial(self._peak, prefetch=False), budget)
+        blocks = fewest_blocks(steps, partial(self._peak, prefetch=False, interleave=True), budget)
+        # It costs time, and fewer blocks save more of it.
+        self.interleaving |= self._peak(blocks, prefetch=False) > budget
         if not self.on["prefetch"] or len(blocks) == 1:
             return blocks, False
         # Fewer blocks come first: they keep fewer borders and gain more from differences.
@@ -279,7 +287,9 @@ class EsdgTrainer(TimelineTrainer):
         """Bytes per entry of the indices of one plain snapshot on its way."""
         return 2 * INDEX_TYPES[self.form.index].itemsize if self._copies else 0
 
-    def _peak(self, blocks: Sequence[range], *, prefetch: bool) -> float:
+    def _peak(
+        self, blocks: Sequence[range], *, prefetch: bool, interleave: bool | None = None
+    ) -> float:
         nodes = self.data.num_nodes
         early = 0
         if self.on["lean"] and self.form.precompute and len(blocks) > 1 and self._copies:
@@ -290,7 +300,7 @@ class EsdgTrainer(TimelineTrainer):
             self._entries,
             nodes,
             blocks,
-            self.cost,
+            self._cost(interleave=self.interleaving if interleave is None else interleave),
             self._border,
             0 if ahead else self._arrival,
             twice=self.on["checkpoint"] and not (self.on["lean"] or self.on["keep_last"]),
@@ -412,9 +422,11 @@ class EsdgSystem(System):
         ),
         Technique(
             "interleave",
-            "Score outputs while the last layer makes them, so that few gradients wait.",
+            "Score outputs while the last layer makes them, so that few gradients wait; off, only "
+            "where a memory budget needs it.",
             exact=True,
             source="added",
+            default=False,
         ),
         Technique(
             "ship_loops",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from test_esdg_one_plan import STEPS, open_esdg, timeline
 
 from dgbench.models import TIMELINE_MODELS, build_model
+from dgbench.systems.base.timeline import PlainTimeline
 from dgbench.systems.esdg.plan import (
     StepCost,
     border_at,
@@ -70,7 +71,8 @@ def test_the_papers_layout_takes_what_the_paper_says(model):
     the formula leaves out, and what one snapshot takes on its way and while it is multiplied by."""
     steps, nodes = 40, 1500  # enough for the chain of weights, which is left out, to be little
     data = timeline(nodes, 8000, steps + 1)
-    trainer = open_esdg(model, data, {"paper_layout": True, "prefetch": False}, nb=1)
+    switches = {"paper_layout": True, "prefetch": False, "interleave": True}
+    trainer = open_esdg(model, data, switches, nb=1)
     peak = trainer.measure_peak()
     stack = 8 * nodes * steps * trainer.model.has_temporal(0)
     largest = max(trainer._entries)
@@ -90,6 +92,25 @@ def test_gradients_that_wait_for_the_last_layer():
         peaks[interleave] = trainer.measure_peak()
         trainer.close()
     assert peaks[True] < 0.95 * peaks[False]
+
+
+@pytest.mark.parametrize("model", ["cd_gcn", "evolvegcn_o"])
+def test_outputs_are_scored_while_made_only_where_that_saves_blocks(model):
+    data = made(300, 900, 13)
+    free = open_esdg(model, data, nb=1)
+    assert not free.interleaving
+    budget = ceil(free.bytes_with(1))
+    assert free.planned_bytes() > budget
+    tight = open_esdg(model, data, memory_bytes=budget)
+    assert tight.interleaving
+    assert len(tight.blocks) == 1
+    roomy = open_esdg(model, data, memory_bytes=ceil(free.planned_bytes()))
+    assert not roomy.interleaving
+    plain = PlainTimeline(tight.workload, data)
+    want = plain.train_epoch()
+    for trainer in (free, tight, roomy):
+        assert trainer.train_epoch() == pytest.approx(want, rel=1e-5)
+        trainer.close()
 
 
 def test_pieces_of_the_last_layer():

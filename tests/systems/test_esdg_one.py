@@ -38,7 +38,7 @@ CHOICES = {
     "torch's LSTM": {"fused_scan": False},
     "whole first pass": {"lean": False, "arena": True},
     "nothing ahead": {"prefetch": False, "arena": True},
-    "scored at the end": {"interleave": False, "arena": True},
+    "scored while made": {"interleave": True, "arena": True},
     "coordinates": {"paper_layout": True, "arena": True},
     "coordinates, loops": {"paper_layout": True, "ship_loops": True, "precompute": False},
     "the paper's": {"lean": False, "prefetch": False, "interleave": False, "fallback": False,

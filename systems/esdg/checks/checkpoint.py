@@ -43,7 +43,11 @@ def _shown(least: dict[str, int | None]) -> str:
 
 
 def oom_below(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Whether most configurations need the printed number of GPUs without checkpoint."""
+    """Whether most configurations need the printed number of GPUs without checkpoint.
+
+    A formula says what must be held, not what the authors' program took beside it, so that it can
+    point to or away from what they saw run out of memory, and no more.
+    """
     found = _sizes(rows)
     if not found:
         return missing(NONE)
@@ -56,20 +60,23 @@ def oom_below(claim: Claim, rows: Sequence[Any]) -> Finding:
     total = len(readings["formula"])
     return finding(
         found,
-        evidence="counted",
+        evidence="projected",
         measured=f"{need['formula']} of {total} configurations need {limit} GPUs or more",
         holds=need["formula"] > total / 2,
         reason=(
             f"they fit on {_shown(readings['formula'])} by 20 nnz + 4 N (widths), on "
             f"{_shown(readings['ours'])} in this implementation; with what torch's LSTM records, "
-            f"{need['torch']} of {total} need {limit} or more. What the authors' program held "
-            "beside it is not printed"
+            f"{need['torch']} of {total} need {limit} or more. What the authors' program took "
+            "beside it on its GPUs is not printed"
         ),
     )
 
 
 def oom_node(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """Nothing runs on a node without checkpoint, everything on less than one with it."""
+    """Nothing runs on a node without checkpoint, everything on less than one with it.
+
+    A projection, as `oom_below`.
+    """
     found = _sizes(rows)
     if not found:
         return missing(NONE)
@@ -80,7 +87,7 @@ def oom_node(claim: Claim, rows: Sequence[Any]) -> Finding:
     torch_fails = sum(p is None or p > at for p in least_devices(found, "torch", "whole").values())
     return finding(
         found,
-        evidence="counted",
+        evidence="projected",
         measured=(
             f"without checkpoint {fails} of {len(whole)} fail on {at} GPUs, with it {runs} run on "
             f"fewer than {below}"
@@ -89,7 +96,8 @@ def oom_node(claim: Claim, rows: Sequence[Any]) -> Finding:
         direction=runs > sum(p is not None and p < below for p in whole.values()),
         reason=(
             f"with checkpoint they run from {_shown(best)}, without from {_shown(whole)}; with "
-            f"what torch's LSTM records, {torch_fails} fail on {at}"
+            f"what torch's LSTM records, {torch_fails} fail on {at}. What the authors' program took "
+            "beside it on its GPUs is not printed"
         ),
     )
 

@@ -267,6 +267,7 @@ def _budgets(task: TimelineWorkload, context: RunContext) -> Measurement:
             f"budget {name}": budget,
             f"blocks {name}": blocks,
             f"prefetching {name}": int(trainer.prefetching),
+            f"interleaving {name}": int(trainer.interleaving),
             f"peak {name}": trainer.measure_peak(),
             f"planned {name}": int(trainer.planned_bytes()),
         }
