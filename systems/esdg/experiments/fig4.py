@@ -68,15 +68,14 @@ class Fig4(Experiment):
     question = "How much sooner are snapshots on the device by difference, and an epoch done?"
     reading = (
         "Bytes are counted exactly for up to 128 ranks: a rank's first snapshot of each block goes "
-        "plain, and every input is brought twice an epoch. Times are of one rank, Base and "
-        "difference in turns inside one process with the same other techniques, copies not hidden "
-        "behind computing. Transfer is what the epoch waits for copies, and rebuilding matrices. A "
-        "CPU has no link: beside one core that computes, inputs are copied into memory apart at "
-        "the speed of memory, far faster than PCIe, so rebuilding can cost more than is saved. "
-        "Transfer over the paper's link is projected: counted bytes over 12 GB/s (PCIe 3, pinned), "
-        "without rebuilding. Snapshots that gain nothing go plain; the paper always sends "
-        "differences. Where both sides send the same bytes, as for CD-GCN on edges that come once, "
-        "their ratio is noise."
+        "plain, and every input is brought twice an epoch. Times are of one rank: Base and "
+        "difference take turns inside one process, copies are not hidden behind computing. "
+        "Transfer is waiting for copies and rebuilding matrices, on both sides. A CPU has no link: "
+        "inputs are copied at the speed of memory, far faster than PCIe, so rebuilding can cost "
+        "more than is saved. Transfer over the paper's link is projected: counted bytes over 12 "
+        "GB/s (PCIe 3, pinned), without rebuilding. A snapshot that gains nothing goes plain; the "
+        "paper always sends differences. Where both sides send the same bytes (CD-GCN where edges "
+        "come once), their ratio shows the noise."
     )
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
@@ -168,8 +167,11 @@ class Fig4(Experiment):
             parts.append(
                 f"Of smoothed snapshots a difference sends {min(counted):.2g} to "
                 f"{max(counted):.2g} times fewer bytes on one rank; of raw ones (CD-GCN) it would "
-                f"send {min(raw):.2g} to {max(raw):.2g} times"
-                + (" as few, so they go plain" if max(raw) < 1 else " as few")
+                + (
+                    f"send {1 / max(raw):.2g} to {1 / min(raw):.2g} times more, so they go plain"
+                    if max(raw) < 1
+                    else f"send {min(raw):.2g} to {max(raw):.2g} times fewer"
+                )
             )
         for kind in ("transfer", "epoch"):
             found = timed_gains(rows, kind)
