@@ -40,7 +40,10 @@ struct Graph {
   std::int64_t edge(std::int64_t e) const { return edge_weight ? edge_weight[e] : 1; }
 };
 
-// The label that `v` wishes for, or its own; `gain` is what it would gain by it.
+// The label that `v` wishes for, or its own; `gain` is what it would gain by it. Without `Checked` it
+// does not ask whether there is room, which would wait for memory at every vertex: where the answer
+// is then no, it is asked again with.
+template <bool Checked>
 std::int32_t wish(const Graph& g, const std::int32_t* labels, const std::int64_t* loads,
                   std::int32_t v, LabelSums& sums, std::int64_t& gain) {
   const std::int64_t first = g.indptr[v];
@@ -50,7 +53,7 @@ std::int32_t wish(const Graph& g, const std::int32_t* labels, const std::int64_t
   Vote best{0, own};
   const auto consider = [&](const Vote& vote) {
     if (vote.weight > home && better(vote, best) &&
-        has_room(loads[vote.label], g.weight(v), g.cap)) {
+        (!Checked || has_room(loads[vote.label], g.weight(v), g.cap))) {
       best = vote;
     }
   };
@@ -198,12 +201,17 @@ nb::tuple label_sweep(Array<const std::int64_t> indptr, Array<const std::int32_t
                 }
               }
               const std::int32_t v = due[k];
-              std::int64_t gain = 0;
-              const std::int32_t target = wish(g, label, load, v, sums, gain);
-              if (target != label[v]) {
-                admission.wished[v - first] = target;
-                admission.gains[v - first] = gain;
-              }
+              std::int64_t& gain = admission.gains[v - first];
+              const std::int32_t target = wish<false>(g, label, load, v, sums, gain);
+              if (target == label[v]) continue;
+              admission.wished[v - first] = target;
+              __builtin_prefetch(load + target);
+            }
+            for (const std::int32_t v : due) {
+              std::int32_t& wished = admission.wished[v - first];
+              if (wished < 0 || has_room(load[wished], g.weight(v), g.cap)) continue;
+              wished = wish<true>(g, label, load, v, sums, admission.gains[v - first]);
+              if (wished == label[v]) wished = -1;
             }
           }
 #pragma omp single
