@@ -134,6 +134,11 @@ def test_a_line_with_too_many_words_is_explained_in_the_legend(wide):
 @pytest.mark.parametrize("guide", [1.0, "log"])
 def test_a_guide_keeps_away_from_the_data_and_inside_the_panel(wide, slope, guide):
     points = curves(["a", "b"], xs=(1, 4, 16, 64), slope=slope)
+    flat = ((1, 1.0), (4, 2.5), (16, 3.0), (64, 3.1))
+    for share in (0.25, 0.5, 0.75):
+        points += [
+            {"series": f"flat {share}", "x": x, "y": y * share, "panel": "a panel"} for x, y in flat
+        ]
     figure = drawn("sweep", points, {"guide_slope": guide}, wide)
     axes = figure.axes[0]
     mine = place(figure, "slope 1" if guide == 1.0 else "log n")
