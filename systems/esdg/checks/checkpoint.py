@@ -96,8 +96,8 @@ def oom_node(claim: Claim, rows: Sequence[Any]) -> Finding:
         direction=runs > sum(p is not None and p < below for p in whole.values()),
         reason=(
             f"with checkpoint they run from {_shown(best)}, without from {_shown(whole)}; with "
-            f"what torch's LSTM records, {torch_fails} fail on {at}. What the authors' program took "
-            "beside it on its GPUs is not printed"
+            f"what torch's LSTM records, {torch_fails} fail on {at}. What the authors' program "
+            "took beside it on its GPUs is not printed"
         ),
     )
 

@@ -48,8 +48,10 @@ FORMS: Final = {
 BLOCKS: Final = 4
 OFF, ON, AGAIN = "all off", "all on", "all on, again"
 KINDS: Final = ("ladder", "removed", "precompute", "reuse")
-TURNS: Final = {"smoke": 3, "quick": 12, "full": 20, "paper": 10}
+TURNS: Final = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
 """Turns at least; six are the fewest whose extremes bound a median with 95 %."""
+SECONDS: Final = {"smoke": 0.0, "quick": 2.5, "full": 10.0, "paper": 10.0}
+"""For more turns, which narrow the intervals."""
 SMALLER: Final = {"smoke": 1.0, "quick": 0.25, "full": 1.0, "paper": 1.0}
 """Of a preset's graphs where many settings share a cell."""
 SNAPSHOTS: Final = {"smoke": 9, "quick": 13, "full": 97, "paper": 97}
@@ -243,7 +245,9 @@ def _turns(
             trainer.prepare()
             gaps.append(truth.check(name, trainer))
             opened[name], planned[name] = trainer, int(trainer.planned_bytes())
-        found = turns_of(opened, TURNS[context.preset], context.budget_s)
+        found = turns_of(
+            opened, TURNS[context.preset], max(context.budget_s, SECONDS[context.preset])
+        )
     seconds = found.seconds
     values = {f"epoch {name}": median(times) for name, times in seconds.items()}
     for name, parts in found.parts.items():
