@@ -78,7 +78,7 @@ def build_supergraph(
             twice that: what two vertices hear of each other is sent twice if they are apart.
         temporal: weight of the edge between consecutive steps of an entity.
         per_length: weigh it L - 1 times as much in a sequence of L steps: attention hears all
-            steps, so up to L rows cross a cut (the dossier's stand-in for all pairs).
+            steps, so up to L rows cross a cut; a stand-in for edges between all pairs.
         presence: an entity is there in snapshots where it has an edge (`edges`), from its first
             such to its last (`span`), or from the first to the end (`tail`). The paper does not
             say; its counts of vertices need one of the latter two.
