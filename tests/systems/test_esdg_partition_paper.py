@@ -230,6 +230,13 @@ def test_a_race_counts_what_formulas_say(served):
     assert table2.time_points([bad])[0]["failed"].startswith("time")
 
 
+def test_a_vertex_partition_may_skip_the_first_pass_too(served):
+    found = table2_runs.race(workload("evolvegcn_o"), 2, context(), lean=True)
+    assert found.values["gain vertex lean"] > 0
+    assert found.counters["sent_snapshot"] == 0
+    assert 0 < found.counters[f"sent_{table2_runs.LEAN}"] < found.counters["sent_vertex"]
+
+
 def test_a_race_that_computes_something_else_fails(served, monkeypatch):
     real = table2_runs.take_rank_turns
 

@@ -286,6 +286,10 @@ def test_time_order():
     assert word(name, [race(m, transport="auto") for m in MODELS]) == "not run here"
     slow = [race(m, gain=0.5, transport="auto") for m in MODELS]
     assert word(name, [race(m) for m in MODELS] + slow) == "direction only"
+    rows = [race(m) for m in MODELS]
+    rows[-1].values.update({"gain vertex lean": 1.6, "low vertex lean": 1.5, "high vertex lean": 2})
+    beside = "EvolveGCN without a first pass on either side: 1.6x [1.5, 2]"
+    assert beside in judge(name, rows).reason
 
 
 def test_preprocessing():
