@@ -223,6 +223,11 @@ def test_ablation_runs_and_is_drawn_and_judged():
     points = ablation.step_points(rows)
     assert [p["technique"] for p in points] == ["", *ablation.LADDER]
     assert points[1]["gain"] > 0
+    bounds = {"low lean": 0.9, "high lean": 1.2, "low fallback": 1.1, "high fallback": 1.2}
+    known = replace(rows[0], values=rows[0].values | bounds)
+    inside = {p["technique"]: p.get("same") for p in ablation.step_points([known])}
+    assert inside["lean"]
+    assert not inside["fallback"]
     ladder = rows[0].counters
     assert ladder["bytes checkpoint"] == 2 * ladder[f"bytes {ablation.OFF}"]
     assert ladder["bytes lean"] < ladder["bytes precompute"]

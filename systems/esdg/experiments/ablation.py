@@ -352,6 +352,7 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 "gain": gain.value,
                 "gain_low": gain.low,
                 "gain_high": gain.high,
+                "same": gain.low is not None and gain.side == 0,
             }
             if name in left_out:
                 point["removed"] = left_out[name].value
