@@ -72,8 +72,8 @@ def take_rank_turns(
 
     Args:
         workload, data: what all of them train.
-        ranks: P, at least 1; processes of this machine with one thread each, kept on
-            cores where they can be shared out evenly.
+        ranks: P, at least 1; processes of this machine with one thread each, with
+            `auto` kept on cores where these can be shared out evenly.
         contenders: name -> arguments of `RankTrainer`.
         least: turns that count, at least.
         budget_s: seconds to go on for, warm-up included.
@@ -147,7 +147,9 @@ def _take(
 ) -> _Found:
     """Be one rank."""
     use_transport(comm, transport)
-    bind(comm.rank, comm.size)
+    if transport == "auto":
+        # Only pipes crowd ranks on one core; under Gloo a fixed place makes shares less even.
+        bind(comm.rank, comm.size)
     found = _Found({}, {}, {}, {}, {}, {}, {})
     trainers: dict[str, RankTrainer] = {}
     for name, options in contenders.items():
