@@ -124,9 +124,7 @@ class HeldRows:
         """
         if self.task.workload.task != "link":
             mine = self._scored
-            losses = [
-                self.task.loss_sum(head, t, h, mine) for t, h in zip(steps, out, strict=True)
-            ]
+            losses = [self.task.loss_sum(head, t, h, mine) for t, h in zip(steps, out, strict=True)]
             return torch.stack(losses).sum() if losses else out.sum()
         gather, pairs = self._pairs(steps)
         flat = out.reshape(-1, out.shape[-1])

@@ -56,14 +56,19 @@ def open_esdg(work, data, switches=None, **settings) -> EsdgTrainer:
 
 
 def same_gradients(got, want, tolerance: float = 1e-5) -> None:
+    """Gradients that cancel to less than a tenth of the largest have no digits of their own."""
     assert set(got) == set(want)
+    largest = max(float(grad.abs().max()) for grad in want.values())
     for name, grad in want.items():
-        scale = float(grad.abs().max().clamp(min=1e-6))
+        scale = max(float(grad.abs().max()), 0.1 * largest, 1e-6)
         assert float((got[name] - grad).abs().max()) <= tolerance * scale, name
 
 
-def same_training(work, data, switches=None, steps: int = 3, **settings) -> EsdgTrainer:
-    plain, blocks = PlainTimeline(work, data), open_esdg(work, data, switches, **settings)
+def same_training(
+    work, data, switches=None, steps: int = 3, dtype=torch.float32, **settings
+) -> EsdgTrainer:
+    plain = PlainTimeline(work, data, dtype=dtype)
+    blocks = open_esdg(work, data, switches, dtype=dtype, **settings)
     same_gradients(blocks.gradients(), plain.gradients())
     want = [plain.train_epoch() for _ in range(steps)]
     got = [blocks.train_epoch() for _ in range(steps)]
@@ -145,8 +150,9 @@ def test_random_graphs_cuts_and_switches(draw):
     names = [t.name for t in SYSTEM.techniques if t.name != "checkpoint"]
     switches = {name: draw.draw(st.booleans()) for name in names}
     most = steps - (work.task != "class")
-    trainer = same_training(work, data, switches, steps=1, nb=draw.draw(st.integers(1, most)))
-    trainer.close()
+    blocks = draw.draw(st.integers(1, most))
+    # On a few vertices gradients may cancel to rounding; doubles leave them digits to compare.
+    same_training(work, data, switches, steps=1, dtype=torch.float64, nb=blocks).close()
 
 
 def keys(csr: Csr, loops: bool) -> set[tuple[int, int]]:

@@ -56,7 +56,7 @@ TIMED_GRAPHS = {
 }
 TIMED_SNAPSHOTS = {"smoke": 9, "quick": 17}
 SMOKE_MODELS = ("tm_gcn", "cd_gcn")
-TURNS = {"smoke": 3, "quick": 12, "full": 12, "paper": 12}
+TURNS = {"smoke": 3, "quick": 10, "full": 12, "paper": 12}
 """Turns at least; six are the fewest whose extremes bound a median with 95 %."""
 BUDGETS = {"smoke": 0.5, "quick": 1.0, "full": 10.0, "paper": 30.0}
 

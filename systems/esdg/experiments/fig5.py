@@ -66,7 +66,7 @@ SMALL = {"smoke": (1, 8), "quick": (4, 16, 128), "full": (1, 4, 16, 128)}
 
 MEASURED = {"smoke": (2,), "quick": (2, 4), "full": (2, 4, 8)}
 ROUNDS = {"smoke": 1, "quick": 1, "full": 5}
-LEAST_TURNS = {"smoke": 2, "quick": 12, "full": 12}
+LEAST_TURNS = {"smoke": 2, "quick": 8, "full": 12}
 """Epochs of P ranks, each beside one of a single rank; six bound a median with 95 %."""
 
 RANKED = ("amlsim",)

@@ -61,6 +61,8 @@ BASE = {"smoke": (2**7, 16), "quick": (2**10, 64), "full": (2**12, STEPS)}
 
 MEASURED = {"smoke": (1, 2), "quick": (1, 2), "full": (1, 2, 4)}
 ROUNDS = {"smoke": 1, "quick": 5, "full": 5}
+FEWER = {"smoke": 1, "quick": 3, "full": 5}
+"""Rounds of the first model, which also gets the A/A control, and of the others."""
 """Five pairs bound a ratio, and get one cell of a run an A/A control."""
 LAUNCH = {"smoke": (2**6, 32, 2), "quick": (2**9, STEPS, 2), "full": (2**14, STEPS, 2)}
 """N of many small snapshots, their number, and the number of the few large ones."""
@@ -96,11 +98,20 @@ class Fig7(Experiment):
             self._cell({"part": "shares", "dataset": DATASET, "model": m}, f"shares/{m}", slow)
             for m in fig5.models(preset)
         ]
-        for model in fig5.models(preset):
+        for number, model in enumerate(fig5.models(preset)):
+            rounds = (FEWER if number else ROUNDS)[size]
             for ranks in MEASURED[size]:
                 params = {"part": "ranks", "dataset": DATASET, "model": model, "ranks": ranks}
                 why = devices_lacking(ranks, device)
-                found.append(self._cell(params, model, slow, why, ROUNDS[size]))
+                found.append(
+                    self._cell(
+                        params,
+                        model,
+                        slow,
+                        why,
+                        rounds,
+                    )
+                )
         return found
 
     def _cell(
