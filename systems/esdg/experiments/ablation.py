@@ -50,7 +50,7 @@ OFF, ON, AGAIN = "all off", "all on", "all on, again"
 KINDS: Final = ("ladder", "removed", "precompute", "reuse")
 TURNS: Final = {"smoke": 3, "quick": 6, "full": 10, "paper": 10}
 """Turns at least; six are the fewest whose extremes bound a median with 95 %."""
-SECONDS: Final = {"smoke": 0.0, "quick": 1.5, "full": 10.0, "paper": 10.0}
+SECONDS: Final = {"smoke": 0.0, "quick": 1.0, "full": 10.0, "paper": 10.0}
 """For more turns, which narrow the intervals."""
 SMALLER: Final = {"smoke": 1.0, "quick": 0.25, "full": 1.0, "paper": 1.0}
 """Of a preset's graphs where many settings share a cell."""

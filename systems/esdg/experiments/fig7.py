@@ -61,7 +61,7 @@ BASE = {"smoke": (2**7, 16), "quick": (2**10, 64), "full": (2**12, STEPS)}
 
 MEASURED = {"smoke": (1, 2), "quick": (1, 2), "full": (1, 2, 4)}
 ROUNDS = {"smoke": 1, "quick": 5, "full": 5}
-FEWER = {"smoke": 1, "quick": 3, "full": 5}
+FEWER = {"smoke": 1, "quick": 2, "full": 5}
 """Rounds of the first model, which also gets the A/A control, and of the others."""
 """Five pairs bound a ratio, and get one cell of a run an A/A control."""
 LAUNCH = {"smoke": (2**6, 32, 2), "quick": (2**9, STEPS, 2), "full": (2**14, STEPS, 2)}

@@ -52,7 +52,7 @@ class Preparation(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         found = []
-        for dataset in (SAMPLES[0],) if preset == "smoke" else (SAMPLES[0], OTHER):
+        for dataset in (SAMPLES[0],) if preset in ("smoke", "quick") else (SAMPLES[0], OTHER):
             for ranks in RANKS[preset]:
                 for method in METHODS if preset in ("full", "paper") else METHODS[:2]:
                     lacking = method != "ranges" and importlib.util.find_spec(method) is None

@@ -80,7 +80,7 @@ partition of EvolveGCN does by default."""
 MIXINGS: Final = (0.05, 0.3, 1.0)
 """Shares of a twin's edges that leave their planted block."""
 
-ROUNDS: Final = {"smoke": 3, "quick": 11, "full": 20, "paper": 30}
+ROUNDS: Final = {"smoke": 3, "quick": 9, "full": 20, "paper": 30}
 BUDGETS_S: Final = {"smoke": 0.1, "quick": 0.3, "full": 10.0, "paper": 30.0}
 KEPT: Final = {"smoke": 3, "quick": 9, "full": 33, "paper": 97}
 """Snapshots that a race keeps of a sample cut by its own steps."""
