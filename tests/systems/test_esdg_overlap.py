@@ -267,7 +267,8 @@ def test_cells(preset: Any) -> None:
     assert {cell.params["ranks"] for cell in cells} >= {2}
     if preset != "smoke":
         assert {cell.params["model"] for cell in cells} == {"tm_gcn", "cd_gcn"}
-        assert {cell.params["ranks"] for cell in cells} >= {2, 4}
+        wanted = {2} if preset == "quick" else {2, 4}
+        assert {cell.params["ranks"] for cell in cells} >= wanted
 
 
 def test_links_of_a_cell() -> None:
