@@ -16,7 +16,7 @@ from dgbench.models.aggregation import Aggregator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import open_link
-from dgbench.systems.base.system import System, Technique
+from dgbench.systems.base.system import System
 from dgbench.systems.base.timeline import TimelineTrainer, TimelineWorkload, load_timeline
 from dgbench.systems.esdg.checkpoint import BlockRunner
 from dgbench.systems.esdg.forward import (
@@ -37,6 +37,7 @@ from dgbench.systems.esdg.plan import (
     peak_bytes,
     split_blocks,
 )
+from dgbench.systems.esdg.techniques import TECHNIQUES
 from dgbench.systems.esdg.transfer import Delivery, Form, slots_for
 
 if TYPE_CHECKING:
@@ -371,106 +372,7 @@ class EsdgSystem(System):
         "snapshots sent as differences, first aggregation made once."
     )
     provenance = "re-implemented from the paper (SC 2021); no code was released"
-    techniques = (
-        Technique(
-            "checkpoint",
-            "Keep the state at block borders only and run blocks again in the backward pass.",
-            exact=True,
-            source="ESDG 3.1",
-        ),
-        Technique(
-            "difference",
-            "Send a snapshot as what changed since the one before it.",
-            exact=True,
-            source="ESDG 3.2",
-        ),
-        Technique(
-            "precompute",
-            "Aggregate the features of the first layer once, on the host.",
-            exact=True,
-            source="ESDG 5.5",
-        ),
-        Technique(
-            "fused_scan",
-            "Run LSTMs as a compiled scan that records its input only.",
-            exact=True,
-            source="added: the paper uses torch's LSTM",
-        ),
-        Technique(
-            "fallback",
-            "Send a snapshot plain where its difference would be larger.",
-            exact=True,
-            source="added: the paper sends differences always",
-        ),
-        Technique(
-            "asynchronous",
-            "Copy the next snapshot while this one is merged.",
-            exact=True,
-            source="ESDG 3.2 (pinned memory)",
-        ),
-        Technique(
-            "prefetch",
-            "Copy the next block's inputs while this block computes.",
-            exact=True,
-            source="added: the paper copies a block, then computes it",
-        ),
-        Technique(
-            "lean",
-            "In the first pass, bring and compute only what block borders need.",
-            exact=True,
-            source="added: the paper runs every block twice",
-        ),
-        Technique(
-            "interleave",
-            "Score outputs while the last layer makes them, so that few gradients wait; off, only "
-            "where a memory budget needs it.",
-            exact=True,
-            source="added",
-            default=False,
-        ),
-        Technique(
-            "ship_loops",
-            "Send A + I, with entries normalised, instead of adding loops on the device.",
-            exact=True,
-            source="ESDG 3.2: not said which",
-            default=False,
-        ),
-        Technique(
-            "recompute_values",
-            "Send no values; the device forms all scales from degrees.",
-            exact=True,
-            source="added: ablation of ESDG 3.2",
-            default=False,
-        ),
-        Technique(
-            "int32",
-            "Send indices of four bytes; the paper's gain needs eight.",
-            exact=True,
-            source="added: ablation of ESDG 3.2",
-            default=False,
-        ),
-        Technique(
-            "keep_last",
-            "Record the last block's forward pass instead of running it again; `lean` does.",
-            exact=True,
-            source="added: the paper runs every block again",
-            default=False,
-        ),
-        Technique(
-            "paper_layout",
-            "Hold matrices on the device as int64 coordinates, not as compressed rows.",
-            exact=True,
-            source="ESDG 3.1, 3.2 (20 bytes per entry)",
-            default=False,
-        ),
-        Technique(
-            "arena",
-            "On a CPU, copy into memory apart, so that bytes really move.",
-            exact=True,
-            source="dgbench: stand-in for a device",
-            default=False,
-        ),
-    )
+    techniques = TECHNIQUES
 
     def unsupported(self, workload: Any, device: str) -> list[str]:
         reasons = []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 from dgbench.systems.base import Finding
-from dgbench.systems.base.compare import Ratio
+from dgbench.systems.base.evidence import from_ratio, ids, strength, uses_twin
 from dgbench.systems.base.paper import Evidence
+
+__all__ = ["as_printed", "finding", "from_ratio", "missing", "printed", "some", "strength"]
 
 NEEDS_CUDA = "needs CUDA devices: nox -s reproduce -- esdg --device cuda"
 
@@ -36,19 +38,6 @@ def as_printed(found: float, value: float | str) -> bool:
     """
     number, half = printed(value)
     return abs(found - number) <= half * (1 + 1e-9)
-
-
-def strength(rows: Iterable[Any]) -> Evidence:
-    """Timed rows of a GPU are measured; on a CPU they stand for the GPU as an analogue."""
-    return "measured" if all(row.device == "cuda" for row in rows) else "analogue"
-
-
-def uses_twin(rows: Iterable[Any]) -> bool:
-    return any(bool(row.data.get("twin")) for row in rows)
-
-
-def ids(rows: Iterable[Any]) -> list[str]:
-    return [row.id for row in rows]
 
 
 def some(number: int, word: str, many: str = "") -> str:
@@ -85,30 +74,4 @@ def finding(
         reason=reason,
         deviation=max(deviations, default=None),
         undecided=undecided,
-    )
-
-
-def from_ratio(
-    ratio: Ratio | None,
-    rows: Sequence[Any],
-    *,
-    target: float | None = None,
-    lacking: str = "",
-    reason: str = "",
-) -> Finding:
-    """A finding from a ratio of times; `target` is the paper's factor."""
-    if ratio is None:
-        return missing(lacking)
-    used = [row for row in rows if row.id in set(ratio.rows)]
-    return Finding(
-        measured=ratio.value,
-        direction=ratio.value > 1,
-        low=ratio.low,
-        high=ratio.high,
-        target=target,
-        evidence=strength(used),
-        twin=ratio.twin,
-        rows=ratio.rows,
-        reason=reason,
-        deviation=ratio.deviation,
     )

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.base.compare import Ratio
-from dgbench.systems.base.paper import Evidence
+from dgbench.systems.base.evidence import from_ratio, ids, missing_finding, strength, uses_twin
+
+__all__ = [
+    "counted",
+    "from_ratio",
+    "ids",
+    "missing_finding",
+    "needs_cuda",
+    "strength",
+    "uses_twin",
+]
 
 NEEDS_CUDA = "needs one CUDA device: nox -s reproduce -- pipad --device cuda"
-
-
-def strength(rows: Iterable[Any]) -> Evidence:
-    """Timed rows of a GPU are measured; on a CPU they stand for the GPU as an analogue."""
-    return "measured" if all(row.device == "cuda" for row in rows) else "analogue"
-
-
-def uses_twin(rows: Iterable[Any]) -> bool:
-    return any(bool(row.data.get("twin")) for row in rows)
-
-
-def ids(rows: Iterable[Any]) -> list[str]:
-    return [row.id for row in rows]
 
 
 def counted(
@@ -45,37 +41,6 @@ def counted(
         rows=ids(rows),
         reason=reason,
     )
-
-
-def from_ratio(
-    ratio: Ratio | None,
-    rows: Sequence[Any],
-    *,
-    target: float | None = None,
-    deviation: float | None = None,
-    missing: str = "",
-    reason: str = "",
-) -> Finding:
-    """A finding from a ratio of times; `target` is the paper's factor."""
-    if ratio is None:
-        return missing_finding(missing)
-    used = [row for row in rows if row.id in set(ratio.rows)]
-    return Finding(
-        measured=ratio.value,
-        direction=ratio.value > 1,
-        low=ratio.low,
-        high=ratio.high,
-        target=target,
-        evidence=strength(used),
-        twin=ratio.twin,
-        rows=ratio.rows,
-        reason=reason,
-        deviation=ratio.deviation if deviation is None else deviation,
-    )
-
-
-def missing_finding(reason: str) -> Finding:
-    return Finding(reason=reason or "no row of this run measures it")
 
 
 def needs_cuda(claim: Claim, rows: Sequence[Any]) -> Finding:

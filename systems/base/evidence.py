@@ -1,0 +1,56 @@
+"""How strong rows are as evidence, and findings from ratios, for the checks of any paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dgbench.systems.base.compare import Ratio
+from dgbench.systems.base.paper import Evidence, Finding
+
+
+def strength(rows: Iterable[Any]) -> Evidence:
+    """Timed rows of a GPU are measured; on a CPU they stand for the GPU as an analogue."""
+    return "measured" if all(row.device == "cuda" for row in rows) else "analogue"
+
+
+def uses_twin(rows: Iterable[Any]) -> bool:
+    """Whether any of the rows used a synthetic twin."""
+    return any(bool(row.data.get("twin")) for row in rows)
+
+
+def ids(rows: Iterable[Any]) -> list[str]:
+    """Ids of the rows, in their order."""
+    return [row.id for row in rows]
+
+
+def from_ratio(
+    ratio: Ratio | None,
+    rows: Sequence[Any],
+    *,
+    target: float | None = None,
+    deviation: float | None = None,
+    missing: str = "",
+    reason: str = "",
+) -> Finding:
+    """A finding from a ratio of times; `target` is the paper's factor."""
+    if ratio is None:
+        return missing_finding(missing)
+    used = [row for row in rows if row.id in set(ratio.rows)]
+    return Finding(
+        measured=ratio.value,
+        direction=ratio.value > 1,
+        low=ratio.low,
+        high=ratio.high,
+        target=target,
+        evidence=strength(used),
+        twin=ratio.twin,
+        rows=ratio.rows,
+        reason=reason,
+        deviation=ratio.deviation if deviation is None else deviation,
+    )
+
+
+def missing_finding(reason: str) -> Finding:
+    """Nothing was measured, and why."""
+    return Finding(reason=reason or "no row of this run measures it")
