@@ -135,7 +135,7 @@ def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
     if pairs:
         low, high = min(pairs), max(pairs)
         items.append(f"n = {low} pairs" if low == high else f"n = {low} to {high} pairs")
-        items.append("bar: 95 % paired t interval")
+        items.append(f"bar: {options.get('interval', '95 % paired t interval')}")
     deviations = [p["deviation"] for p in points if p.get("deviation") is not None]
     if any(p.get("projected") for p in points):
         items.append(style.PROJECTED)

@@ -34,7 +34,8 @@ WORDS = (
     ("same", "Inside the noise floor. Never called faster."),
     ("noise floor", "How far apart two runs of the same thing come out on this machine."),
     ("interval", "2.1x [1.9, 2.3]: the ratio and its 95 % paired t interval on log ratios, from n "
-     "interleaved pairs of processes."),
+     "interleaved pairs of processes; of turns inside one process, the order statistics that "
+     "bound the median ratio."),
     ("deviation", "Largest relative difference of losses, outputs or gradients from the plain "
      "reference with the same seed. Above 1e-5 an exact technique is wrong, not fast."),
     ("exact, approximate", "An exact technique leaves the mathematics as it is; an approximate "

@@ -225,6 +225,10 @@ def _spent(trainer: Trainer) -> dict[str, float]:
     return {**trainer.meter.phases(), **trainer.meter.spent}
 
 
+TURN_INTERVAL = "95 % interval of the median over turns"
+"""What a figure says of the intervals of `gains`."""
+
+
 def gains(name: str, slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
     """Values of a row: `gain`, `low` and `high` of this name, from the times of paired turns.
 

@@ -14,7 +14,7 @@ from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
-from dgbench.systems.base.turns import Truth, gain_of, gains, turns_of
+from dgbench.systems.base.turns import TURN_INTERVAL, Truth, gain_of, gains, turns_of
 from dgbench.systems.esdg.experiments.common import (
     Changes,
     Occurrences,
@@ -152,7 +152,11 @@ class Fig4(Experiment):
                 name="fig4_gain",
                 title="Gain of the difference over Base on one rank",
                 points=gain_points,
-                options={"baseline_label": "Base", "xlabel": "Base / difference"},
+                options={
+                    "baseline_label": "Base",
+                    "xlabel": "Base / difference",
+                    "interval": TURN_INTERVAL,
+                },
             ),
         ]
 

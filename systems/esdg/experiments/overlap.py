@@ -17,7 +17,7 @@ from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import TOLERANCE, relative
 from dgbench.systems.base.timeline import PlainTimeline, load_timeline
-from dgbench.systems.base.turns import gains
+from dgbench.systems.base.turns import TURN_INTERVAL, gains
 from dgbench.systems.esdg.experiments.overlap_turns import (
     MESSAGE_S,
     Medium,
@@ -161,7 +161,11 @@ class Overlap(Experiment):
                 name="overlap_gain",
                 title="Epoch in one piece over epoch in several",
                 points=gain_points,
-                options={"baseline_label": "one piece", "xlabel": "one piece / several"},
+                options={
+                    "baseline_label": "one piece",
+                    "xlabel": "one piece / several",
+                    "interval": TURN_INTERVAL,
+                },
             ),
         ]
 

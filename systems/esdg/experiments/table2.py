@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
-from dgbench.systems.base.turns import gain_of
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS
 from dgbench.systems.esdg.experiments.table2_runs import (
@@ -156,6 +156,7 @@ class Table2(Experiment):
                 options={
                     "baseline_label": "vertex partition",
                     "xlabel": "speed-up over the vertex partition",
+                    "interval": TURN_INTERVAL,
                     "main": True,
                 },
             ),

@@ -33,7 +33,7 @@ from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.race import open_trainer
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.turns import Truth, take_turns
+from dgbench.systems.base.turns import TURN_INTERVAL, Truth, take_turns
 from dgbench.systems.base.turns import gain_of as pooled_gain
 from dgbench.systems.base.turns import gains as timed_gains
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
@@ -127,6 +127,7 @@ class Fig12(Experiment):
                 options={
                     "baseline_label": "PiPAD with plain CSR",
                     "xlabel": "speed-up of a training step by sliced CSR",
+                    "interval": f"{TURN_INTERVAL}; paired t where rounds are several",
                 },
             ),
             FigureSpec(
