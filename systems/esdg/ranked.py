@@ -35,8 +35,8 @@ from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import launch
 from dgbench.runtime.steady import falling_warmup
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
+from dgbench.systems.base.transport import Transport, check_transport, use_transport
 from dgbench.systems.esdg.partition_trainer import PARTITIONS, Partition, RankTrainer
-from dgbench.systems.esdg.transport import Transport, check_transport, use_transport
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 from dgbench.runtime.ranks import RankTimeoutError, launch
 from dgbench.systems.base.timeline import PlainTimeline
+from dgbench.systems.base.transport import bind, carrier, use_transport
 from dgbench.systems.esdg.partition import block_ranges, consecutive
 from dgbench.systems.esdg.partition_trainer import RankTrainer
 from dgbench.systems.esdg.ranked import PHASES, Parcel, RankSettings, train_ranked
-from dgbench.systems.esdg.transport import bind, carrier, use_transport
 from dgbench.systems.esdg.vertex_parts import VertexParts
 from dgbench.systems.esdg.volumes import snapshot_floats, timeline
 

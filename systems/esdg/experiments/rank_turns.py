@@ -18,8 +18,8 @@ from torch import Tensor
 from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base.timeline import TimelineWorkload
+from dgbench.systems.base.transport import Transport, bind, carrier, use_transport
 from dgbench.systems.esdg.partition_trainer import RankTrainer
-from dgbench.systems.esdg.transport import Transport, bind, carrier, use_transport
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence

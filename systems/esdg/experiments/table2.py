@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.transport import TITLES, Transport
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS
@@ -26,7 +27,6 @@ from dgbench.systems.esdg.experiments.table2_runs import (
     sample_workload,
     walk,
 )
-from dgbench.systems.esdg.transport import TITLES, Transport
 
 KAHYPAR_LIMIT_S: Final = 1800
 

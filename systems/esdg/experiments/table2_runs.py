@@ -17,11 +17,11 @@ from dgbench.systems.base.timeline import (
     load_timeline,
     timeline_model,
 )
+from dgbench.systems.base.transport import Transport
 from dgbench.systems.base.turns import Truth, gains
 from dgbench.systems.esdg.experiments.rank_turns import RankTurns, take_rank_turns
 from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
 from dgbench.systems.esdg.partition import block_ranges
-from dgbench.systems.esdg.transport import Transport
 from dgbench.systems.esdg.vertex_parts import METHODS, VertexParts, split_vertices
 from dgbench.systems.esdg.vertex_plan import needs, remote_reads
 from dgbench.systems.esdg.volumes import (
