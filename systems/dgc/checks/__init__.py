@@ -1,0 +1,65 @@
+"""Which check answers which claim. Every id of the ledger stands here exactly once.
+
+Claims about the paper's graphs are answered by rows of its graphs; claims that name no dataset, or
+a property of any graph, take rows of any. `systems.dgc.checks.common` says how strong rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dgbench.systems.base import Check, Claim, Finding
+from dgbench.systems.dgc.checks.common import missing, of_the_paper
+
+# Each owner imports a module of checks here and adds its CHECKS below.
+_PARTS: tuple[dict[str, Check], ...] = ()
+
+
+def _join(parts: Sequence[dict[str, Check]]) -> dict[str, Check]:
+    """All parts as one; raises ValueError where two answer the same claim."""
+    joined: dict[str, Check] = {}
+    for part in parts:
+        twice = sorted(joined.keys() & part.keys())
+        if twice:
+            raise ValueError(f"two checks answer {', '.join(twice)}")
+        joined |= part
+    return joined
+
+
+def _on_the_papers_graphs(check: Check) -> Check:
+    """Keep rows of graphs that the paper does not use out of claims about its graphs.
+
+    Claims that name no dataset (formulas, mechanisms) and checks marked with `any_graph` take rows
+    of any graph.
+    """
+    if getattr(check, "any_graph", False):
+        return check
+
+    @wraps(check)
+    def checked(claim: Claim, rows: Sequence[Any]) -> Finding:
+        if claim.workload.get("datasets"):
+            rows = [row for row in rows if of_the_paper(row)]
+        return check(claim, rows)
+
+    return checked
+
+
+def _not_yet(claim: Claim, rows: Sequence[Any]) -> Finding:
+    return missing("no check yet")
+
+
+def _pending(found: dict[str, Check]) -> dict[str, Check]:
+    """Claims of the ledger without a check of their own."""
+    ledger = yaml.safe_load(Path(__file__).parents[1].joinpath("claims.yaml").read_text("utf-8"))
+    return {entry["id"]: _not_yet for entry in ledger if entry["id"] not in found}
+
+
+_FOUND = _join(_PARTS)
+CHECKS: dict[str, Check] = {
+    key: _on_the_papers_graphs(check) for key, check in (_FOUND | _pending(_FOUND)).items()
+}

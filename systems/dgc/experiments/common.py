@@ -1,0 +1,67 @@
+"""What DGC's experiments share: words for rows, rows that failed, and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
+
+PARTITION_TITLES = {
+    "snapshots": "PSS",
+    "snapshots-contiguous": "PSS, contiguous",
+    "sequences": "PTS",
+    "both": "PSS-TS",
+    "chunks": "PGC",
+}
+"""Words for the `partition` of a row."""
+
+
+def panel(row: Any) -> str:
+    """A graph's title as a figure shows it."""
+    name = row.params["dataset"]
+    title = BY_NAME[name].title if name in BY_NAME else name
+    return title + (" (twin)" if row.data.get("twin") else "")
+
+
+def model_title(row: Any) -> str:
+    """A model's title as a figure shows it."""
+    return MODEL_TITLES[row.params["model"]]
+
+
+def failures(rows: Sequence[Any], experiment: str) -> list[Any]:
+    """Rows of an experiment that did not run."""
+    return [r for r in rows if r.experiment == experiment and r.status != "ok"]
+
+
+def failed(row: Any) -> str:
+    """The `failed` key of a figure's point: a row's status and reason."""
+    return f"{row.status}: {row.reason}" if row.reason else str(row.status)
+
+
+def gpu_count() -> int:
+    """CUDA devices of this machine."""
+    return torch.cuda.device_count()
+
+
+def devices_lacking(ranks: int, device: str) -> str:
+    """Why so many ranks cannot train on this kind of device, each on its own; "" if they can."""
+    there = gpu_count() if device == "cuda" else ranks
+    if there >= ranks:
+        return ""
+    needed = "a CUDA device" if ranks == 1 else f"{ranks} CUDA devices"
+    return f"needs {needed}, {there or 'none'} {'is' if there < 2 else 'are'} here"
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for torch and the compiled operators, as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,116 @@
+"""DGC's datasets and models (Table 1, section 7.1), the data held beside them, and our sizes.
+
+The paper's four graphs are twins wherever their files are not held. What a presence rule makes of
+their vertices is counted by the experiment `table1`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dgbench.systems.base import Preset
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.sequences import SequenceWorkload
+
+PRESETS: Final = ("smoke", "quick", "full", "paper")
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One graph and our settings for it.
+
+    Attributes:
+        name, title: the card's name and the name shown.
+        bins: T of Table 1; None takes the card's.
+        window: length of a window as printed; the unit stands for Amazon only, days. "" where the
+            paper does not use the graph.
+        scales: twin size factor by preset; 1 for data that is held.
+        printed: snapshots, vertices and edges as printed, expanded; empty for our own additions.
+        real: whether the data is held and real.
+    """
+
+    name: str
+    title: str
+    bins: int | None
+    window: str
+    scales: tuple[float, float, float, float]
+    printed: dict[str, int]
+    real: bool = False
+
+    def scale(self, preset: Preset) -> float:
+        return self.scales[PRESETS.index(preset)]
+
+
+def _printed(snapshots: int, vertices: int, edges: int) -> dict[str, int]:
+    return {"snapshots": snapshots, "vertices": vertices, "edges": edges}
+
+
+GRAPHS: Final = (
+    Graph("amazon", "Amazon", 121, "30", (1 / 4096, 1 / 1024, 1 / 64, 1.0),
+          _printed(121, 103_000_000, 5_700_000)),
+    Graph("epinions", "Epinion", 500, "1", (1 / 4096, 1 / 1024, 1 / 64, 1.0),
+          _printed(500, 72_000_000, 13_000_000)),
+    Graph("movie", "Movie", 289, "30", (1 / 4096, 1 / 512, 1 / 64, 1.0),
+          _printed(289, 43_000_000, 27_000_000)),
+    Graph("stack", "Stack", 93, "10", (1 / 4096, 1 / 1024, 1 / 64, 1.0),
+          _printed(93, 83_000_000, 47_000_000)),
+)  # fmt: skip
+"""The paper's four graphs, in its order."""
+
+ONE: Final = (1.0, 1.0, 1.0, 1.0)
+HELD: Final = (
+    Graph("sx-mathoverflow", "sx-mathoverflow", None, "", ONE, {}, real=True),
+    Graph("epinions-2011-ratings", "Epinions 2011", None, "", ONE, {}, real=True),
+    Graph("amazon-magazine", "Amazon magazines", None, "", ONE, {}, real=True),
+    Graph("wikipedia", "Wikipedia", None, "", ONE, {}, real=True),
+    Graph("email-eu-core", "email-Eu", None, "", ONE, {}, real=True),
+)
+"""Real data held here, in the windows of their cards: what decides where a twin may not."""
+
+ALL: Final = GRAPHS + HELD
+BY_NAME: Final = {graph.name: graph for graph in ALL}
+
+MODELS: Final = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
+MODEL_TITLES: Final = {
+    "tgcn_2layer": "T-GCN model",
+    "dysat": "DySAT",
+    "mpnn_lstm_bare": "MPNN-LSTM",
+}
+MODEL_OF: Final = {"T-GCN": "tgcn_2layer", "DySAT": "dysat", "MPNN-LSTM": "mpnn_lstm_bare"}
+"""Our model for a name of the ledger. T-GCN is the traffic model: GCNs inside a GRU."""
+
+DATASET_OF: Final = {graph.title: graph.name for graph in GRAPHS}
+"""Our dataset for a name of the ledger."""
+
+RANKS: Final = (1, 2, 4, 8)
+"""The paper trains on 4 GPUs (section 2.2) and on 8 (section 7)."""
+
+
+def snapshots(preset: Preset) -> int | None:
+    """Snapshots that a timed cell keeps, the last ones and the target; all in full and paper."""
+    return {"smoke": 9, "quick": 65, "full": None, "paper": None}[preset]
+
+
+def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> SequenceWorkload:
+    """Our training task with the paper's settings (7.1) on one graph.
+
+    Args:
+        graph: one of `ALL`.
+        model: one of `MODELS`.
+        preset: decides scale and snapshots.
+        **fields: fields of `SequenceWorkload` that go before these.
+    """
+    from dgbench.systems.base.sequences import SequenceWorkload
+
+    return SequenceWorkload(
+        **{
+            "dataset": graph.name,
+            "model": model,
+            "scale": graph.scale(preset),
+            "bins": graph.bins,
+            "snapshots": snapshots(preset),
+            **fields,
+        }  # type: ignore[arg-type]
+    )
