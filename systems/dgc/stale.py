@@ -1,0 +1,521 @@
+"""Adaptive stale aggregation: rows that hardly changed are not sent again (DGC, section 5.2).
+
+A sender keeps, for every row that others read, the copy it sent last. In epoch r it measures how
+far each row has moved from that copy (Euclidean distance d), takes the largest distance D_r, and
+sends only rows with d > theta_r; receivers go on with the copy they have. Equations 6 and 7 set
+
+    theta_r = D_r / (1 + exp(norm)),   norm = (l_1 - l_(r-1)) / l_1,   l the training loss.
+
+As printed theta_r / D_r falls from 0.5 to 0.27 while the loss falls, but the text wants it small
+at first and larger later. With exp(-norm) it rises from 0.5 to 0.73; this corrected sign is the
+default.
+
+What the paper leaves open, and what is done here:
+
+- D is taken per sender and per exchange (`scope`), after the first epoch, which sends everything.
+- A stale copy is a constant: gradients go back for the rows that were sent and for no other, so
+  the backward pass saves the same rows. What a held row should have heard is lost.
+- Receivers must learn which rows come: as ids of four bytes, or as one bit per row (`index`).
+- theta = 0 is the paper's run without the technique: then nothing is compared and every row goes.
+- Passes without gradients, such as a measurement of accuracy, exchange every row and change no
+  copy; the counts of an epoch know nothing of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.collectives import Communicator
+from dgbench.runtime.errors import CheckFailed, InvalidInputError, unknown_key
+
+Sign = Literal["corrected", "printed"]
+CacheOf = Literal["sent", "previous"]
+Scope = Literal["rank", "global"]
+IndexForm = Literal["ids", "bits"]
+
+SIGNS: Final[tuple[Sign, ...]] = ("corrected", "printed")
+CACHES: Final[tuple[CacheOf, ...]] = ("sent", "previous")
+SCOPES: Final[tuple[Scope, ...]] = ("rank", "global")
+INDEX_FORMS: Final[tuple[IndexForm, ...]] = ("ids", "bits")
+STATES: Final = "state"
+"""How names of exchanges begin that carry states of sequences from one worker to the next."""
+NEVER_STALE: Final = ("task", "move")
+"""Exchanges that are no aggregation: rows for the loss, and rows that change their worker."""
+
+
+class Lists(Protocol):
+    """Which own rows go to whom (`plan.RowLists`).
+
+    Attributes:
+        send: int64, own row numbers, grouped by receiver.
+        send_counts, receive_counts: rows to and from each rank.
+    """
+
+    send: Tensor
+    send_counts: list[int]
+    receive_counts: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaleSettings:
+    """When a row counts as unchanged.
+
+    Attributes:
+        threshold: theta / D, from 0 (everything is sent) to 1; None: adaptive, equation 6.
+        sign: of equation 6's exponent, `corrected` or as `printed`.
+        cache: what a row is compared with: the copy `sent` last, or that of the `previous` epoch,
+            sent or not. The paper warns of the latter: many small moves are never seen.
+        scope: D over the rows of a `rank`, or over all ranks (`global`, one more number to reduce).
+        states: also states that a cut sequence hands on; off, only what encoders aggregate.
+        whole_epochs: first epochs that send everything, at least 1.
+        quantile: D is this quantile of the distances that are not zero; 1, their maximum, is the
+            paper's.
+        refresh: a row is sent at the latest in this epoch after its last time; None: no limit.
+        index: how receivers learn which rows come, see the module.
+    """
+
+    threshold: float | None = None
+    sign: Sign = "corrected"
+    cache: CacheOf = "sent"
+    scope: Scope = "rank"
+    states: bool = True
+    whole_epochs: int = 1
+    quantile: float = 1.0
+    refresh: int | None = None
+    index: IndexForm = "ids"
+
+    def check(self) -> StaleSettings:
+        """Return self.
+
+        Raises:
+            UnknownKeyError, InvalidInputError: a field out of range.
+        """
+        words: tuple[tuple[str, Iterable[str]], ...] = (
+            ("sign", SIGNS),
+            ("cache", CACHES),
+            ("scope", SCOPES),
+            ("index", INDEX_FORMS),
+        )
+        for name, allowed in words:
+            if getattr(self, name) not in allowed:
+                raise unknown_key(name, getattr(self, name), allowed, of="StaleSettings")
+        if self.threshold is not None and not 0 <= self.threshold <= 1:
+            raise InvalidInputError(
+                f"threshold is {self.threshold!r}, allowed are 0 to 1 (shares of D) and None",
+                hint="None is the adaptive threshold",
+            )
+        if not 0 < self.quantile <= 1:
+            raise InvalidInputError(f"quantile is {self.quantile!r}, allowed is a share in (0, 1]")
+        if self.quantile < 1 and self.scope == "global":
+            raise InvalidInputError(
+                f"quantile is {self.quantile!r} and scope 'global'; ranks only share a maximum",
+                hint="scope='rank', or quantile=1",
+            )
+        for name, value in (("whole_epochs", self.whole_epochs), ("refresh", self.refresh)):
+            if value is None and name == "refresh":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidInputError(f"{name} is {value!r}; an integer >= 1 is allowed")
+        return self
+
+    def applies(self, name: str) -> bool:
+        """Whether an exchange of this name may hold rows back."""
+        if self.threshold == 0 or name.startswith(NEVER_STALE):
+            return False
+        return self.states or not name.startswith(STATES)
+
+
+def loss_decrease(first: float, last: float) -> float:
+    """Equation 7: (l_1 - l_(r-1)) / l_1; 0 where the first loss is 0."""
+    return (first - last) / first if first else 0.0
+
+
+def adaptive_share(norm: float, sign: Sign = "corrected") -> float:
+    """Equation 6 without D: 1 / (1 + exp(-norm)), or with exp(norm) as printed."""
+    return 1 / (1 + math.exp(-norm if sign == "corrected" else norm))
+
+
+class Threshold:
+    """theta / D of each epoch.
+
+    Attributes:
+        epoch: r, from 1.
+        share: theta_r / D_r, or None where everything is sent.
+    """
+
+    def __init__(self, settings: StaleSettings) -> None:
+        self.settings = settings.check()
+        self.epoch = 1
+        self._first: float | None = None
+        self.share: float | None = None
+
+    def end_epoch(self, loss: float) -> None:
+        """Go on to the next epoch, knowing the loss of this one.
+
+        Raises:
+            CheckFailed: a loss that is no finite number; no threshold follows from it.
+        """
+        if not math.isfinite(loss):
+            raise CheckFailed(
+                f"the loss of epoch {self.epoch} is {loss}, so no stale threshold follows from it"
+            )
+        if self._first is None:
+            self._first = loss
+        self.epoch += 1
+        if self.epoch <= self.settings.whole_epochs:
+            self.share = None
+        elif self.settings.threshold is not None:
+            self.share = self.settings.threshold
+        else:
+            self.share = adaptive_share(loss_decrease(self._first, loss), self.settings.sign)
+
+
+class LastSent:
+    """The copies that one exchange compares with, for rows of one sender or of several.
+
+    Args:
+        settings: when a row counts as unchanged.
+        sender: int64[B], whose row each is, for rows of several senders in one tensor; None: all
+            of one. Every sender has a D of its own, unless the scope is `global`.
+    """
+
+    def __init__(self, settings: StaleSettings, sender: Tensor | None = None) -> None:
+        self.settings = settings
+        self._groups: list[Tensor] | None = None
+        if sender is not None and settings.scope == "rank":
+            self._groups = [(sender == s).nonzero().squeeze(1) for s in sender.unique().tolist()]
+        self.copy: Tensor | None = None
+        self._age: Tensor | None = None
+        self.largest = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copies."""
+        return 0 if self.copy is None else self.copy.numel() * self.copy.element_size()
+
+    def choose(
+        self, x: Tensor, share: float | None, over_all: Callable[[Tensor], Tensor] | None = None
+    ) -> Tensor:
+        """Which rows to send in this epoch; they become the copies.
+
+        Args:
+            x: [B, W], the rows as they are now; read, not kept.
+            share: theta / D; None: all are sent.
+            over_all: the maximum of a number over all ranks, for the scope `global`.
+
+        Returns:
+            bool[B].
+        """
+        x = x.detach()
+        if self.copy is None or share is None:
+            # No rank has copies in its first epoch, so that all skip the reduction together.
+            self.copy = x.clone()
+            self._age = torch.zeros(x.shape[0], dtype=torch.int32, device=x.device)
+            return torch.ones(x.shape[0], dtype=torch.bool, device=x.device)
+        distance = torch.linalg.vector_norm((x - self.copy).flatten(1), dim=1)
+        limit = self._limit(distance, share, over_all)
+        sent = ~(distance <= limit)  # a NaN is sent, not hidden
+        self._age += 1
+        if self.settings.refresh is not None:
+            sent |= self._age >= self.settings.refresh
+        if self.settings.cache == "sent":
+            torch.where(sent[:, None], x, self.copy, out=self.copy)
+        else:
+            self.copy.copy_(x)
+        self._age[sent] = 0
+        return sent
+
+    def _limit(
+        self, distance: Tensor, share: float, over_all: Callable[[Tensor], Tensor] | None
+    ) -> Tensor:
+        """theta, one for all rows or one for each."""
+        if self._groups is not None:
+            limit = torch.zeros_like(distance)
+            for rows in self._groups:
+                limit[rows] = share * self._reach(distance[rows])
+            self.largest = float(distance.max()) if distance.numel() else 0.0
+            return limit
+        reach = self._reach(distance)
+        if over_all is not None:
+            reach = over_all(reach)
+        self.largest = float(reach)
+        return share * reach
+
+    def _reach(self, distance: Tensor) -> Tensor:
+        """D: the maximum of the distances, or a quantile of those that are not zero."""
+        if self.settings.quantile < 1:
+            distance = distance[distance != 0]
+        if distance.numel() == 0:
+            return distance.new_zeros(())
+        if self.settings.quantile == 1:
+            return distance.max()
+        at = max(1, math.ceil(self.settings.quantile * distance.numel()))
+        return distance.kthvalue(at).values
+
+
+@dataclass(slots=True)
+class StaleEpoch:
+    """What one epoch sent and held back, of one rank; a row to two receivers counts twice.
+
+    Attributes:
+        sent, held: rows of the forward pass.
+        sent_floats, held_floats: of them.
+        index_bytes: spent on telling receivers which rows come.
+        share: theta / D, or None where everything was sent.
+        largest: D by exchange.
+        rows: by exchange, (sent, held).
+    """
+
+    sent: int = 0
+    held: int = 0
+    sent_floats: int = 0
+    held_floats: int = 0
+    index_bytes: int = 0
+    share: float | None = None
+    largest: dict[str, float] = field(default_factory=dict)
+    rows: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def saved(self) -> float:
+        """Share of rows that were held back; 0 where there were none."""
+        total = self.sent + self.held
+        return self.held / total if total else 0.0
+
+    def add(self, name: str, sent: int, held: int, width: int) -> None:
+        """Count an exchange of rows of `width` floats."""
+        self.sent += sent
+        self.held += held
+        self.sent_floats += sent * width
+        self.held_floats += held * width
+        before = self.rows.get(name, (0, 0))
+        self.rows[name] = before[0] + sent, before[1] + held
+
+
+class _Route:
+    """What one exchange keeps: its copies on both sides, and how its lists map to rows."""
+
+    def __init__(self, lists: Lists, settings: StaleSettings) -> None:
+        self.lists = lists
+        self.rows, self.place = torch.unique(lists.send, return_inverse=True)  # [B], [S]
+        self.last = LastSent(settings)
+        self.received: Tensor | None = None
+        to = torch.arange(len(lists.send_counts), device=lists.send.device)
+        self.to = torch.repeat_interleave(
+            to, torch.tensor(lists.send_counts, device=lists.send.device)
+        )
+        self.begin = _starts(lists.send_counts)
+        self.arrive = _starts(lists.receive_counts)
+
+
+class StaleRows:
+    """Rows to other workers, those that hardly changed left out; a `RowExchange`.
+
+    All ranks call `fetch` alike, once per exchange and epoch, and `end_epoch` with the loss of the
+    epoch. Rows that the plain exchange would send travel in one all-to-all whose backward pass
+    returns gradients for just these.
+
+    Counted in the communicator's meter: `stale_rows_sent`, `stale_rows_held`,
+    `stale_floats_sent`, `stale_floats_held` and `stale_index_bytes`, which the communicator's
+    own traffic holds as well: ids are elements of an all-to-all there, so that the floats of
+    embeddings are the all-to-all's less `index_elements`.
+
+    Args:
+        comm: the group.
+        settings: when a row counts as unchanged.
+
+    Attributes:
+        history: of every epoch that ended.
+        index_elements: elements of all-to-alls so far that were ids or bytes of bits, not floats.
+    """
+
+    def __init__(self, comm: Communicator, settings: StaleSettings = StaleSettings()) -> None:
+        self.comm = comm
+        self.threshold = Threshold(settings)
+        self.settings = settings
+        self.history: list[StaleEpoch] = []
+        self.index_elements = 0
+        self._now = StaleEpoch()
+        self._routes: dict[str, _Route] = {}
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the copies on this rank as a sender, measured: 4 W for each row others read."""
+        return sum(route.last.nbytes for route in self._routes.values())
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of the copies on this rank as a receiver: 4 W for each row it reads of others."""
+        return sum(
+            r.received.numel() * r.received.element_size()
+            for r in self._routes.values()
+            if r.received is not None
+        )
+
+    def fetch(self, name: str, x: Tensor, lists: Lists) -> Tensor:
+        """Rows of other workers, fresh where they were sent, else as they came last.
+
+        Args:
+            name: of the exchange; says which copies belong to it.
+            x: [R, W], own rows.
+            lists: the same in every epoch.
+
+        Returns:
+            [H, W], grouped by sender. Differentiable in rows that were sent; others are constants.
+
+        Raises:
+            InvalidInputError: lists of other sizes than before under this name.
+        """
+        width = math.prod(x.shape[1:])
+        count = lists.send.numel()
+        if not torch.is_grad_enabled():
+            return self._all(x, lists)
+        if not self.settings.applies(name):
+            self._count(name, count, 0, width)
+            return self._all(x, lists)
+        route = self._route(name, lists)
+        sent = route.last.choose(
+            x.detach().index_select(0, route.rows), self.threshold.share, self._over_all()
+        )
+        self._now.largest[name] = route.last.largest
+        if route.received is None or self.threshold.share is None:
+            # All ranks are in the same epoch, so that all send everything, and no ids.
+            received = self._all(x, lists)
+            route.received = received.detach().clone()
+            self._count(name, count, 0, width)
+            return received
+        kept = sent[route.place]  # [S]
+        number = int(kept.sum())
+        counts = _counts(route.to[kept], self.comm.size)
+        places, coming = self._tell(route, kept, counts)
+        rows = self.comm.all_to_all(x.index_select(0, lists.send[kept]), counts, coming)
+        self._count(name, number, count - number, width)
+        found = route.received.index_copy(0, places, rows)
+        route.received = found.detach()
+        return found
+
+    def end_epoch(self, loss: float) -> None:
+        """Close the counts of the epoch and set the next threshold from its loss."""
+        self._now.share = self.threshold.share
+        self.history.append(self._now)
+        self._now = StaleEpoch()
+        self.threshold.end_epoch(float(loss))
+
+    def _route(self, name: str, lists: Lists) -> _Route:
+        route = self._routes.get(name)
+        if route is None:
+            route = self._routes[name] = _Route(lists, self.settings)
+        elif route.lists is not lists and (
+            list(lists.receive_counts) != list(route.lists.receive_counts)
+            or not torch.equal(lists.send, route.lists.send)
+        ):
+            raise InvalidInputError(
+                f"the exchange '{name}' came with other lists than before: "
+                f"{lists.send.numel()} rows to send, {route.lists.send.numel()} at first",
+                hint="copies belong to a name, so give each list of rows a name of its own",
+            )
+        return route
+
+    def _all(self, x: Tensor, lists: Lists) -> Tensor:
+        return self.comm.all_to_all(
+            x.index_select(0, lists.send), lists.send_counts, lists.receive_counts
+        )
+
+    def _over_all(self) -> Callable[[Tensor], Tensor] | None:
+        if self.settings.scope != "global":
+            return None
+        return lambda reach: self.comm.all_reduce(reach.reshape(1), "max")[0]
+
+    def _tell(self, route: _Route, kept: Tensor, counts: list[int]) -> tuple[Tensor, list[int]]:
+        """Tell receivers which rows come: where they stand here, and how many from each rank."""
+        if self.settings.index == "bits":
+            return self._tell_bits(route, kept)
+        coming = self.comm.exchange_sizes(counts)
+        begin = route.begin.to(kept.device)
+        ids = (kept.nonzero().squeeze(1) - begin[route.to[kept]]).int()
+        got = self.comm.all_to_all(ids, counts, coming).long()
+        sender = torch.repeat_interleave(torch.tensor(coming, device=got.device))
+        there = sum(n for to, n in enumerate(counts) if to != self.comm.rank)
+        pairs = sum(1 for to in range(self.comm.size) if to != self.comm.rank)
+        self._count_index(there, 4 * there + 8 * pairs)
+        return got + route.arrive.to(got.device)[sender], coming
+
+    def _tell_bits(self, route: _Route, kept: Tensor) -> tuple[Tensor, list[int]]:
+        parts = [pack_bits(part) for part in kept.split(list(route.lists.send_counts))]
+        sizes = [part.numel() for part in parts]
+        expected = [-(-n // 8) for n in route.lists.receive_counts]
+        got = self.comm.all_to_all(torch.cat(parts), sizes, expected)
+        bits = [
+            unpack_bits(part, n)
+            for part, n in zip(got.split(expected), route.lists.receive_counts, strict=True)
+        ]
+        there = sum(n for to, n in enumerate(sizes) if to != self.comm.rank)
+        self._count_index(there, there)
+        return torch.cat(bits).nonzero().squeeze(1), [int(part.sum()) for part in bits]
+
+    def _count(self, name: str, sent: int, held: int, width: int) -> None:
+        self._now.add(name, sent, held, width)
+        meter = self.comm.meter
+        for what, amount in (("sent", sent), ("held", held)):
+            meter.count(f"stale_rows_{what}", amount)
+            meter.count(f"stale_floats_{what}", amount * width)
+
+    def _count_index(self, elements: int, nbytes: int) -> None:
+        self.index_elements += elements
+        self._now.index_bytes += nbytes
+        self.comm.meter.count("stale_index_bytes", nbytes)
+
+
+def pack_bits(mask: Tensor) -> Tensor:
+    """bool[n] as uint8[ceil(n / 8)], the first in the lowest bit; the last byte ends in zeros."""
+    padded = torch.zeros(-(-mask.numel() // 8) * 8, dtype=torch.uint8, device=mask.device)
+    padded[: mask.numel()] = mask
+    shifts = torch.arange(8, dtype=torch.uint8, device=mask.device)
+    return (padded.view(-1, 8) << shifts).sum(1).to(torch.uint8)
+
+
+def unpack_bits(packed: Tensor, count: int) -> Tensor:
+    """The first `count` bits of `pack_bits`, bool[count]."""
+    shifts = torch.arange(8, dtype=torch.uint8, device=packed.device)
+    return ((packed[:, None] >> shifts) & 1).flatten()[:count].bool()
+
+
+def cache_floats(rows: int, width: int) -> int:
+    """Floats that a sender keeps for an exchange: one copy of each row that others read."""
+    return rows * width
+
+
+def summed(histories: Iterable[list[StaleEpoch]]) -> list[StaleEpoch]:
+    """The counts of all ranks, epoch by epoch; D is the largest of any rank."""
+    total: list[StaleEpoch] = []
+    for rank in zip(*histories, strict=True):
+        one = StaleEpoch(share=rank[0].share)
+        for found in rank:
+            one.sent += found.sent
+            one.held += found.held
+            one.sent_floats += found.sent_floats
+            one.held_floats += found.held_floats
+            one.index_bytes += found.index_bytes
+            _merge(one.largest, found.largest, max)
+            _merge(one.rows, found.rows, lambda a, b: (a[0] + b[0], a[1] + b[1]))
+        total.append(one)
+    return total
+
+
+def _merge(into: dict[str, Any], found: dict[str, Any], join: Callable[[Any, Any], Any]) -> None:
+    for name, value in found.items():
+        into[name] = join(into[name], value) if name in into else value
+
+
+def _starts(counts: Iterable[int]) -> Tensor:
+    sizes = torch.tensor(list(counts), dtype=torch.int64)
+    return torch.cumsum(sizes, 0) - sizes
+
+
+def _counts(to: Tensor, size: int) -> list[int]:
+    return torch.bincount(to, minlength=size).tolist()

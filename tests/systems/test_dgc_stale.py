@@ -1,0 +1,447 @@
+"""Stale rows against a slow reference, between threads, alone, and between processes."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dgbench.runtime.collectives import Communicator, LocalCommunicator, stack
+from dgbench.runtime.collectives.exchange import Arrived
+from dgbench.runtime.errors import CheckFailed, InvalidInputError, UnknownKeyError
+from dgbench.runtime.ranks import launch
+from dgbench.systems.dgc.stale import (
+    LastSent,
+    StaleRows,
+    StaleSettings,
+    Threshold,
+    adaptive_share,
+    loss_decrease,
+    pack_bits,
+    summed,
+    unpack_bits,
+)
+
+
+class _Meeting:
+    """Where threads leave things for each other."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.board: list[Any] = [None] * size
+        self.barrier = threading.Barrier(size, timeout=20)
+
+    def tell(self, rank: int, what: Any) -> list[Any]:
+        self.board[rank] = what
+        self.barrier.wait()
+        found = list(self.board)
+        self.barrier.wait()
+        return found
+
+
+class ThreadCommunicator(Communicator):
+    """A rank that is a thread of this process."""
+
+    def __init__(self, rank: int, meeting: _Meeting) -> None:
+        super().__init__(rank, meeting.size)
+        self._meeting = meeting
+
+    def barrier(self) -> None:
+        self._meeting.tell(self.rank, None)
+
+    def all_traffic(self):
+        return stack(self._meeting.tell(self.rank, self.traffic))
+
+    def _begin(self, x, send, receive):
+        parts = self._meeting.tell(self.rank, x.split(list(send)))
+        return Arrived(torch.cat([parts[by][self.rank] for by in range(self.size)]).clone())
+
+    def _exchange_sizes(self, send):
+        return [sizes[self.rank] for sizes in self._meeting.tell(self.rank, send)]
+
+    def _all_reduce(self, x, op):
+        return torch.stack(self._meeting.tell(self.rank, x)).amax(0)
+
+    def _all_gather(self, x, rows):
+        return torch.cat(self._meeting.tell(self.rank, x))
+
+    def _broadcast(self, x, root):
+        return self._meeting.tell(self.rank, x)[root].clone()
+
+
+def in_threads(function, size: int, *args: Any) -> list[Any]:
+    """`function(comm, *args)` as `size` ranks; the first error of one is raised."""
+    meeting = _Meeting(size)
+    found: list[Any] = [None] * size
+    errors: list[BaseException] = []
+
+    def be(rank: int) -> None:
+        try:
+            found[rank] = function(ThreadCommunicator(rank, meeting), *args)
+        except BaseException as error:
+            errors.append(error)
+            meeting.barrier.abort()
+
+    threads = [threading.Thread(target=be, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise next(
+            (e for e in errors if not isinstance(e, threading.BrokenBarrierError)), errors[0]
+        )
+    return found
+
+
+@dataclass
+class Lists:
+    send: Tensor
+    send_counts: list[int]
+    receive_counts: list[int]
+
+
+@dataclass
+class Case:
+    """Rows of each rank in each epoch, and who reads which."""
+
+    rows: list[list[Tensor]]  # [epoch][rank], [R, W]
+    reads: dict[tuple[int, int], list[int]]  # (sender, receiver): own rows of the sender
+    losses: list[float]
+    ranks: int
+
+    def lists(self, rank: int) -> Lists:
+        sends = [self.reads.get((rank, to), []) for to in range(self.ranks)]
+        return Lists(
+            torch.tensor([row for part in sends for row in part], dtype=torch.int64),
+            [len(part) for part in sends],
+            [len(self.reads.get((by, rank), [])) for by in range(self.ranks)],
+        )
+
+
+def case_of(ranks: int, epochs: int, seed: int, width: int = 3, most: int = 6) -> Case:
+    draw = torch.Generator().manual_seed(seed)
+
+    def number(high: int) -> int:
+        return int(torch.randint(0, high, (), generator=draw))
+
+    sizes = [number(most) for _ in range(ranks)]
+    reads = {}
+    for by in range(ranks):
+        for to in range(ranks):
+            if by != to and sizes[by] and number(4):
+                kept = [row for row in range(sizes[by]) if number(3)]
+                reads[by, to] = kept
+    rows = [[torch.randn(n, width, generator=draw) for n in sizes]]
+    for _ in range(epochs - 1):
+        # Most rows move a little, some not at all, some far.
+        now = []
+        for before in rows[-1]:
+            scale = torch.tensor([0.0, 0.01, 0.3, 2.0])[
+                torch.randint(0, 4, (before.shape[0], 1), generator=draw)
+            ]
+            now.append(before + scale * torch.randn(before.shape, generator=draw))
+        rows.append(now)
+    losses = [1.0 / (1 + 0.5 * epoch) for epoch in range(epochs)]
+    return Case(rows, reads, losses, ranks)
+
+
+def reference(case: Case, s: StaleSettings) -> tuple[list[list[Tensor]], list[list[set]]]:
+    """Row by row: what each rank sees in each epoch, and which (sender, row) went out."""
+    sent_last: dict[tuple[int, int], Tensor] = {}
+    compared: dict[tuple[int, int], Tensor] = {}
+    since: dict[tuple[int, int], int] = {}
+    seen_all, gone_all = [], []
+    for epoch, rows in enumerate(case.rows):
+        norm = (case.losses[0] - case.losses[epoch - 1]) / case.losses[0] if epoch else 0.0
+        share = s.threshold
+        if share is None:
+            share = 1 / (1 + math.exp(norm if s.sign == "printed" else -norm))
+        boundary = {(by, row) for (by, _), kept in case.reads.items() for row in kept}
+        far = {key: float((rows[key[0]][key[1]] - compared[key]).norm()) for key in boundary
+               if key in compared}  # fmt: skip
+        gone = set()
+        for key in boundary:
+            if epoch < s.whole_epochs or share == 0:
+                gone.add(key)
+                continue
+            mine = [d for other, d in far.items() if s.scope == "global" or other[0] == key[0]]
+            if s.quantile < 1:
+                mine = sorted(d for d in mine if d)
+                largest = mine[math.ceil(s.quantile * len(mine)) - 1] if mine else 0.0
+            else:
+                largest = max(mine)
+            old = s.refresh is not None and epoch - since[key] >= s.refresh
+            if far[key] > share * largest or old:
+                gone.add(key)
+        for key in boundary:
+            if key in gone:
+                sent_last[key] = rows[key[0]][key[1]]
+                since[key] = epoch
+            if key in gone or s.cache == "previous":
+                compared[key] = rows[key[0]][key[1]]
+        seen = []
+        for rank in range(case.ranks):
+            parts = [
+                sent_last[by, row]
+                for by in range(case.ranks)
+                for row in case.reads.get((by, rank), [])
+            ]
+            seen.append(torch.stack(parts) if parts else rows[0][:0])
+        seen_all.append(seen)
+        gone_all.append(gone)
+    return seen_all, gone_all
+
+
+def take(comm: Communicator, case: Case, stale: StaleSettings):
+    """Be one rank: what came, gradients of sum(came * weight), counts."""
+    exchange = StaleRows(comm, stale)
+    lists = case.lists(comm.rank)
+    seen, gradients = [], []
+    for epoch, loss in enumerate(case.losses):
+        x = case.rows[epoch][comm.rank].clone().requires_grad_()
+        found = exchange.fetch("structure0", x, lists)
+        seen.append(found.detach())
+        weight = 1.0 + torch.arange(found.shape[0], dtype=torch.float32)
+        (found * weight[:, None]).sum().backward()
+        gradients.append(torch.zeros_like(x) if x.grad is None else x.grad)
+        exchange.end_epoch(loss)
+    return seen, gradients, exchange.history, comm.traffic, comm.meter.counters, exchange
+
+
+ALL = [
+    StaleSettings(),
+    StaleSettings(sign="printed"),
+    StaleSettings(cache="previous"),
+    StaleSettings(scope="global"),
+    StaleSettings(threshold=0.0),
+    StaleSettings(threshold=0.3, index="bits"),
+    StaleSettings(threshold=0.9, whole_epochs=2),
+    StaleSettings(quantile=0.5),
+    StaleSettings(threshold=1.0, refresh=2),
+]
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10_000), ranks=st.integers(2, 4), which=st.integers(0, len(ALL) - 1))
+def test_rows_gradients_and_counts_are_those_of_the_slow_reference(seed, ranks, which):
+    stale, case = ALL[which], case_of(ranks, 5, seed)
+    found = in_threads(take, ranks, case, stale)
+    seen, gone = reference(case, stale)
+    pairs = sum(len(kept) for kept in case.reads.values())
+    total = summed([f[2] for f in found])
+    for epoch in range(len(case.losses)):
+        expected = [torch.zeros_like(rows) for rows in case.rows[epoch]]
+        for rank in range(ranks):
+            torch.testing.assert_close(
+                found[rank][0][epoch], seen[epoch][rank].view(-1, 3), rtol=0, atol=0
+            )
+            place = 0
+            for by in range(ranks):
+                for row in case.reads.get((by, rank), []):
+                    if (by, row) in gone[epoch]:
+                        expected[by][row] += 1.0 + place
+                    place += 1
+        for rank in range(ranks):
+            torch.testing.assert_close(found[rank][1][epoch], expected[rank])
+        went = sum((by, row) in gone[epoch] for (by, _), kept in case.reads.items() for row in kept)
+        assert total[epoch].sent == went
+        assert total[epoch].held == pairs - went
+        assert total[epoch].sent_floats == 3 * went
+    floats = 0
+    for rank in range(ranks):
+        traffic, exchange = found[rank][3], found[rank][5]
+        forward = traffic.total("floats", operation="all_to_all", phase="forward")
+        # Ids and bits are elements of all-to-alls, too; what is left are the embeddings.
+        assert forward - exchange.index_elements == sum(e.sent_floats for e in found[rank][2])
+        index = forward * 0 + sum(e.index_bytes for e in found[rank][2])
+        sizes = traffic.total("bytes", operation="sizes")
+        in_bytes = traffic.total("bytes", operation="all_to_all", phase="forward")
+        embeddings = 4 * (forward - exchange.index_elements)
+        assert in_bytes - embeddings + sizes == index == found[rank][4]["stale_index_bytes"]
+        floats += traffic.total("floats", operation="all_to_all", phase="backward")
+    assert floats == sum(epoch.sent_floats for epoch in total)
+
+
+def test_theta_zero_sends_what_the_plain_exchange_sends_to_the_byte():
+    case = case_of(3, 4, 7)
+
+    def plain(comm):
+        lists, seen = case.lists(comm.rank), []
+        for rows in case.rows:
+            x = rows[comm.rank].clone().requires_grad_()
+            found = comm.all_to_all(
+                x.index_select(0, lists.send), lists.send_counts, lists.receive_counts
+            )
+            found.sum().backward()
+            seen.append(found.detach())
+        return seen, comm.traffic.counters()
+
+    stale = in_threads(take, 3, case, StaleSettings(threshold=0.0))
+    for mine, theirs in zip(stale, in_threads(plain, 3), strict=True):
+        assert mine[3].counters() == theirs[1]
+        for a, b in zip(mine[0], theirs[0], strict=True):
+            assert torch.equal(a, b)
+        assert mine[5].cache_bytes == 0
+
+
+def test_a_row_that_creeps_is_sent_by_the_last_sent_cache_and_never_by_the_previous_one():
+    """One row jumps to and fro and sets D; the other moves by a tenth of it, always one way."""
+    rows = [[torch.tensor([[float(e % 2)], [0.1 * e]]), torch.zeros(0, 1)] for e in range(12)]
+    case = Case(rows, {(0, 1): [0, 1]}, [1.0] * 12, 2)
+    creeps = {}
+    for cache in ("sent", "previous"):
+        found = in_threads(take, 2, case, StaleSettings(threshold=0.5, cache=cache))
+        creeps[cache] = max(
+            abs(float(seen[1] - rows[e][0][1])) for e, seen in enumerate(found[1][0])
+        )
+    assert creeps["sent"] <= 0.5 + 1e-6
+    assert creeps["previous"] == pytest.approx(1.1)
+
+
+def test_constant_rows_are_sent_once():
+    rows = [[torch.ones(4, 2), torch.ones(3, 2)]] * 5
+    case = Case(rows, {(0, 1): [0, 3], (1, 0): [2]}, [1.0] * 5, 2)
+    total = summed([f[2] for f in in_threads(take, 2, case, StaleSettings())])
+    assert [epoch.sent for epoch in total] == [3, 0, 0, 0, 0]
+    assert [epoch.held for epoch in total] == [0, 3, 3, 3, 3]
+
+
+def test_copies_are_one_row_of_each_sender_whatever_its_readers():
+    rows = [[torch.ones(4, 2), torch.ones(1, 2), torch.ones(1, 2)]] * 2
+    case = Case(rows, {(0, 1): [0, 3], (0, 2): [3]}, [1.0] * 2, 3)
+    found = in_threads(take, 3, case, StaleSettings())
+    assert [f[5].cache_bytes for f in found] == [2 * 2 * 4, 0, 0]
+    assert [f[5].received_bytes for f in found] == [0, 2 * 2 * 4, 1 * 2 * 4]
+
+
+def test_what_is_measured_without_gradients_changes_and_counts_nothing():
+    def be(comm):
+        rows = StaleRows(comm, StaleSettings(threshold=1.0))
+        lists = Case([], {(0, 1): [0]}, [], 2).lists(comm.rank)
+        x = torch.zeros(1, 2, requires_grad=True)
+        rows.fetch("structure0", x, lists)
+        rows.end_epoch(1.0)
+        with torch.no_grad():
+            fresh = rows.fetch("structure0", x + 5, lists)
+        stale = rows.fetch("structure0", x + 1, lists)
+        rows.end_epoch(1.0)
+        return fresh, stale.detach(), rows.history
+
+    fresh, stale, history = in_threads(be, 2)[1]
+    assert torch.equal(fresh, torch.full((1, 2), 5.0))
+    assert torch.equal(stale, torch.zeros(1, 2))
+    assert len(history) == 2
+
+
+def test_names_that_are_no_aggregation_always_travel():
+    def be(comm, stale):
+        rows = StaleRows(comm, stale)
+        lists = Case([], {(0, 1): [0]}, [], 2).lists(comm.rank)
+        for _ in range(3):
+            for name in ("task", "move", "state1", "time"):
+                rows.fetch(name, torch.ones(1, 2), lists)
+            rows.end_epoch(1.0)
+        return rows.history
+
+    kept = summed(in_threads(be, 2, StaleSettings()))[-1].rows
+    assert kept == {"task": (1, 0), "move": (1, 0), "state1": (0, 1), "time": (0, 1)}
+    kept = summed(in_threads(be, 2, StaleSettings(states=False)))[-1].rows
+    assert kept["state1"] == (1, 0)
+    assert kept["time"] == (0, 1)
+
+
+def test_one_rank_alone_and_ranks_without_rows():
+    found = take(LocalCommunicator(), Case([[torch.ones(3, 2)]] * 3, {}, [1.0] * 3, 1),
+                 StaleSettings())  # fmt: skip
+    assert [seen.shape for seen in found[0]] == [(0, 2)] * 3
+    assert found[2][-1].saved == 0
+
+
+def test_other_lists_under_one_name_are_refused():
+    rows = StaleRows(LocalCommunicator(), StaleSettings())
+    rows.fetch("time", torch.ones(2, 1), Lists(torch.tensor([0]), [1], [1]))
+    with pytest.raises(InvalidInputError, match="'time' came with other lists"):
+        rows.fetch("time", torch.ones(2, 1), Lists(torch.tensor([1]), [1], [1]))
+
+
+def test_equations_6_and_7():
+    assert loss_decrease(2.0, 0.5) == 0.75
+    assert loss_decrease(0.0, 0.5) == 0.0
+    assert adaptive_share(0.0) == adaptive_share(0.0, "printed") == 0.5
+    assert adaptive_share(1.0) == pytest.approx(0.7310586)
+    assert adaptive_share(1.0, "printed") == pytest.approx(0.2689414)
+    shares = {}
+    for sign in ("corrected", "printed"):
+        threshold = Threshold(StaleSettings(sign=sign))
+        assert threshold.share is None
+        shares[sign] = []
+        for loss in (1.0, 0.8, 0.5, 0.1):
+            threshold.end_epoch(loss)
+            shares[sign].append(threshold.share)
+    assert shares["corrected"] == sorted(shares["corrected"])
+    assert shares["printed"] == sorted(shares["printed"], reverse=True)
+    assert shares["corrected"][0] == 0.5
+
+
+def test_no_threshold_follows_from_a_loss_that_is_no_number():
+    with pytest.raises(CheckFailed, match="loss of epoch 1 is nan"):
+        Threshold(StaleSettings()).end_epoch(math.nan)
+
+
+def test_a_row_of_nan_is_sent():
+    last = LastSent(StaleSettings())
+    last.choose(torch.zeros(2, 1), None)
+    assert last.choose(torch.tensor([[math.nan], [1.0]]), 0.5)[0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.booleans(), max_size=40))
+def test_bits_come_back(mask):
+    mask = torch.tensor(mask, dtype=torch.bool)
+    packed = pack_bits(mask)
+    assert packed.numel() == -(-mask.numel() // 8)
+    assert torch.equal(unpack_bits(packed, mask.numel()), mask)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"threshold": 1.5}, InvalidInputError),
+        ({"threshold": -0.1}, InvalidInputError),
+        ({"sign": "minus"}, UnknownKeyError),
+        ({"cache": "last"}, UnknownKeyError),
+        ({"scope": "all"}, UnknownKeyError),
+        ({"index": "none"}, UnknownKeyError),
+        ({"quantile": 0.0}, InvalidInputError),
+        ({"quantile": 0.5, "scope": "global"}, InvalidInputError),
+        ({"whole_epochs": 0}, InvalidInputError),
+        ({"refresh": 0}, InvalidInputError),
+    ],
+)
+def test_settings_out_of_range_are_refused(fields, error):
+    with pytest.raises(error):
+        StaleSettings(**fields).check()
+
+
+def _launched(comm: Communicator, case: Case, stale: StaleSettings):
+    seen, gradients, history, _, counters, _ = take(comm, case, stale)
+    return seen, gradients, history, dict(counters)
+
+
+def test_processes_do_what_threads_do():
+    case, stale = case_of(2, 5, 3), StaleSettings()
+    processes = launch(_launched, 2, (case, stale), timeout_s=60, threads=1)
+    for one, other in zip(processes, in_threads(take, 2, case, stale), strict=True):
+        for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
+            assert torch.equal(a, b)
+        assert [(e.sent, e.held, e.index_bytes) for e in one[2]] == [
+            (e.sent, e.held, e.index_bytes) for e in other[2]
+        ]

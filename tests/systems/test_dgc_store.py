@@ -1,0 +1,91 @@
+"""The push and pull store against the plain exchange, between threads and between processes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_dgc_stale import Case, case_of, in_threads
+
+from dgbench.runtime.collectives import Communicator, LocalCommunicator
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.ranks import launch
+from dgbench.systems.dgc.store import StoreRows
+
+
+def through_store(comm: Communicator, case: Case):
+    """Be a worker, or the server as the last rank, which owns nothing."""
+    rows = StoreRows(comm)
+    lists = case.lists(comm.rank)
+    seen, gradients = [], []
+    for epoch, loss in enumerate(case.losses):
+        x = case.rows[epoch][comm.rank].clone().requires_grad_()
+        found = rows.fetch("structure0", x, lists)
+        seen.append(found.detach())
+        weight = 1.0 + torch.arange(found.shape[0], dtype=torch.float32)
+        (found * weight[:, None]).sum().backward()
+        gradients.append(x.grad if x.grad is not None else torch.zeros_like(x))
+        rows.end_epoch(loss)
+    return seen, gradients, comm.traffic, dict(comm.meter.counters), dict(comm.meter.spent)
+
+
+def with_server(ranks: int, epochs: int, seed: int) -> Case:
+    """A case of one rank more, the last without rows."""
+    case = case_of(ranks, epochs, seed)
+    rows = [[*epoch, torch.zeros(0, 3)] for epoch in case.rows]
+    return Case(rows, case.reads, case.losses, ranks + 1)
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10_000), ranks=st.integers(1, 3))
+def test_rows_and_gradients_are_those_of_a_direct_exchange(seed, ranks):
+    case = with_server(ranks, 2, seed)
+    found = in_threads(through_store, ranks + 1, case)
+    for epoch, rows in enumerate(case.rows):
+        expected = [torch.zeros_like(x) for x in rows]
+        for rank in range(ranks + 1):
+            parts, place = [rows[0][:0].view(0, 3)], 0
+            for by in range(ranks):
+                for row in case.reads.get((by, rank), []):
+                    parts.append(rows[by][row][None])
+                    expected[by][row] += 1.0 + place
+                    place += 1
+            assert torch.equal(found[rank][0][epoch], torch.cat(parts))
+        for rank in range(ranks):
+            torch.testing.assert_close(found[rank][1][epoch], expected[rank])
+
+
+def test_every_row_crosses_the_servers_link_and_is_pushed_once():
+    rows = [[torch.ones(3, 2), torch.ones(1, 2), torch.ones(1, 2), torch.zeros(0, 2)]] * 2
+    case = Case(rows, {(0, 1): [0, 2], (0, 2): [2], (2, 1): [0]}, [1.0] * 2, 4)
+    found = in_threads(through_store, 4, case)
+    pushed = [f[3].get("store_rows_pushed", 0) for f in found]
+    assert pushed == [2 * 2, 0, 2 * 1, 0]
+    server = found[3]
+    assert server[3]["store_rows_pulled"] == 2 * 4
+    assert server[3]["store_floats_pulled"] == 2 * 4 * 2
+    # Nothing goes from worker to worker, and the server sends what was pulled.
+    floats = [f[2].row("floats", operation="all_to_all", phase="forward") for f in found]
+    assert all(floats[rank][:3].sum() == 0 for rank in range(3))
+    assert floats[3].tolist() == [0, 2 * 3 * 2, 2 * 1 * 2, 0]
+    backward = [f[2].row("floats", operation="all_to_all", phase="backward") for f in found]
+    assert backward[3].tolist() == [2 * 2 * 2, 0, 2 * 1 * 2, 0]  # summed: a row once
+    assert server[4]["store_serve"] > 0
+
+
+def test_the_server_may_own_nothing_and_must_be_there():
+    with pytest.raises(InvalidInputError, match="group of workers and one server"):
+        StoreRows(LocalCommunicator())
+    case = Case([[torch.ones(1, 3), torch.ones(1, 3)]], {(1, 0): [0]}, [1.0], 2)
+    with pytest.raises(InvalidInputError, match="server of the store and has rows"):
+        in_threads(through_store, 2, case)
+
+
+def test_processes_do_what_threads_do():
+    case = with_server(2, 2, 5)
+    processes = launch(through_store, 3, (case,), timeout_s=60, threads=1)
+    for one, other in zip(processes, in_threads(through_store, 3, case), strict=True):
+        for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
+            assert torch.equal(a, b)
+        assert one[3] == other[3]
