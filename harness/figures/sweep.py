@@ -20,6 +20,8 @@ PROJECTS = True
 _LINE_GAP_PT = 8.5
 _NESTED = (3.6, 2.0, 0.8)
 """Widths in points of lines that lie on each other, so that each shows beside the next."""
+_FEW = 4
+"""Marks of a line where the option `marks` is "few": enough to tell curves of many points apart."""
 _NAMED = 6
 """More names than these at one panel's right edge stand in the legend only."""
 
@@ -124,6 +126,8 @@ def _lines(axes, points, series, options, legend, named) -> None:
     ends, early = [], []
     last = max((p["x"] for p in good), default=None)
     nested = _NESTED if options.get("together") else ()
+    longest = max((sum(p["series"] == name for p in good) for name in series), default=0)
+    sparse = -(-longest // _FEW) if options.get("marks") == "few" else 0
     for number, (name, look) in enumerate(series.items()):
         mine = sorted((p for p in good if p["series"] == name), key=lambda p: p["x"])
         if not mine:
@@ -138,6 +142,8 @@ def _lines(axes, points, series, options, legend, named) -> None:
         for place, point in enumerate(mine):
             if nested and place % len(series) != number:
                 continue  # each series marks points of its own, so that no mark covers another
+            if sparse and place % sparse != number % sparse:
+                continue
             style.interval(axes, point.get("low"), point.get("high"), point["x"],
                            look.mark.colour, vertical=True)  # fmt: skip
             style.dot(axes, point["x"], point["y"], look, hollow=bool(point.get("projected")))

@@ -1,0 +1,157 @@
+"""Table 1: sizes of the four graphs, and which rule of presence fits them (section 7.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dgbench import datasets
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.dgc.experiments.common import failed, failures
+from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes
+from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME, GRAPHS
+
+SMOKE = ("amazon", "movie", "email-eu-core")
+RULE_TITLES = {
+    "edges": "with an edge in the snapshot",
+    "span": "first to last edge",
+    "tail": "first edge to the end",
+    "all": "always",
+}
+DAY = {"s": 86_400.0, "day": 1.0}
+"""Units of time in a day; other data has steps without a length."""
+
+
+class Table1(Experiment):
+    paper = "dgc"
+    name = "table1"
+    title = "Table 1: the graphs"
+    question = "Are the graphs the ones that the paper describes, and when is a vertex present?"
+    reading = (
+        "The paper sums vertices over snapshots and does not say when one is present. We count by "
+        "four rules: where it has an edge, from its first to its last edge, from its first edge to "
+        "the end, and always. Edges are counted as events and as distinct edges of a snapshot, "
+        "both without self loops. Sizes of a twin are fitted to published totals and decide "
+        "nothing; its vertices by a rule follow from lifetimes that were assumed."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        names = SMOKE if preset == "smoke" else [graph.name for graph in ALL]
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name},
+                group=name,
+                timeout_s=1800 if preset == "paper" else 120,
+            )
+            for name in names
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        found = Lifetimes.of(graph, context.preset)
+        counters = {
+            "snapshots": found.steps,
+            "nodes": found.nodes,
+            "events": found.events,
+            "edges": int(found.edges.sum()),
+            "pairs": found.pairs,
+            **{f"vertices {rule}": found.vertices(rule) for rule in RULES},
+            "vertices all": found.nodes * found.steps,
+        }
+        values, units = {}, {}
+        day = DAY.get(datasets.card(graph.name).time_unit or "")
+        if day:
+            values["window"] = found.window / day
+            units["window"] = "days"
+        for rule in RULES:
+            values[f"edges per vertex {rule}"] = (
+                counters["edges"] / counters[f"vertices {rule}"] if found.events else 0.0
+            )
+        return Measurement(values=values, units=units, counters=counters, data=found.data)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="table1",
+                title="Vertices present in a snapshot, of all vertices, by when they are present",
+                points=presence_points,
+                options={"ylabel": "share of vertices present in a mean snapshot, %", "base": 10},
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = [
+            r for r in select(rows, experiment="table1") if BY_NAME[r.params["dataset"]].printed
+        ]
+        if not found:
+            return ""
+        real = sum(not r.data.get("twin") for r in found)
+        edges = ", ".join(f"{share(r, 'edges'):.1%}" for r in found)
+        span = ", ".join(f"{share(r, 'span'):.0%}" for r in found)
+        names = ", ".join(BY_NAME[r.params["dataset"]].title for r in found)
+        held = "is real" if real == 1 else "are real"
+        return (
+            f"{real} of {len(GRAPHS)} graphs {held} here, the others are twins fitted to published "
+            f"sizes. Of the vertices of {names}, {edges} have an edge in a mean snapshot, and "
+            f"{span} lie between their first and last edge."
+        )
+
+
+def share(row: Any, rule: str) -> float:
+    """Vertices present in a mean snapshot by a rule, of all vertices."""
+    everyone = row.counters["vertices all"]
+    return row.counters[f"vertices {rule}"] / everyone if everyone else 0.0
+
+
+def printed_share(name: str) -> float | None:
+    """The same from Table 1, by the vertices that the card knows; None where it knows none."""
+    graph = BY_NAME[name]
+    nodes = datasets.card(name).published.nodes
+    if not graph.printed or not nodes:
+        return None
+    return graph.printed["vertices"] / (graph.printed["snapshots"] * nodes)
+
+
+def presence_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Share of the vertices that each rule keeps in a mean snapshot, and the printed one."""
+    points: list[dict[str, Any]] = []
+    for row in select(rows, experiment="table1"):
+        name = row.params["dataset"]
+        common = {"x": BY_NAME[name].title, "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
+        points += [
+            {"series": RULE_TITLES[rule], "y": 100 * share(row, rule), "counted": True, **common}
+            for rule in RULES
+        ]
+        printed = printed_share(name)
+        if printed is not None:
+            points.append({"series": "Table 1", "y": 100 * printed, "paper": True, **common})
+    for row in failures(rows, "table1"):
+        title = BY_NAME[row.params["dataset"]].title
+        points += [
+            {"series": RULE_TITLES[rule], "x": title, "failed": failed(row)} for rule in RULES
+        ]
+    return points
+
+
+def same_printed(counted: int, printed: int) -> bool:
+    """Whether a count is rounded or cut to the printed number, at its digits (at least two)."""
+    digits = max(2, len(str(printed).rstrip("0")))
+    unit = 10 ** max(0, len(str(printed)) - digits)
+    return -unit <= 2 * (counted - printed) < 2 * unit if unit > 1 else counted == printed
+
+
+def agrees(row: Any) -> dict[str, bool]:
+    """Which printed numbers a counted row has: by its best rule and way to count edges."""
+    printed = BY_NAME[row.params["dataset"]].printed
+    counted = {
+        "snapshots": [row.counters["snapshots"]],
+        "vertices": [row.counters[f"vertices {rule}"] for rule in (*RULES, "all")],
+        "edges": [row.counters[key] for key in ("events", "edges", "pairs")],
+    }
+    return {
+        key: any(same_printed(number, printed[key]) for number in counted[key]) for key in printed
+    }
