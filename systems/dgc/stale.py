@@ -26,40 +26,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import CheckFailed, InvalidInputError, unknown_key
+from dgbench.systems.dgc.exchange import count_rows
+from dgbench.systems.dgc.halo_lists import RowLists
 
 Sign = Literal["corrected", "printed"]
 CacheOf = Literal["sent", "previous"]
 Scope = Literal["rank", "global"]
+Reach = Literal["epoch", "past"]
 IndexForm = Literal["ids", "bits"]
 
 SIGNS: Final[tuple[Sign, ...]] = ("corrected", "printed")
 CACHES: Final[tuple[CacheOf, ...]] = ("sent", "previous")
 SCOPES: Final[tuple[Scope, ...]] = ("rank", "global")
+REACHES: Final[tuple[Reach, ...]] = ("epoch", "past")
 INDEX_FORMS: Final[tuple[IndexForm, ...]] = ("ids", "bits")
 STATES: Final = "state"
 """How names of exchanges begin that carry states of sequences from one worker to the next."""
 NEVER_STALE: Final = ("task", "move")
 """Exchanges that are no aggregation: rows for the loss, and rows that change their worker."""
-
-
-class Lists(Protocol):
-    """Which own rows go to whom (`plan.RowLists`).
-
-    Attributes:
-        send: int64, own row numbers, grouped by receiver.
-        send_counts, receive_counts: rows to and from each rank.
-    """
-
-    send: Tensor
-    send_counts: list[int]
-    receive_counts: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +65,10 @@ class StaleSettings:
         scope: D over the rows of a `rank`, or over all ranks (`global`, one more number to reduce).
         states: also states that a cut sequence hands on; off, only what encoders aggregate.
         whole_epochs: first epochs that send everything, at least 1.
+        reach: D is the largest distance of this `epoch`, as printed, or of all `past` epochs and
+            this one. Changes shrink as training goes on, so the second sends less and less; the
+            first sends the farthest rows however little they moved, and all rows where all move
+            alike.
         quantile: D is this quantile of the distances that are not zero; 1, their maximum, is the
             paper's.
         refresh: a row is sent at the latest in this epoch after its last time; None: no limit.
@@ -86,6 +81,7 @@ class StaleSettings:
     scope: Scope = "rank"
     states: bool = True
     whole_epochs: int = 1
+    reach: Reach = "epoch"
     quantile: float = 1.0
     refresh: int | None = None
     index: IndexForm = "ids"
@@ -100,6 +96,7 @@ class StaleSettings:
             ("sign", SIGNS),
             ("cache", CACHES),
             ("scope", SCOPES),
+            ("reach", REACHES),
             ("index", INDEX_FORMS),
         )
         for name, allowed in words:
@@ -192,6 +189,7 @@ class LastSent:
             self._groups = [(sender == s).nonzero().squeeze(1) for s in sender.unique().tolist()]
         self.copy: Tensor | None = None
         self._age: Tensor | None = None
+        self._past: dict[int, Tensor] = {}
         self.largest = 0.0
 
     @property
@@ -237,26 +235,30 @@ class LastSent:
         """theta, one for all rows or one for each."""
         if self._groups is not None:
             limit = torch.zeros_like(distance)
-            for rows in self._groups:
-                limit[rows] = share * self._reach(distance[rows])
+            for number, rows in enumerate(self._groups):
+                limit[rows] = share * self._reach(distance[rows], number)
             self.largest = float(distance.max()) if distance.numel() else 0.0
             return limit
-        reach = self._reach(distance)
+        reach = self._reach(distance, 0)
         if over_all is not None:
             reach = over_all(reach)
         self.largest = float(reach)
         return share * reach
 
-    def _reach(self, distance: Tensor) -> Tensor:
+    def _reach(self, distance: Tensor, group: int) -> Tensor:
         """D: the maximum of the distances, or a quantile of those that are not zero."""
-        if self.settings.quantile < 1:
+        quantile = self.settings.quantile
+        if quantile < 1:
             distance = distance[distance != 0]
         if distance.numel() == 0:
-            return distance.new_zeros(())
-        if self.settings.quantile == 1:
-            return distance.max()
-        at = max(1, math.ceil(self.settings.quantile * distance.numel()))
-        return distance.kthvalue(at).values
+            reach = distance.new_zeros(())
+        elif quantile == 1:
+            reach = distance.max()
+        else:
+            reach = distance.kthvalue(max(1, math.ceil(quantile * distance.numel()))).values
+        if self.settings.reach == "past":
+            reach = self._past[group] = torch.maximum(reach, self._past.get(group, reach))
+        return reach
 
 
 @dataclass(slots=True)
@@ -300,7 +302,7 @@ class StaleEpoch:
 class _Route:
     """What one exchange keeps: its copies on both sides, and how its lists map to rows."""
 
-    def __init__(self, lists: Lists, settings: StaleSettings) -> None:
+    def __init__(self, lists: RowLists, settings: StaleSettings) -> None:
         self.lists = lists
         self.rows, self.place = torch.unique(lists.send, return_inverse=True)  # [B], [S]
         self.last = LastSent(settings)
@@ -320,7 +322,7 @@ class StaleRows:
     epoch. Rows that the plain exchange would send travel in one all-to-all whose backward pass
     returns gradients for just these.
 
-    Counted in the communicator's meter: `stale_rows_sent`, `stale_rows_held`,
+    Counted in the meter: what travels as in `PlainRows`, and `stale_rows_sent`, `stale_rows_held`,
     `stale_floats_sent`, `stale_floats_held` and `stale_index_bytes`, which the communicator's
     own traffic holds as well: ids are elements of an all-to-all there, so that the floats of
     embeddings are the all-to-all's less `index_elements`.
@@ -357,7 +359,7 @@ class StaleRows:
             if r.received is not None
         )
 
-    def fetch(self, name: str, x: Tensor, lists: Lists) -> Tensor:
+    def fetch(self, name: str, x: Tensor, lists: RowLists) -> Tensor:
         """Rows of other workers, fresh where they were sent, else as they came last.
 
         Args:
@@ -371,13 +373,12 @@ class StaleRows:
         Raises:
             InvalidInputError: lists of other sizes than before under this name.
         """
-        width = math.prod(x.shape[1:])
-        count = lists.send.numel()
+        width, count = x.shape[1], lists.send.numel()
         if not torch.is_grad_enabled():
-            return self._all(x, lists)
+            return self._all(name, x, lists)
         if not self.settings.applies(name):
             self._count(name, count, 0, width)
-            return self._all(x, lists)
+            return self._all(name, x, lists)
         route = self._route(name, lists)
         sent = route.last.choose(
             x.detach().index_select(0, route.rows), self.threshold.share, self._over_all()
@@ -385,7 +386,7 @@ class StaleRows:
         self._now.largest[name] = route.last.largest
         if route.received is None or self.threshold.share is None:
             # All ranks are in the same epoch, so that all send everything, and no ids.
-            received = self._all(x, lists)
+            received = self._all(name, x, lists)
             route.received = received.detach().clone()
             self._count(name, count, 0, width)
             return received
@@ -393,7 +394,7 @@ class StaleRows:
         number = int(kept.sum())
         counts = _counts(route.to[kept], self.comm.size)
         places, coming = self._tell(route, kept, counts)
-        rows = self.comm.all_to_all(x.index_select(0, lists.send[kept]), counts, coming)
+        rows = self._all(name, x, RowLists(lists.send[kept], counts, coming))
         self._count(name, number, count - number, width)
         found = route.received.index_copy(0, places, rows)
         route.received = found.detach()
@@ -406,7 +407,7 @@ class StaleRows:
         self._now = StaleEpoch()
         self.threshold.end_epoch(float(loss))
 
-    def _route(self, name: str, lists: Lists) -> _Route:
+    def _route(self, name: str, lists: RowLists) -> _Route:
         route = self._routes.get(name)
         if route is None:
             route = self._routes[name] = _Route(lists, self.settings)
@@ -421,9 +422,11 @@ class StaleRows:
             )
         return route
 
-    def _all(self, x: Tensor, lists: Lists) -> Tensor:
+    def _all(self, name: str, x: Tensor, lists: RowLists) -> Tensor:
+        grad = torch.is_grad_enabled() and x.requires_grad
+        count_rows(self.comm, name, lists, x.shape[1], backward=grad)
         return self.comm.all_to_all(
-            x.index_select(0, lists.send), lists.send_counts, lists.receive_counts
+            x.index_select(0, lists.send), lists.send_counts, lists.receive_counts, grad=grad
         )
 
     def _over_all(self) -> Callable[[Tensor], Tensor] | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.dgc.stale import Lists
+from dgbench.systems.dgc.halo_lists import RowLists
 
 
 class _Shelf:
@@ -30,7 +30,7 @@ class _Shelf:
         pulled: rows that the server sends to each rank.
     """
 
-    def __init__(self, comm: Communicator, lists: Lists) -> None:
+    def __init__(self, comm: Communicator, lists: RowLists) -> None:
         server, size = comm.size - 1, comm.size
         self.rows, place = torch.unique(lists.send, return_inverse=True)
         to_server = [0] * size
@@ -86,7 +86,7 @@ class StoreRows:
         self.server = comm.size - 1
         self._shelves: dict[str, _Shelf] = {}
 
-    def fetch(self, name: str, x: Tensor, lists: Lists) -> Tensor:
+    def fetch(self, name: str, x: Tensor, lists: RowLists) -> Tensor:
         """Push own rows that others read, pull those of others; both halves are differentiable.
 
         Args:
@@ -121,7 +121,7 @@ class StoreRows:
     def end_epoch(self, loss: float) -> None:
         """Nothing is kept from one epoch to the next."""
 
-    def _shelf(self, name: str, lists: Lists) -> _Shelf:
+    def _shelf(self, name: str, lists: RowLists) -> _Shelf:
         if self.comm.rank == self.server and (
             lists.send.numel() or sum(lists.receive_counts) or lists.send_counts[self.server]
         ):

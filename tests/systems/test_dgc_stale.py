@@ -17,6 +17,8 @@ from dgbench.runtime.collectives import Communicator, LocalCommunicator, stack
 from dgbench.runtime.collectives.exchange import Arrived
 from dgbench.runtime.errors import CheckFailed, InvalidInputError, UnknownKeyError
 from dgbench.runtime.ranks import launch
+from dgbench.systems.dgc.exchange import PlainRows
+from dgbench.systems.dgc.halo_lists import RowLists
 from dgbench.systems.dgc.stale import (
     LastSent,
     StaleRows,
@@ -102,13 +104,6 @@ def in_threads(function, size: int, *args: Any) -> list[Any]:
 
 
 @dataclass
-class Lists:
-    send: Tensor
-    send_counts: list[int]
-    receive_counts: list[int]
-
-
-@dataclass
 class Case:
     """Rows of each rank in each epoch, and who reads which."""
 
@@ -117,9 +112,9 @@ class Case:
     losses: list[float]
     ranks: int
 
-    def lists(self, rank: int) -> Lists:
+    def lists(self, rank: int) -> RowLists:
         sends = [self.reads.get((rank, to), []) for to in range(self.ranks)]
-        return Lists(
+        return RowLists(
             torch.tensor([row for part in sends for row in part], dtype=torch.int64),
             [len(part) for part in sends],
             [len(self.reads.get((by, rank), [])) for by in range(self.ranks)],
@@ -158,6 +153,7 @@ def reference(case: Case, s: StaleSettings) -> tuple[list[list[Tensor]], list[li
     sent_last: dict[tuple[int, int], Tensor] = {}
     compared: dict[tuple[int, int], Tensor] = {}
     since: dict[tuple[int, int], int] = {}
+    past: dict[int, float] = {}
     seen_all, gone_all = [], []
     for epoch, rows in enumerate(case.rows):
         norm = (case.losses[0] - case.losses[epoch - 1]) / case.losses[0] if epoch else 0.0
@@ -178,6 +174,8 @@ def reference(case: Case, s: StaleSettings) -> tuple[list[list[Tensor]], list[li
                 largest = mine[math.ceil(s.quantile * len(mine)) - 1] if mine else 0.0
             else:
                 largest = max(mine)
+            if s.reach == "past":
+                past[key[0]] = largest = max(largest, past.get(key[0], 0.0))
             old = s.refresh is not None and epoch - since[key] >= s.refresh
             if far[key] > share * largest or old:
                 gone.add(key)
@@ -225,6 +223,8 @@ ALL = [
     StaleSettings(threshold=0.3, index="bits"),
     StaleSettings(threshold=0.9, whole_epochs=2),
     StaleSettings(quantile=0.5),
+    StaleSettings(reach="past"),
+    StaleSettings(reach="past", scope="global", threshold=0.5),
     StaleSettings(threshold=1.0, refresh=2),
 ]
 
@@ -274,19 +274,18 @@ def test_theta_zero_sends_what_the_plain_exchange_sends_to_the_byte():
     case = case_of(3, 4, 7)
 
     def plain(comm):
-        lists, seen = case.lists(comm.rank), []
+        lists, seen, plain = case.lists(comm.rank), [], PlainRows(comm)
         for rows in case.rows:
             x = rows[comm.rank].clone().requires_grad_()
-            found = comm.all_to_all(
-                x.index_select(0, lists.send), lists.send_counts, lists.receive_counts
-            )
+            found = plain.fetch("structure0", x, lists)
             found.sum().backward()
             seen.append(found.detach())
-        return seen, comm.traffic.counters()
+        return seen, comm.traffic.counters(), dict(comm.meter.counters)
 
     stale = in_threads(take, 3, case, StaleSettings(threshold=0.0))
     for mine, theirs in zip(stale, in_threads(plain, 3), strict=True):
         assert mine[3].counters() == theirs[1]
+        assert {**mine[4], **theirs[2]} == mine[4]  # and more, of what might have been held
         for a, b in zip(mine[0], theirs[0], strict=True):
             assert torch.equal(a, b)
         assert mine[5].cache_bytes == 0
@@ -367,9 +366,9 @@ def test_one_rank_alone_and_ranks_without_rows():
 
 def test_other_lists_under_one_name_are_refused():
     rows = StaleRows(LocalCommunicator(), StaleSettings())
-    rows.fetch("time", torch.ones(2, 1), Lists(torch.tensor([0]), [1], [1]))
+    rows.fetch("time", torch.ones(2, 1), RowLists(torch.tensor([0]), [1], [1]))
     with pytest.raises(InvalidInputError, match="'time' came with other lists"):
-        rows.fetch("time", torch.ones(2, 1), Lists(torch.tensor([1]), [1], [1]))
+        rows.fetch("time", torch.ones(2, 1), RowLists(torch.tensor([1]), [1], [1]))
 
 
 def test_equations_6_and_7():
@@ -420,6 +419,7 @@ def test_bits_come_back(mask):
         ({"cache": "last"}, UnknownKeyError),
         ({"scope": "all"}, UnknownKeyError),
         ({"index": "none"}, UnknownKeyError),
+        ({"reach": "future"}, UnknownKeyError),
         ({"quantile": 0.0}, InvalidInputError),
         ({"quantile": 0.5, "scope": "global"}, InvalidInputError),
         ({"whole_epochs": 0}, InvalidInputError),
