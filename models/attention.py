@@ -1,4 +1,9 @@
-"""Attention over neighbours of a graph and over the steps of packed sequences."""
+"""Attention over neighbours of a graph and over the steps of packed sequences.
+
+`attend_rows` and `packed_attention` take the compiled form (`kernels_cuda.attention`) where there
+is one for the arguments: float32, on a device with compiled operators. Elsewhere, and as the
+reference of tests, there are `plain_attend_rows` and `plain_packed_attention`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+from dgbench.kernels_cuda import attention as compiled
 
 ENTRIES_AT_ONCE = 1 << 16
 """Entries of a graph for which `attend_rows` holds values at a time."""
@@ -40,6 +47,20 @@ def attend_rows(
     Returns:
         [R, K, D]; differentiable once in `values`, `source` and `target`.
     """
+    if compiled.serves("attend_rows", values, values.shape[-1]):
+        return compiled.attend_rows(indptr, indices, values, source, target, slope)
+    return plain_attend_rows(indptr, indices, values, source, target, slope)
+
+
+def plain_attend_rows(
+    indptr: Tensor,
+    indices: Tensor,
+    values: Tensor,
+    source: Tensor,
+    target: Tensor,
+    slope: float = 0.2,
+) -> Tensor:
+    """`attend_rows` in plain torch, of any floating type."""
     rows = torch.arange(target.shape[0], device=values.device)
     receivers = torch.cat([torch.repeat_interleave(rows, indptr.diff()), rows])
     senders = torch.cat([indices.long(), rows])

@@ -23,6 +23,7 @@ void bind_work_items(nb::module_& m);
 void bind_copy_thread(nb::module_& m);
 void bind_label_propagation(nb::module_& m);
 void bind_supergraph(nb::module_& m);
+void bind_attend_rows(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -46,4 +47,5 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_copy_thread(m);
   dgbench::bind_label_propagation(m);
   dgbench::bind_supergraph(m);
+  dgbench::bind_attend_rows(m);
 }
