@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator
+from dgbench.systems.dgc.rows import take_rows
 
 if TYPE_CHECKING:
     from dgbench.systems.dgc.plan import RowLists
@@ -118,24 +119,3 @@ def count_rows(
         if rows:
             comm.meter.count(f"{name}_rows_{direction}", rows)
             comm.meter.count(f"{name}_floats_{direction}", rows * width)
-
-
-class _Take(torch.autograd.Function):
-    """`x[index]`; the backward pass adds straight into rows of zeros."""
-
-    @staticmethod
-    def forward(ctx, x, index):
-        ctx.save_for_backward(index)
-        ctx.rows = x.shape[0]
-        return x.index_select(0, index)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (index,) = ctx.saved_tensors
-        out = grad.new_zeros(ctx.rows, grad.shape[1])
-        return out.index_add_(0, index, grad), None
-
-
-def take_rows(x: Tensor, index: Tensor) -> Tensor:
-    """Rows of `x` [R, W] by int64[S]; differentiable, rows may be taken more than once."""
-    return _Take.apply(x, index)

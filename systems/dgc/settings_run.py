@@ -1,0 +1,101 @@
+"""How a run deals its work out: the paper's systems and switches as values (DGC, section 7.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+from dgbench.runtime.collectives import Wire
+from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.systems.base.transport import Transport, check_transport
+from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.placement import Partition
+from dgbench.systems.dgc.stale import StaleSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PARTITIONS: Final[tuple[Partition, ...]] = (
+    "snapshots",
+    "snapshots-contiguous",
+    "sequences",
+    "both",
+    "chunks",
+)
+Temporal = Literal["packed", "padded", "packed_sequence"]
+TEMPORAL: Final[tuple[Temporal, ...]] = ("packed", "padded", "packed_sequence")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSettings:
+    """How a model is trained on several workers; all but `stale` train the same model.
+
+    Attributes:
+        partition: `snapshots` (PSS), `snapshots-contiguous`, `sequences` (PTS), `both` (PSS-TS) or
+            `chunks` (PGC).
+        chunks: how chunks are made and dealt out, for `chunks`.
+        spatial_fusion: the structure encoder takes fused chunks instead of one chunk or snapshot
+            after the other (section 5.1.1).
+        temporal: sequences lie `packed` in rows (section 5.1.2), `padded` to the longest of their
+            unit, or as torch's `packed_sequence`, which the paper does not compare with.
+        stale: hold back rows that hardly changed (section 5.2); None: send all.
+        store: rows go through one server, a rank of its own (section 6).
+        precompute: fetch the input rows of other workers once and keep the first product. The paper
+            counts two exchanges (section 3.2).
+        memory_limit_bytes: of a fused chunk; None: no limit.
+        wire: an emulated link, (seconds per message, bytes per second); None: the real one.
+        transport: what carries rows: `auto`, shared memory on one machine, or `gloo`, its sockets.
+    """
+
+    partition: Partition = "chunks"
+    chunks: ChunkSettings = field(default_factory=ChunkSettings)
+    spatial_fusion: bool = True
+    temporal: Temporal = "packed"
+    stale: StaleSettings | None = None
+    store: bool = False
+    precompute: bool = False
+    memory_limit_bytes: int | None = None
+    wire: tuple[float, float] | None = None
+    transport: Transport = "auto"
+
+    def check(self) -> RankSettings:
+        """Return self.
+
+        Raises:
+            UnknownKeyError, InvalidInputError: a field out of range, or two that exclude another.
+        """
+        if self.partition not in PARTITIONS:
+            raise unknown_key("partition", self.partition, PARTITIONS)
+        if self.temporal not in TEMPORAL:
+            raise unknown_key("temporal", self.temporal, TEMPORAL)
+        check_transport(self.transport)
+        if self.stale is not None:
+            self.stale.check()
+            if self.store:
+                raise InvalidInputError(
+                    "'store' and 'stale' are both given; rows through the store are always sent"
+                )
+        if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
+            raise InvalidInputError(
+                f"'memory_limit_bytes' is {self.memory_limit_bytes!r}; more than 0 is needed"
+            )
+        if self.wire is not None:
+            Wire(*self.wire)
+        return self
+
+
+_PLAIN: Final = {"spatial_fusion": False, "temporal": "padded"}
+
+BASELINES: Final[Mapping[str, RankSettings]] = {
+    "PyGT-PSS": RankSettings(partition="snapshots", **_PLAIN),
+    "PyGT-PTS": RankSettings(partition="sequences", **_PLAIN),
+    "PyGT-PSS-TS": RankSettings(partition="both", **_PLAIN),
+}
+"""The paper's baselines: snapshot by snapshot, sequences padded to the longest of a worker."""
+
+LADDER: Final[Mapping[str, RankSettings]] = {
+    "DGC w/o CF&SG": RankSettings(**_PLAIN),
+    "DGC w/o SG": RankSettings(),
+    "DGC": RankSettings(stale=StaleSettings()),
+}
+"""DGC step by step: the partition alone, with chunk fusion, with stale aggregation."""

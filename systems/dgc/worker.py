@@ -1,0 +1,351 @@
+"""One worker's share of a forward pass: structure rounds, moves, and the time encoder (section 4).
+
+Rows of the worker lie in tables; what is computed at once is a part of a table. Autograd runs the
+same parts and exchanges backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.models.sequence import SequenceModel, Starts
+from dgbench.runtime.collectives import Communicator
+from dgbench.systems.dgc.exchange import RowExchange
+from dgbench.systems.dgc.halo_lists import RowLists
+from dgbench.systems.dgc.neighbours import MatrixNeighbours
+from dgbench.systems.dgc.rows import arrange, take_rows, tie, turn
+
+if TYPE_CHECKING:
+    from dgbench.systems.dgc.plan import WorkerPlan
+    from dgbench.systems.dgc.segments import Stage, TimeGroup
+
+LOAD, STRUCTURE, TIME, SEND = "transfer", "gnn", "rnn", "communicate"
+"""Phases: loading rows of a part, the structure encoder, the time encoder, exchanges."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRows:
+    """`models.sequence.Rows` where the model is."""
+
+    begins: Tensor
+    sequence: Tensor
+    position: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A group of the structure encoder on the device."""
+
+    rows: int
+    columns: int
+    neighbours: MatrixNeighbours
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A group of the time encoder on the device.
+
+    Attributes:
+        rows: what the model is told of the rows.
+        ends: int64[n], places of last steps in the rows laid out as [T * N].
+    """
+
+    rows: DeviceRows
+    ends: Tensor
+
+    @property
+    def size(self) -> int:
+        """T * N."""
+        return self.rows.begins.numel()
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Segments of one stage on the device.
+
+    Attributes:
+        name: of the exchange of its end states.
+        runs: what is run at once.
+        order: int64[n], sorts the end states of all runs by segment; None where they are in order.
+        lists: of the exchange; None behind the last stage.
+    """
+
+    name: str
+    runs: list[_Run]
+    order: Tensor | None
+    lists: RowLists | None
+
+
+class Worker:
+    """The forward pass of one worker.
+
+    Attributes:
+        plan: its share.
+        place: int64[R2], where the output of each of its rows of the time encoder lies in what
+            `forward` gives.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        model: SequenceModel,
+        plan: WorkerPlan,
+        features: Tensor,
+        exchange: RowExchange,
+        *,
+        precompute: bool = False,
+    ) -> None:
+        """Bring to the device what every epoch reads.
+
+        Args:
+            comm: of all workers.
+            model: on the device.
+            plan: of this worker.
+            features: [R, F] of its rows of the structure encoder.
+            exchange: how rows of other workers are had.
+            precompute: fetch input rows of others now, and keep their first product if it does not
+                depend on parameters.
+        """
+        self.comm, self.model, self.plan, self.exchange = comm, model, plan, exchange
+        self.meter = comm.meter
+        self.device = next(model.parameters()).device
+        self._dtype = next(model.parameters()).dtype
+        self._x = features.to(self.device, self._dtype)
+        self._fresh: list[Tensor] = []
+        self._set_structure()
+        self._set_time()
+        self._inputs: Tensor | None = None
+        if precompute:
+            self._set_inputs()
+
+    def forward(self) -> Tensor:
+        """Outputs [M, D], of which `place` says where those of the worker's rows are.
+
+        Every worker calls it alike; it depends on all exchanges of the pass.
+        """
+        self._fresh = []
+        x = self._structure()
+        out = self._attention(x) if self._attends else self._recurrence(x)
+        out = tie(out, *self._fresh)
+        self._fresh = []
+        return out
+
+    # The structure encoder.
+
+    def _set_structure(self) -> None:
+        plan, rows = self.plan.structure, self.plan.structure.rows.numel()
+        width = rows + plan.halo.numel()
+        groups = plan.groups
+        whole = len(groups) <= 1 and all(g.columns.numel() == width for g in groups)
+        self._lists = plan.lists.to(self.device)
+        self._whole: MatrixNeighbours | None = None
+        self._parts: list[_Part] = []
+        if whole:
+            self._whole = self._neighbours(plan.csr, plan.loop)
+            return
+        for group in groups:
+            made = self._neighbours(group.csr, group.loop)
+            self._parts.append(_Part(group.rows.numel(), group.columns.numel(), made))
+        self._columns = torch.cat([g.columns for g in groups]).to(self.device)
+        self._order, self._back = _orders(torch.cat([g.rows for g in groups]), self.device)
+
+    def _neighbours(self, csr: Csr, loop: Tensor) -> MatrixNeighbours:
+        values = None if csr.values is None else csr.values.to(self.device)
+        moved = Csr(csr.indptr.to(self.device), csr.indices.to(self.device), csr.num_cols, values)
+        return MatrixNeighbours(moved, loop.to(self.device))
+
+    @torch.no_grad()
+    def _set_inputs(self) -> None:
+        received = self.exchange.fetch("structure0", self._x, self._lists)
+        self._inputs = torch.cat([self._x, received])
+        shown = self.model.show(0, self._inputs)
+        if self._whole is not None and shown is self._inputs:
+            self._whole.keep(shown)
+
+    def _structure(self) -> Tensor:
+        model, meter = self.model, self.meter
+        x = self._x
+        for k in range(len(model.round_dims)):
+            with meter.phase(STRUCTURE):
+                if k == 0 and self._inputs is not None:
+                    table = model.show(0, self._inputs)
+                else:
+                    table = self._fetch(f"structure{k}", model.show(k, x), self._lists)
+                if self._whole is not None:
+                    x = model.receive(k, self._whole, turn(table, meter, SEND))
+                else:
+                    x = self._by_parts(k, turn(table, meter, SEND))
+                x = turn(x, meter, STRUCTURE)
+        return x
+
+    def _by_parts(self, k: int, table: Tensor) -> Tensor:
+        meter = self.meter
+        with meter.phase(LOAD):
+            loaded = turn(take_rows(table, self._columns), meter, LOAD)
+            pieces = loaded.split([part.columns for part in self._parts])
+        made = [
+            self.model.receive(k, part.neighbours, piece)
+            for part, piece in zip(self._parts, pieces, strict=True)
+        ]
+        with meter.phase(LOAD):
+            x = torch.cat(made)
+            if self._order is None:
+                return x
+            return turn(arrange(turn(x, meter, STRUCTURE), self._order, self._back), meter, LOAD)
+
+    def _fetch(self, name: str, x: Tensor, lists: RowLists) -> Tensor:
+        """Own rows, below them what others send."""
+        received = self.exchange.fetch(name, x, lists)
+        if received.shape[0]:
+            with self.meter.phase(LOAD):
+                return torch.cat([x, received])
+        return tie(x, received)
+
+    # The time encoder.
+
+    def _set_time(self) -> None:
+        plan = self.plan.time
+        self._attends = not self.model.state_dims
+        source = torch.arange(plan.rows.numel())
+        self._move: RowLists | None = None
+        if plan.move is not None:
+            self._move = plan.move.lists.to(self.device)
+            self._keep = plan.move.keep.to(self.device)
+            source = plan.move.order
+        if self._attends:
+            halo = source.numel() + torch.arange(plan.halo.numel())
+            lists = plan.lists
+            self._time_lists = RowLists(
+                source[lists.send].to(self.device), lists.send_counts, lists.receive_counts
+            )
+            source = torch.cat([source, halo])
+            groups: Sequence[TimeGroup] = plan.groups
+            self._runs = [self._run(group) for group in groups]
+        else:
+            groups = [group for stage in plan.stages for group in stage.groups]
+            self._stages = [self._stage(k, stage) for k, stage in enumerate(plan.stages)]
+        self._set_places(groups, source, plan.rows.numel())
+
+    def _set_places(self, groups: Sequence[TimeGroup], source: Tensor, rows: int) -> None:
+        """Where each row comes from and goes to, over the rows of all groups one after the other.
+
+        A filler reads any row; no state outlives it and no gradient comes from it.
+        """
+        total = sum(g.rows.row_length * g.rows.num_rows for g in groups)
+        index = torch.zeros(total, dtype=torch.int64)
+        back = torch.zeros(source.numel(), dtype=torch.int64)
+        place = torch.zeros(rows, dtype=torch.int64)
+        base = 0
+        for group in groups:
+            there = base + group.rows.place
+            index[there] = source[group.steps]
+            back[source[group.steps]] = there
+            own = slice(None) if group.own is None else group.own
+            place[group.steps[own]] = there[own]
+            base += group.rows.row_length * group.rows.num_rows
+        self._index, self._from, self.place = (t.to(self.device) for t in (index, back, place))
+
+    def _run(self, group: TimeGroup) -> _Run:
+        rows = group.rows
+        told = DeviceRows(
+            *(t.to(self.device) for t in (group.begins, rows.sequence, rows.position))
+        )
+        return _Run(told, group.ends.to(self.device))
+
+    def _stage(self, number: int, stage: Stage) -> _Stage:
+        runs = [self._run(group) for group in stage.groups]
+        order = None
+        if runs:
+            numbers = torch.cat([group.sequences for group in stage.groups])
+            order = _orders(numbers, self.device)[0]
+        lists = None if stage.lists is None else stage.lists.to(self.device)
+        return _Stage(f"state{number}", runs, order, lists)
+
+    def _moved(self, x: Tensor) -> Tensor:
+        """Rows of the time encoder, those that stay first."""
+        if self._move is None:
+            return x
+        received = self.exchange.fetch("move", x, self._move)
+        with self.meter.phase(LOAD):
+            return torch.cat([x.index_select(0, self._keep), received])
+
+    def _arranged(self, x: Tensor) -> Tensor:
+        with self.meter.phase(LOAD):
+            return turn(arrange(x, self._index, self._from), self.meter, LOAD)
+
+    def _recurrence(self, x: Tensor) -> Tensor:
+        with self.meter.phase(TIME):
+            moved = self._moved(x)
+            flat = self._arranged(moved) if moved.shape[0] else moved
+            sizes = [run.size for stage in self._stages for run in stage.runs]
+            pieces = iter(flat.split(sizes) if sizes else ())
+            states: tuple[Tensor, ...] | None = None
+            outs: list[Tensor] = []
+            for stage in self._stages:
+                ends: list[Tensor] = []
+                for run in stage.runs:
+                    piece = next(pieces)
+                    shape = run.rows.begins.shape
+                    starts = None if states is None else Starts(run.rows.begins, states)
+                    out, all_states = self.model.temporal_fused(
+                        piece.view(*shape, piece.shape[1]), run.rows, starts
+                    )
+                    outs.append(out.reshape(-1, out.shape[2]))
+                    if stage.lists is not None:
+                        ends.append(_ends(all_states, run.ends))
+                if stage.lists is not None:
+                    states = self._hand_over(stage, ends)
+            if not outs:
+                return tie(flat.new_zeros(0, self.model.output_dim), flat)
+            return turn(outs[0] if len(outs) == 1 else torch.cat(outs), self.meter, TIME)
+
+    def _hand_over(self, stage: _Stage, ends: list[Tensor]) -> tuple[Tensor, ...] | None:
+        """States that the next stage's segments begin from; None where nothing arrives."""
+        dims = self.model.state_dims
+        if ends:
+            x = ends[0] if len(ends) == 1 else torch.cat(ends)
+            x = x if stage.order is None else x.index_select(0, stage.order)
+        else:
+            # Whether rows carry gradients must be alike on all workers.
+            anchor = next(self.model.parameters()).reshape(-1)[:0]
+            x = anchor.reshape(0, 1).expand(0, sum(dims))
+        received = self.exchange.fetch(stage.name, x, stage.lists)
+        self._fresh.append(received)
+        if not received.shape[0]:
+            return None
+        return tuple(received.split(dims, dim=1))
+
+    def _attention(self, x: Tensor) -> Tensor:
+        with self.meter.phase(TIME):
+            x = self._fetch("time", self._moved(x), self._time_lists)
+            if not self._runs:
+                return tie(x.new_zeros(0, self.model.output_dim), x)
+            flat = self._arranged(x)
+            outs = []
+            pieces = flat.split([run.size for run in self._runs])
+            for run, piece in zip(self._runs, pieces, strict=True):
+                shape = run.rows.begins.shape
+                out = self.model.temporal_fused(piece.view(*shape, piece.shape[1]), run.rows)[0]
+                outs.append(out.reshape(-1, out.shape[2]))
+            return turn(outs[0] if len(outs) == 1 else torch.cat(outs), self.meter, TIME)
+
+
+def _ends(states: Sequence[Tensor], ends: Tensor) -> Tensor:
+    """[n, sum of dims]: all states of the sequences' last steps."""
+    return torch.cat([take_rows(s.reshape(-1, s.shape[2]), ends) for s in states], dim=1)
+
+
+def _orders(rows: Tensor, device: torch.device) -> tuple[Tensor | None, Tensor | None]:
+    """The permutation that sorts `rows`, and its inverse; None where they are in order."""
+    if bool((rows == torch.arange(rows.numel())).all()):
+        return None, None
+    back = rows.to(device)
+    order = torch.empty_like(back)
+    order[back] = torch.arange(back.numel(), device=device)
+    return order, back
