@@ -39,7 +39,9 @@ inline Vec<float> clamp(Vec<float> x, float low, float high) {
 
 inline Vec<float> sigmoid(Vec<float> x) {
   Vec<float> p, s;
-  split_exp(clamp(-x, -87.0f, 89.0f), p, s);  // at 89 the scale is infinite and the result 0
+  // From 127.5 ln 2 = 88.376 on the scale is infinite, and times a negative p it makes a NaN of the
+  // sum. The result there is below 5e-39 either way.
+  split_exp(clamp(-x, -87.0f, 88.37f), p, s);
   return 1.0f / ((p * s + s) + 1.0f);
 }
 
