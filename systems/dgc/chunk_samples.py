@@ -1,0 +1,252 @@
+"""Chunks to measure: cut from a graph, or drawn at random over a wide range of sizes.
+
+The paper measures 50,000 random chunks of its four graphs. Ours are half chunks of the graphs at
+hand, of many sizes, and half random ones, so that a predictor also knows what those graphs lack.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.dgc.chunk_times import LocalChunk
+from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_statistics, make_chunks
+from dgbench.systems.dgc.volumes import hearing
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+    from dgbench.kernels_cuda.supergraph import Supergraph
+
+LARGEST: Final = 16384
+"""Vertex-steps of a random chunk at most."""
+DEGREES: Final = (1 / 64, 32.0)
+"""Range of a random chunk's edges per vertex-step."""
+LONGEST: Final = 512
+"""Steps of a random chunk's longest sequence at most."""
+
+
+class GraphChunks:
+    """All chunks of one cut of a graph.
+
+    Args:
+        graph: the vertex-steps. hears: from `volumes.hearing`.
+        chunk: int32[V] in [0, count).
+        source: the graph's name.
+    """
+
+    def __init__(
+        self, graph: Supergraph, hears: Csr, chunk: Tensor, count: int, source: str
+    ) -> None:
+        self.graph, self.hears, self.count, self.source = graph, hears, count, source
+        self.statistics: ChunkStatistics = chunk_statistics(graph, chunk, count)
+        self._order = torch.argsort(chunk, stable=True)
+        self._first = [0, *torch.cumsum(self.statistics.vertices, 0).tolist()]
+        degree = hears.indptr.diff() + 1
+        self._scale = degree.double().pow(-0.5).float()
+        self._place = torch.full((graph.num_vertices,), -1, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> LocalChunk:
+        """Chunk `number` as a worker sees it."""
+        members = self.members(number)
+        return self._cut(
+            members, int(self.statistics.edges[number]), int(self.statistics.inner_edges[number])
+        )
+
+    def members(self, number: int) -> Tensor:
+        """int64[R], the vertex-steps of a chunk, ascending."""
+        return self._order[self._first[number] : self._first[number + 1]]
+
+    def together(self, numbers: Sequence[int]) -> LocalChunk:
+        """Several chunks as one, as fusion runs those of a worker.
+
+        Its edges are those of its parts; edges between them count as edges to others.
+        """
+        parts = [self.members(number) for number in numbers]
+        members = torch.cat(parts).sort().values if parts else torch.zeros(0, dtype=torch.int64)
+        chosen = torch.tensor(list(numbers), dtype=torch.int64)
+        stats = self.statistics
+        return self._cut(
+            members, int(stats.edges[chosen].sum()), int(stats.inner_edges[chosen].sum())
+        )
+
+    def _cut(self, members: Tensor, edges: int, inner: int) -> LocalChunk:
+        rows = members.numel()
+        begin = self.hears.indptr[members]
+        counts = self.hears.indptr[members + 1] - begin
+        indptr = torch.zeros(rows + 1, dtype=torch.int64)
+        torch.cumsum(counts, 0, out=indptr[1:])
+        entry = torch.arange(int(indptr[-1]))
+        entry += torch.repeat_interleave(begin - indptr[:-1], counts)
+        columns = self.hears.indices[entry].long()
+        place = self._place
+        place[members] = torch.arange(rows)
+        others = columns[place[columns] < 0].unique()
+        place[others] = torch.arange(rows, rows + others.numel())
+        local = place[columns]
+        place[members] = place[others] = -1
+        scale = self._scale
+        values = torch.repeat_interleave(scale[members], counts) * scale[columns]
+        local, values = _ascending(indptr, local, values)
+        csr = Csr(indptr, local.to(torch.int32), rows + others.numel(), values)
+        _, lengths = torch.unique_consecutive(self.graph.entity[members], return_counts=True)
+        key = int.from_bytes(blake2b(members.numpy().tobytes(), digest_size=8).digest())
+        return LocalChunk(csr, scale[members] ** 2, lengths, edges, inner, self.source, key)
+
+
+def _ascending(indptr: Tensor, columns: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Columns ascending in every row: others' come behind the chunk's own."""
+    row = torch.repeat_interleave(torch.arange(indptr.numel() - 1), indptr.diff())
+    order = torch.argsort(row * (int(columns.max()) + 1 if columns.numel() else 1) + columns)
+    return columns[order], values[order]
+
+
+def cuts_of(
+    data: SnapshotSequence,
+    graph: Supergraph,
+    caps: Sequence[int],
+    *,
+    source: str,
+    seed: int = 0,
+) -> list[GraphChunks]:
+    """The graph cut by label propagation, once for each cap of vertex-steps."""
+    hears = hearing(data, graph)
+    found = []
+    for cap in caps:
+        made = make_chunks(graph, max(1, cap), seed=seed)
+        found.append(GraphChunks(graph, hears, made.chunk, made.count, source))
+    return found
+
+
+def mixed(
+    cuts: Sequence[GraphChunks], count: int, *, seed: int = 0, largest: int = LARGEST
+) -> list[LocalChunk]:
+    """`count` different chunks in any order: half random, half of these cuts; fewer of small cuts.
+
+    A graph's tiny components are chunks of several cuts; each is taken once, so that no part of the
+    list holds a chunk of another part.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    found: dict[tuple[str, int], LocalChunk] = {}
+    share = -(-count // (2 * len(cuts))) if cuts else 0
+    for cut in cuts:
+        fitting = (cut.statistics.vertices <= largest).nonzero().squeeze(1)
+        for place in spread(cut.statistics.vertices[fitting], share, draw).tolist():
+            chunk = cut[int(fitting[place])]
+            found[chunk.source, chunk.key] = chunk
+    for chunk in RandomChunks(seed, largest).take(max(0, count - len(found))):
+        found[chunk.source, chunk.key] = chunk
+    chunks = list(found.values())
+    return [chunks[i] for i in torch.randperm(len(chunks), generator=draw).tolist()][:count]
+
+
+def spread(sizes: Tensor, count: int, draw: torch.Generator) -> Tensor:
+    """int64: up to `count` numbers of `sizes`, spread evenly over the logarithm of the size.
+
+    Most chunks of a cut are tiny; drawn evenly there would be few of those that hold the work.
+    """
+    if sizes.numel() <= count:
+        return torch.randperm(sizes.numel(), generator=draw)
+    band = sizes.clamp(min=1).double().log2().mul(2).round().long()
+    weight = 1.0 / torch.bincount(band).double()[band]
+    return torch.multinomial(weight, count, generator=draw)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomChunks:
+    """Chunks without a graph: sizes drawn evenly over their logarithm.
+
+    Vertex-steps from 1 to `largest`; edges per vertex-step over DEGREES, one chunk in ten without;
+    sequences of equal, of geometric and of mixed lengths; any share of edges from other chunks,
+    which hold few or many distinct vertex-steps; even and skewed degrees.
+
+    Attributes:
+        seed: of the draw. largest: vertex-steps at most.
+    """
+
+    seed: int = 0
+    largest: int = LARGEST
+
+    def take(self, count: int) -> list[LocalChunk]:
+        """`count` chunks; the same for the same seed."""
+        if self.largest < 1 or count < 0:
+            raise InvalidInputError(
+                f"largest is {self.largest} and count {count}, allowed are numbers from 1 and 0"
+            )
+        draw = torch.Generator().manual_seed(self.seed)
+        return [self._one(draw) for _ in range(count)]
+
+    def _one(self, draw: torch.Generator) -> LocalChunk:
+        rows = max(1, round(_log_uniform(1, self.largest, draw)))
+        degree = 0.0 if _uniform(draw) < 0.1 else _log_uniform(*DEGREES, draw)
+        lengths = _lengths(rows, draw)
+        edges = round(rows * degree)
+        halo = max(1, round(edges * _uniform(draw))) if edges else 0
+        skew = 1.0 + 2.0 * _uniform(draw)
+        row = (torch.rand(edges, generator=draw) ** skew * rows).long()
+        column = (torch.rand(edges, generator=draw) ** skew * rows).long()
+        far = torch.rand(edges, generator=draw) < _uniform(draw)
+        column[far] = rows + (torch.rand(int(far.sum()), generator=draw) * halo).long()
+        keep = row != column
+        keys = (row[keep] * (rows + halo) + column[keep]).unique()
+        row, column = keys // (rows + halo), keys % (rows + halo)
+        outer = column >= rows
+        seen, column[outer] = column[outer].unique(return_inverse=True)
+        column[outer] += rows
+        indptr = torch.zeros(rows + 1, dtype=torch.int64)
+        torch.cumsum(torch.bincount(row, minlength=rows), 0, out=indptr[1:])
+        csr = Csr(
+            indptr,
+            column.to(torch.int32),
+            rows + seen.numel(),
+            torch.rand(keys.numel(), generator=draw),
+        )
+        arriving, leaving = int(outer.sum()), 0
+        if arriving:  # a graph without directions has as many that leave; a directed one may not
+            leaving = round(arriving * (1.0 if _uniform(draw) < 0.5 else _uniform(draw)))
+        low, high = torch.minimum(row, column)[~outer], torch.maximum(row, column)[~outer]
+        inner = (low * rows + high).unique().numel()
+        loop = torch.rand(rows, generator=draw)
+        both = 2 * inner + max(arriving, leaving)
+        return LocalChunk(csr, loop, lengths, both, inner, "random", int(_uniform(draw) * 2**53))
+
+
+def _uniform(draw: torch.Generator) -> float:
+    return float(torch.rand((), generator=draw, dtype=torch.float64))
+
+
+def _log_uniform(low: float, high: float, draw: torch.Generator) -> float:
+    return math.exp(math.log(low) + (math.log(high) - math.log(low)) * _uniform(draw))
+
+
+def _lengths(rows: int, draw: torch.Generator) -> Tensor:
+    """int64[n] that add up to `rows`."""
+    mean = _log_uniform(1, max(1, min(rows, LONGEST // 2)), draw)
+    kind = _uniform(draw)
+    count = math.ceil(2 * rows / mean) + 8
+    if kind < 1 / 3:
+        drawn = torch.full((count,), max(1, round(mean)))
+    elif kind < 2 / 3:
+        drawn = torch.empty(count).exponential_(1 / mean, generator=draw).ceil().long()
+    else:  # a few long among short ones
+        long = torch.rand(count, generator=draw) < 0.1
+        drawn = torch.where(long, round(4 * mean), max(1, round(mean / 2))).long()
+    drawn = drawn.clamp(1, min(rows, LONGEST))
+    ends = torch.cumsum(drawn, 0)
+    while int(ends[-1]) < rows:
+        drawn = torch.cat([drawn, drawn])
+        ends = torch.cumsum(drawn, 0)
+    last = int(torch.searchsorted(ends, rows))
+    kept = drawn[: last + 1].clone()
+    kept[-1] -= ends[last] - rows
+    return kept

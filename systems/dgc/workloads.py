@@ -1,0 +1,113 @@
+"""The workload of a chunk, as its assignment to workers weighs it (DGC, sections 3.4 and 3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.errors import unknown_key
+from dgbench.systems.dgc.calibrated import find
+from dgbench.systems.dgc.chunk_samples import RandomChunks
+from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named, model_of, statistics_of
+from dgbench.systems.dgc.predictor import Linear, fit_linear
+from dgbench.systems.dgc.supergraph import ChunkStatistics
+from dgbench.systems.dgc.volumes import Shape
+
+WorkloadName = Literal["vertices", "edges", "linear", "mlp"]
+NAMES: Final = ("vertices", "edges", "linear", "mlp")
+QUICK_CHUNKS: Final = 48
+QUICK_LARGEST: Final = 4096
+QUICK_S: Final = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload model at hand.
+
+    Attributes:
+        name: what was asked for.
+        source: what it is: `counted`, `calibrated`, or `measured just now`.
+        unit: of what it returns.
+        note: a sentence for the reader of a row where it is not what was asked for, else "".
+    """
+
+    name: WorkloadName
+    source: str
+    unit: str
+    note: str
+    _guess: Callable[[ChunkStatistics], Tensor]
+
+    def __call__(self, statistics: ChunkStatistics) -> Tensor:
+        """The workload of C chunks, float64[C], at least 0."""
+        return self._guess(statistics)
+
+
+def workload_of(name: WorkloadName, shape: Shape, device: str = "cpu") -> Workload:
+    """The workload model of a name, as good as this machine has it.
+
+    `vertices` and `edges` are counts. `mlp` and `linear` are this machine's calibrated ones; where
+    it has none for this model and size, both are a linear model of vertices, edges and padded rows
+    whose coefficients are measured in less than a second, and `note` says so. Measured ones differ
+    from process to process: workers must take the assignment of one of them.
+
+    Args:
+        name: one of NAMES.
+        shape: of the model, from `volumes.shape_of`.
+        device: `cpu` or `cuda`, where chunks will run.
+
+    Raises:
+        UnknownKeyError: another name.
+    """
+    if name not in NAMES:
+        raise unknown_key("workload", name, NAMES)
+    if name == "vertices":
+        return Workload(name, "counted", "vertex-steps", "", lambda s: s.vertices.double())
+    if name == "edges":
+        return Workload(name, "counted", "edges", "", lambda s: s.edges.double())
+    model = model_of(shape)
+    kept, why = find(device)
+    if kept is not None and kept.knows(model, shape):
+        guess = (
+            (lambda s: kept.mlp(model, shape, s))
+            if name == "mlp"
+            else (lambda s: kept.linear(model, s))
+        )
+        if name == "mlp" or (shape.feature_dim, shape.hidden_dim) == kept.models[model].sizes[0]:
+            return Workload(name, "calibrated", "seconds", "", guess)
+        why = "the calibrated linear model is for another size"
+    elif kept is not None:
+        why = f"no chunk of {model} at hidden size {shape.hidden_dim} was measured for it"
+    asked = "the perceptrons" if name == "mlp" else "the calibrated linear model"
+    note = f"a linear model, measured just now, stands in for {asked}: {why}"
+    return Workload(name, "measured just now", "seconds", note, measured_linear(shape, device))
+
+
+def measured_linear(
+    shape: Shape, device: str = "cpu", *, timer: ChunkTimer | None = None
+) -> Linear:
+    """A linear model of both encoders from a few random chunks; kept for the process.
+
+    Args:
+        shape: of the model. device: `cpu` or `cuda`.
+        timer: what measures, for tests; its result is not kept.
+    """
+    return _measure(shape, timer) if timer is not None else _measured(shape, device)
+
+
+@lru_cache(maxsize=16)
+def _measured(shape: Shape, device: str) -> Linear:
+    model = model_named(model_of(shape), shape.feature_dim, shape.hidden_dim)
+    return _measure(shape, ChunkTimer(model, device=device, least=2, most=3, aim_s=1e-3))
+
+
+def _measure(shape: Shape, timer: ChunkTimer) -> Linear:
+    chunks = RandomChunks(seed=1, largest=QUICK_LARGEST).take(QUICK_CHUNKS)
+    seconds = timer.measure(chunks, passes=1, budget_s=QUICK_S)
+    statistics = statistics_of(chunks[: len(seconds)])
+    found = [fit_linear(statistics, seconds[:, i]).coefficients for i in range(2)]
+    return Linear(torch.stack(found).sum(0))
