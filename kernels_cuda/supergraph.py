@@ -24,6 +24,10 @@ from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_
 
 Presence = Literal["edges", "span", "tail"]
 PRESENCE: Final[dict[str, int]] = {"edges": 0, "span": 1, "tail": 2}
+HEARS: Final = 1
+"""Bit of `Supergraph.direction`: the row hears the column in their snapshot."""
+HEARD: Final = 2
+"""And the column hears the row."""
 _LARGEST: Final = 2**31 - 1
 
 
@@ -39,6 +43,7 @@ class Supergraph:
         entity: int32[V].
         steps: T.
         temporal_edges: pairs of consecutive steps of an entity, each counted once.
+        direction: uint8[nnz] of HEARS and HEARD, 0 for an edge in time; None: both ways everywhere.
     """
 
     csr: Csr
@@ -48,6 +53,7 @@ class Supergraph:
     entity: Tensor
     steps: int
     temporal_edges: int
+    direction: Tensor | None = None
 
     @property
     def num_vertices(self) -> int:
@@ -58,6 +64,18 @@ class Supergraph:
     def spatial_edges(self) -> int:
         """Connected pairs inside snapshots, each counted once whatever its directions."""
         return self.csr.nnz // 2 - self.temporal_edges
+
+    def hears(self) -> Csr:
+        """V x V: row v holds the vertex-steps of its snapshot that v hears, ascending."""
+        rows = torch.repeat_interleave(self.csr.indptr.diff(), output_size=self.csr.nnz)
+        if self.direction is not None:
+            keep = (self.direction & HEARS).bool()
+        else:
+            keep = self.entity[rows] != self.entity[self.csr.indices.long()]
+        counts = torch.bincount(rows[keep], minlength=self.num_vertices)
+        indptr = torch.zeros(self.num_vertices + 1, dtype=torch.int64)
+        torch.cumsum(counts, 0, out=indptr[1:])
+        return Csr(indptr, self.csr.indices[keep], self.num_vertices)
 
 
 def build_supergraph(
@@ -123,6 +141,7 @@ def build_supergraph(
     entries = int(offsets[-1])
     columns = torch.empty(entries, dtype=torch.int32)
     weight = torch.empty(entries, dtype=torch.int32)
+    direction = torch.empty(entries, dtype=torch.uint8)
     step = torch.empty(vertices, dtype=torch.int32)
     entity = torch.empty(vertices, dtype=torch.int32)
     native.fill_supergraph(
@@ -134,6 +153,7 @@ def build_supergraph(
         offsets,
         columns,
         weight,
+        direction,
         step,
         entity,
         spatial,
@@ -143,7 +163,7 @@ def build_supergraph(
     )
     consecutive = vertices - int((lengths > 0).sum())
     csr = Csr(offsets, columns, vertices)
-    return Supergraph(csr, weight, start, step, entity, len(csrs), consecutive)
+    return Supergraph(csr, weight, start, step, entity, len(csrs), consecutive, direction)
 
 
 def chunk_sequences(graph: Supergraph, chunk: Tensor, chunks: int) -> tuple[Tensor, Tensor]:

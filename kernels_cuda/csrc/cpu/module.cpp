@@ -23,7 +23,9 @@ void bind_work_items(nb::module_& m);
 void bind_copy_thread(nb::module_& m);
 void bind_label_propagation(nb::module_& m);
 void bind_supergraph(nb::module_& m);
+void bind_worker_refinement(nb::module_& m);
 void bind_attend_rows(nb::module_& m);
+void bind_fuse_units(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -47,5 +49,7 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_copy_thread(m);
   dgbench::bind_label_propagation(m);
   dgbench::bind_supergraph(m);
+  dgbench::bind_worker_refinement(m);
   dgbench::bind_attend_rows(m);
+  dgbench::bind_fuse_units(m);
 }

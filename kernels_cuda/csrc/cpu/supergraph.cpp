@@ -120,8 +120,12 @@ struct Weights {
   }
 };
 
-// The rows of entity v, one after another, by calling `entry(neighbour, weight)` in ascending
-// order. Two lists of the same step are merged; a neighbour in both counts twice.
+// Who hears whom along an entry: kHears | kHeard for an edge both ways, 0 for one in time.
+constexpr std::uint8_t kHears = 1;
+constexpr std::uint8_t kHeard = 2;
+
+// The rows of entity v, one after another, by calling `entry(neighbour, weight, direction)` in
+// ascending order. Two lists of the same step are merged; a neighbour in both counts twice.
 template <class Entry>
 void entity_rows(const Steps& in, const Steps& out, const Presence& present,
                  const std::int64_t* start, const Weights& weights, std::int64_t v,
@@ -139,8 +143,8 @@ void entity_rows(const Steps& in, const Steps& out, const Presence& present,
     bool linked = false;
     const auto link = [&] {
       linked = true;
-      if (id > start[v]) entry(id - 1, along);
-      if (id + 1 < start[v + 1]) entry(id + 1, along);
+      if (id > start[v]) entry(id - 1, along, std::uint8_t{0});
+      if (id + 1 < start[v + 1]) entry(id + 1, along, std::uint8_t{0});
     };
     constexpr std::int64_t kNone = INT64_MAX;
     while (a < a_end || b < b_end) {
@@ -152,7 +156,8 @@ void entity_rows(const Steps& in, const Steps& out, const Presence& present,
       if (u == v) continue;
       if (u > v && !linked) link();
       const std::int32_t both = x == y ? 2 : 1;
-      entry(start[u] + present.before(u, t), weights.spatial * both);
+      const std::uint8_t direction = (x == u ? kHears : 0) | (y == u ? kHeard : 0);
+      entry(start[u] + present.before(u, t), weights.spatial * both, direction);
     }
     if (!linked) link();
     ++id;
@@ -205,8 +210,9 @@ void fill_supergraph(Arrays<const std::int64_t> in_indptr, Arrays<const std::int
                      Array<std::uint64_t> bits, std::int64_t words,
                      Array<const std::int64_t> start, Array<const std::int64_t> offsets,
                      Array<std::int32_t> columns, Array<std::int32_t> edge_weight,
-                     Array<std::int32_t> step, Array<std::int32_t> entity, std::int32_t spatial,
-                     std::int32_t temporal, bool per_length, int threads) {
+                     Array<std::uint8_t> direction, Array<std::int32_t> step,
+                     Array<std::int32_t> entity, std::int32_t spatial, std::int32_t temporal,
+                     bool per_length, int threads) {
   const std::int64_t entities = static_cast<std::int64_t>(start.size()) - 1;
   const Steps in(in_indptr, in_indices, entities);
   const Steps out(out_indptr, out_indices, entities);
@@ -218,6 +224,7 @@ void fill_supergraph(Arrays<const std::int64_t> in_indptr, Arrays<const std::int
   check_size(entity, vertices, "entity");
   check_size(columns, static_cast<std::size_t>(offsets.data()[vertices]), "columns");
   check_size(edge_weight, columns.size(), "edge_weight");
+  check_size(direction, columns.size(), "direction");
   nb::gil_scoped_release release;
   const Presence present{bits.data(), words};
   const Weights weights{spatial, temporal, per_length};
@@ -233,8 +240,9 @@ void fill_supergraph(Arrays<const std::int64_t> in_indptr, Arrays<const std::int
     }
     entity_rows(
         in, out, present, start.data(), weights, v,
-        [&](std::int64_t neighbour, std::int32_t weight) {
+        [&](std::int64_t neighbour, std::int32_t weight, std::uint8_t who) {
           columns.data()[place] = static_cast<std::int32_t>(neighbour);
+          direction.data()[place] = who;
           edge_weight.data()[place++] = weight;
         });
   }
@@ -373,8 +381,8 @@ void bind_supergraph(nb::module_& m) {
   m.def("fill_supergraph", &fill_supergraph, "in_indptr"_a.noconvert(), "in_indices"_a.noconvert(),
         "out_indptr"_a.noconvert(), "out_indices"_a.noconvert(), "bits"_a.noconvert(), "words"_a,
         "start"_a.noconvert(), "offsets"_a.noconvert(), "columns"_a.noconvert(),
-        "edge_weight"_a.noconvert(), "step"_a.noconvert(), "entity"_a.noconvert(), "spatial"_a,
-        "temporal"_a, "per_length"_a, "threads"_a);
+        "edge_weight"_a.noconvert(), "direction"_a.noconvert(), "step"_a.noconvert(),
+        "entity"_a.noconvert(), "spatial"_a, "temporal"_a, "per_length"_a, "threads"_a);
   m.def("chunk_sequences", &chunk_sequences, "start"_a.noconvert(), "chunk"_a.noconvert(),
         "sequences"_a.noconvert(), "longest"_a.noconvert());
   m.def("chunk_traffic", &chunk_traffic, "indptr"_a.noconvert(), "indices"_a.noconvert(),
