@@ -34,9 +34,10 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     series = series_looks(_drawn_as_lines(points), distinct=together)
     limit = 2.4 if wide and len(panels) == 1 else 1.45
     longest = max((style.text_width(k.title, style.CELL) for k in series.values()), default=0.0)
-    many = len(series) > 4 or longest > limit or together
+    many = len(series) > 4 or longest > limit or together or not options.get("names", True)
     hline = options.get("hline_label", "") if options.get("hline") is not None else ""
     named = not together and longest <= limit and (not many or _reaching(points) <= _NAMED)
+    named = named and options.get("names", True)
     far = (
         words or not named or style.text_width(hline, style.CELL) > limit
     )  # no room beside the line

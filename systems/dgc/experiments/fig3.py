@@ -14,7 +14,7 @@ from dgbench.systems.dgc.experiments.lifetimes import Lifetimes, gini
 from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME
 from dgbench.systems.dgc.experiments.table1 import SMOKE
 
-EDGE_GRID = tuple(2.0 ** (k / 2) for k in range(-14, 15))
+EDGE_GRID = tuple(2.0 ** (k / 2) for k in range(-12, 11))
 """Edges of a snapshot, in means of the graph, at which its distribution is kept."""
 LENGTH_GRID = tuple(k / 20 for k in range(1, 21))
 """Lengths of sequences, in lengths of the whole timeline."""
@@ -74,6 +74,7 @@ class Fig3(Experiment):
                     "ylabel": "share of snapshots, %",
                     "ylog": False,
                     "marks": "few",
+                    "names": False,
                 },
             ),
             FigureSpec(
@@ -87,6 +88,7 @@ class Fig3(Experiment):
                     "xlog": False,
                     "ylog": False,
                     "marks": "few",
+                    "names": False,
                 },
             ),
         ]

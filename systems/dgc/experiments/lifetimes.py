@@ -67,7 +67,8 @@ class Lifetimes:
         kept = src != dst
         src, dst, bins = src[kept], dst[kept], bins[kept]
         nodes = events.num_nodes
-        edge = _distinct((src * nodes + dst) * steps + bins)  # below 2^63: N^2 T of Amazon is 2^51
+        # N^2 T of the largest graph, Amazon, is 2^51.
+        edge = _distinct((src * nodes + dst) * steps + bins)
         there = _distinct(np.concatenate([src, dst]) * steps + np.tile(bins, 2))
         entity, step = there // steps, there % steps
         begins = np.flatnonzero(np.diff(entity, prepend=-1))

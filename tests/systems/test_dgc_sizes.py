@@ -1,0 +1,257 @@
+"""DGC's Table 1 and Figures 3 and 5(a, b): what is counted, drawn and claimed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.datasets import EventStream, Origin
+from dgbench.datasets.transforms import equal_windows
+from dgbench.kernels_cuda.snapshots import edge_snapshots
+from dgbench.kernels_cuda.supergraph import build_supergraph
+from dgbench.systems.base import RunContext
+from dgbench.systems.dgc import PAPER
+from dgbench.systems.dgc.checks import sizes
+from dgbench.systems.dgc.experiments import fig3, fig5, table1
+from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, gini, quarters
+
+CLAIMS = {}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ledger():
+    from dgbench.harness.claims.ledger import load_ledger
+
+    CLAIMS.update({claim.id.removeprefix("dgc-"): claim for claim in load_ledger(PAPER.ledger)})
+
+
+EVENTS = st.integers(1, 6).flatmap(
+    lambda nodes: st.tuples(
+        st.just(nodes),
+        st.lists(
+            st.tuples(st.integers(0, nodes - 1), st.integers(0, nodes - 1), st.integers(0, 9)),
+            max_size=25,
+        ),
+    )
+)
+
+
+def stream(nodes: int, events: list[tuple[int, int, int]]) -> EventStream:
+    ordered = sorted(events, key=lambda event: event[2])
+    src, dst, t = ([e[k] for e in ordered] for k in range(3))
+    return EventStream(
+        src=torch.tensor(src, dtype=torch.int64),
+        dst=torch.tensor(dst, dtype=torch.int64),
+        t=torch.tensor(t, dtype=torch.float64),
+        num_nodes=nodes,
+        origin=Origin("tiny"),
+    )
+
+
+@given(EVENTS, st.integers(1, 7))
+@settings(max_examples=60, deadline=None)
+def test_counts_are_those_of_the_supergraph(given, steps):
+    nodes, events = given
+    made = stream(nodes, events)
+    found = Lifetimes.of_events(made, steps)
+    bins, _ = equal_windows(made.t, steps)
+    csrs = edge_snapshots(made.src, made.dst, bins, steps, nodes)
+    assert found.edges.tolist() == [csr.nnz for csr in csrs]
+    assert found.events == sum(s != d for s, d, _ in events)
+    assert found.pairs == len({(s, d) for s, d, _ in events if s != d})
+    for rule in RULES:
+        graph = build_supergraph(csrs, presence=rule)
+        assert found.vertices(rule) == graph.num_vertices
+        steps_of = torch.bincount(graph.step, minlength=steps)
+        assert found.present(rule).tolist() == steps_of.tolist()
+    lengths = torch.diff(build_supergraph(csrs).start)
+    assert found.lengths.tolist() == lengths[lengths > 0].tolist()
+
+
+def test_a_window_is_the_timeline_over_its_snapshots():
+    made = stream(2, [(0, 1, 3), (1, 0, 9)])
+    assert Lifetimes.of_events(made, 3).window == 2.0
+
+
+@given(st.lists(st.integers(0, 50), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_gini_is_the_mean_difference_over_twice_the_mean(numbers):
+    values = np.array(numbers, dtype=float)
+    total = values.sum()
+    slow = np.abs(values[:, None] - values[None]).sum() / (2 * len(values) * total) if total else 0
+    assert gini(values) == pytest.approx(slow)
+
+
+def test_quarters_share_out_all_values():
+    assert quarters(np.arange(8)) == [0.5, 2.5, 4.5, 6.5]
+    assert quarters(np.arange(6)) == [0.5, 2.5, 4.0, 5.0]
+    assert quarters(np.array([3.0])) == [3.0, 0.0, 0.0, 0.0]
+
+
+def test_distributions_end_at_one():
+    numbers = np.array([1, 1, 4, 6])
+    assert fig3.at_most(numbers, numbers.mean(), (1 / 3, 0.5, 4 / 3, 2, 8)) == [
+        0.5, 0.5, 0.75, 1.0, 1.0,
+    ]  # fmt: skip
+    found = fig3.spread(numbers)
+    assert (found["max over median"], found["mean"]) == (6 / 2.5, 3.0)
+    assert fig3.spread(np.zeros(4))["gini"] == 0.0
+
+
+def row(experiment, dataset, *, values=None, counters=None, twin=True, **more):
+    fields = {
+        "id": f"{experiment}-{dataset}", "experiment": experiment, "params": {"dataset": dataset},
+        "values": values or {}, "counters": counters or {}, "data": {"twin": twin},
+        "status": "ok", "reason": "", "instrumented": False, "deviation": {}, "device": "cpu",
+    }  # fmt: skip
+    return SimpleNamespace(**{**fields, **more})
+
+
+def movie(**changed):
+    counters = {
+        "snapshots": 289, "events": 27_753_444, "edges": 27_753_400, "pairs": 27_753_000,
+        "vertices edges": 1, "vertices span": 43_200_000, "vertices tail": 9, "vertices all": 99,
+    }  # fmt: skip
+    return row("table1", "movie", counters={**counters, **changed}, twin=False)
+
+
+def test_table_1_holds_at_printed_digits_by_one_rule():
+    found = sizes.table1(CLAIMS["tab1-movie"], [movie()])
+    assert found.holds
+    assert "first to last edge" in found.reason
+    for changed in (
+        {"snapshots": 290},
+        {"vertices span": 60_000_000},
+        {"events": 1, "edges": 2, "pairs": 3},
+    ):
+        wrong = sizes.table1(CLAIMS["tab1-movie"], [movie(**changed)])
+        assert wrong.holds is False
+        assert "differs in" in wrong.reason
+
+
+@pytest.mark.parametrize(
+    ("counted", "printed", "same"),
+    [
+        (5_743_258, 5_700_000, True), (5_838_041, 5_700_000, False), (13_668_320, 13_000_000, True),
+        (27_753_444, 27_000_000, True), (47_903_266, 47_000_000, True), (121, 121, True),
+        (122, 121, False),
+    ],
+)  # fmt: skip
+def test_printed_digits(counted, printed, same):
+    assert table1.same_printed(counted, printed) is same
+
+
+def windows(**days):
+    return [row("table1", name, values={"window": length}) for name, length in days.items()]
+
+
+def test_windows_are_compared_in_days():
+    printed = {"amazon": 30.2, "epinions": 1.0, "movie": 29.9, "stack": 10.0}
+    claim = CLAIMS["s71-windows"]
+    assert sizes.windows(claim, windows(**printed)).holds
+    found = sizes.windows(claim, windows(**{**printed, "stack": 29.8}))
+    assert found.holds is False
+    assert found.measured["Stack"] == 29.8
+    assert sizes.windows(claim, windows(amazon=30.0)).holds is False
+    assert sizes.windows(claim, [row("table1", "amazon")]).measured is None
+
+
+def test_the_protocol_needs_eight_gpus_and_a_hundred_epochs():
+    def timed(turns, ranks, device):
+        return sizes.protocol(
+            CLAIMS["s71-protocol"],
+            [
+                row(
+                    "fig12",
+                    "movie",
+                    counters={"turns": turns},
+                    device=device,
+                    params={"dataset": "movie", "ranks": ranks},
+                )
+            ],
+        )
+
+    assert timed(100, 8, "cuda").holds
+    assert timed(100, 8, "cuda").evidence == "measured"
+    for turns, ranks, device in ((99, 8, "cuda"), (100, 4, "cuda"), (100, 8, "cpu")):
+        assert timed(turns, ranks, device).holds is False
+    assert sizes.protocol(CLAIMS["s71-protocol"], [row("fig12", "movie")]).measured is None
+
+
+def uneven(dataset, *, edges=0.5, lengths=0.5, over=5.0, twin=True):
+    values = {"edges gini": edges, "lengths gini": lengths, "edges max over median": over}
+    return row("fig3", dataset, values=values, twin=twin)
+
+
+def test_every_graph_has_to_be_uneven_in_both():
+    claim = CLAIMS["fig3-nonuniform"]
+    assert sizes.nonuniform(claim, [uneven("movie", twin=False)]).holds
+    for changed in ({"edges": 0.1}, {"lengths": 0.1}, {"over": 1.5}):
+        assert sizes.nonuniform(claim, [uneven("movie", twin=False, **changed)]).holds is False
+
+
+def test_real_graphs_go_before_twins_and_are_called_a_stand_in():
+    claim = CLAIMS["fig3-nonuniform"]
+    both = [uneven("movie"), uneven("wikipedia", edges=0.1, twin=False)]
+    found = sizes.nonuniform(claim, both)
+    assert (found.holds, found.evidence, found.twin) == (False, "analogue", False)
+    assert "Wikipedia stand for the paper's graphs" in found.reason
+    real = sizes.nonuniform(claim, [uneven("movie", twin=False), *both[1:]])
+    assert (real.holds, real.evidence) == (True, "counted")
+    assert sizes.nonuniform(claim, both[:1]).twin
+
+
+def of_movie(vertices, edges=(9, 1, 1, 1), dataset="movie", twin=False):
+    values = {f"edges {q}": float(n) for q, n in enumerate(edges, 1)}
+    for rule in RULES:
+        values |= {f"vertices {rule} {q}": float(n) for q, n in enumerate(vertices, 1)}
+    return row("fig5", dataset, values=values, twin=twin)
+
+
+def test_quarters_of_movie():
+    threefold = sizes.quarters_vertices(CLAIMS["fig5a-vertices-parts"], [of_movie((2, 3, 4, 6))])
+    assert (threefold.measured, threefold.direction, threefold.target) == (3.0, True, 3.0)
+    claim = CLAIMS["fig5b-edges-parts"]
+    assert sizes.quarters_edges(claim, [of_movie((3, 4, 5, 6))]).holds
+    assert sizes.quarters_edges(claim, [of_movie((2, 4, 5, 6))]).holds is False
+    assert sizes.quarters_edges(claim, [of_movie((3, 4, 5, 6), (1, 2, 1, 1))]).holds is False
+    falling = sizes.quarters_vertices(CLAIMS["fig5a-vertices-parts"], [of_movie((6, 3, 4, 2))])
+    assert falling.direction is False
+    empty = sizes.quarters_vertices(CLAIMS["fig5a-vertices-parts"], [of_movie((0, 3, 4, 2))])
+    assert empty.measured is None
+
+
+def test_other_graphs_differ_between_quarters_too():
+    claim = CLAIMS["s22-others-same"]
+    apart = of_movie((1, 1, 1, 1), (1, 2, 4, 8), "stack")
+    alike = of_movie((1, 1, 1, 1), (4, 5, 4, 4), "amazon")
+    assert sizes.others_alike(claim, [apart]).holds
+    found = sizes.others_alike(claim, [apart, alike])
+    assert found.holds is False
+    assert "Amazon" in found.reason
+    assert sizes.others_alike(claim, [of_movie((1, 2, 3, 4))]).measured is None  # Movie alone
+
+
+@pytest.mark.parametrize("made", [table1.Table1(), fig3.Fig3(), fig5.Fig5()], ids=lambda e: e.name)
+def test_twins_are_counted_and_drawn(made, tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "dgc-sizes"))
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+    cell = next(c for c in made.cells("smoke", "cpu") if c.params["dataset"] == "movie")
+    found = made.run(cell, RunContext("cpu", "smoke", 1))
+    assert found.data["twin"]
+    ran = row(made.name, "movie", values=found.values, counters=found.counters)
+    oom = row(made.name, "amazon", status="oom", reason="1 of 2 GiB")
+    for figure in made.figures():
+        points = figure.points([ran, oom])
+        assert {p["row_ids"][0] for p in points if "row_ids" in p} == {ran.id}
+        assert next(p["failed"] for p in points if p.get("failed")) == "oom: 1 of 2 GiB"
+    if made.name == "fig3":
+        assert found.values[f"lengths cdf {len(fig3.LENGTH_GRID) - 1}"] == 1.0
+        assert made.answer([row("fig3", "wikipedia", values=found.values, twin=False)])
+    if made.name == "table1":
+        assert "0 of 4 graphs" in made.answer([ran])

@@ -1,0 +1,173 @@
+"""DGC's synthetic graphs (Figures 13, 14): what is made, and what is claimed of it."""
+
+from __future__ import annotations
+
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.kernels_cuda.supergraph import build_supergraph
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.dgc import PAPER
+from dgbench.systems.dgc.checks import synthetic as checks
+from dgbench.systems.dgc.experiments import fig14
+from dgbench.systems.dgc.experiments.lifetimes import gini
+from dgbench.systems.dgc.experiments.synthetic import (
+    EDGES,
+    ENDS,
+    FAMILIES,
+    GROUP,
+    VERTICES,
+    Synthetic,
+    _draw,
+)
+
+CLAIMS = {claim.id.removeprefix("dgc-"): claim for claim in load_ledger(PAPER.ledger)}
+
+
+@given(st.integers(0, 500), st.integers(1, 30), st.floats(0, 3), st.integers(0, 9))
+@settings(max_examples=80, deadline=None)
+def test_draws_add_up_and_spread_with_the_level(total, count, level, seed):
+    found = _draw(np.random.default_rng(seed), total, count, level)
+    assert found.sum() == total
+    assert found.min() >= 0
+    assert found.size == count
+    if level == 0:
+        assert found.max() - found.min() <= 1
+
+
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_totals_hold_and_only_one_thing_varies(family, ends):
+    made = {
+        level: Synthetic(family=family, level=level, ends=ends, scale=1 / 500)
+        for level in (fig14.LEVELS[family][0], fig14.LEVELS[family][-1])
+    }
+    spreads = []
+    for graph in made.values():
+        data = graph.snapshots().check()
+        assert len(data) == graph.steps
+        steps = build_supergraph(list(data.topology))
+        assert steps.num_vertices == pytest.approx(VERTICES / 500, rel=checks.CLOSE)
+        assert sum(data.num_edges) == pytest.approx(EDGES / 500, rel=checks.CLOSE)
+        assert all(csr.values is None for csr in data.topology)
+        lengths = torch.diff(steps.start)
+        spreads.append((gini(np.array(data.num_edges)), gini(lengths.numpy())))
+    edges, lengths = (after - before for before, after in zip(*spreads, strict=True))
+    varied, kept = (edges, lengths) if family == "spatial" else (lengths, edges)
+    assert varied > 0.3
+    assert abs(kept) < 0.1
+
+
+def test_the_same_seed_makes_the_same_graph():
+    first, again, other = (
+        Synthetic(family="temporal", level=0.1, scale=1 / 2500, seed=seed).snapshots()
+        for seed in (1, 1, 2)
+    )
+    for a, b in zip(first.topology, again.topology, strict=True):
+        assert torch.equal(a.indptr, b.indptr)
+        assert torch.equal(a.indices, b.indices)
+    assert first.num_nodes == again.num_nodes
+    assert any(
+        a.indices.shape != b.indices.shape or not torch.equal(a.indices, b.indices)
+        for a, b in zip(first.topology, other.topology, strict=True)
+    )
+
+
+def test_ends_meet_in_groups():
+    def within(ends):
+        data = Synthetic(family="spatial", level=0.5, ends=ends, scale=1 / 100).snapshots()
+        near = total = 0
+        for csr in data.topology:
+            rows = torch.repeat_interleave(torch.arange(csr.num_rows), torch.diff(csr.indptr))
+            near += int((rows // GROUP == csr.indices // GROUP).sum())
+            total += csr.nnz
+        return near / total
+
+    assert within("groups") > 0.75
+    assert within("random") < 0.15
+
+
+def test_vertices_enter_and_leave_with_edges():
+    """Where edges last, spans of edges are the lives that were drawn."""
+    graph = Synthetic(family="temporal", level=0.05, scale=1 / 500)
+    data = graph.snapshots()
+    found = torch.bincount(build_supergraph(list(data.topology)).step, minlength=graph.steps)
+    # All enter at the first snapshot and leave at the last: more than edges there have ends.
+    assert found[20:-20].tolist() == graph.vertices()[20:-20].tolist()
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"family": "other", "level": 0.1}, UnknownKeyError),
+        ({"family": "spatial", "level": 0.1, "ends": "other"}, UnknownKeyError),
+        ({"family": "spatial", "level": -0.1}, InvalidInputError),
+        ({"family": "spatial", "level": 0.1, "scale": 0.0}, InvalidInputError),
+        ({"family": "spatial", "level": 0.1, "scale": 1e-6}, InvalidInputError),
+        ({"family": "spatial", "level": 0.1, "steps": 1}, InvalidInputError),
+    ],
+)
+def test_fields_out_of_range_are_refused(fields, error):
+    with pytest.raises(error):
+        Synthetic(**fields).snapshots()
+
+
+# Claims
+
+
+def row(kind, family, *, values=None, counters=None, **params):
+    return SimpleNamespace(
+        id=f"{kind}-{family}-{params}", experiment="fig14", status="ok", instrumented=False,
+        reason="", params={"dataset": f"synthetic-{family}", "kind": kind, **params},
+        values=values or {}, counters=counters or {}, deviation={}, device="cpu",
+        data={"twin": False, "scale": 0.01},
+    )  # fmt: skip
+
+
+def counted(family, ours=lambda level: 0.5 - level / 10, **changed):
+    counters = {}
+    for ends, level in product(ENDS, fig14.LEVELS[family]):
+        key = f"{ends} {level:g}"
+        counters |= {f"vertices {key}": 50_000, f"edges {key}": 20_000, f"snapshots {key}": 100}
+        counters |= {f"bytes {key} {other}": 1000 for other in fig14.PARTITIONS[:-1]}
+        counters[f"bytes {key} chunks"] = int(1000 * ours(level))
+    return row("traffic", family, counters={**counters, **changed}, ranks=8)
+
+
+def test_sizes_are_those_printed_at_scale():
+    found = checks.sizes(CLAIMS["s731-synthetic"], [counted("spatial")])
+    assert found.holds
+    assert found.evidence == "counted"
+    assert found.measured["mean_edges"] == 200
+    for key, number in (("vertices random 0.5", 56_000), ("edges groups 1", 18_000),
+                        ("snapshots random 0", 99)):  # fmt: skip
+        assert not checks.sizes(
+            CLAIMS["s731-synthetic"], [counted("spatial", **{key: number})]
+        ).holds
+
+
+def times(level, ours, best=1.0):
+    values = {f"seconds {name}": best for name in fig14.BASELINES}
+    return row("time", "spatial", values={**values, f"seconds {fig14.OURS}": ours}, level=level,
+               ends="groups")  # fmt: skip
+
+
+def test_chunks_have_to_be_best_at_every_level_and_fall():
+    claim = CLAIMS["fig14-nonuniform-trend"]
+    good = [counted("spatial"), counted("temporal"), times(0.0, 0.8), times(1.0, 0.6)]
+    found = checks.trend(claim, good)
+    assert (found.holds, found.evidence) == (True, "analogue")
+    rising = checks.trend(claim, [counted("spatial", lambda level: 0.5 + level / 10)])
+    assert rising.holds is False
+    assert "not falling in traffic, spatial" in rising.reason
+    beaten = checks.trend(claim, [*good[:3], times(1.0, 1.2)])
+    assert beaten.holds is False
+    assert "beaten in time" in beaten.reason
+    assert checks.trend(claim, [counted("temporal", lambda level: 1.2 - level)]).holds is False
