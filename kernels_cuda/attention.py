@@ -8,6 +8,7 @@ of threads. `models.attention` holds the same in plain torch and chooses between
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -194,3 +195,210 @@ class _AttendRows(torch.autograd.Function):
             to_target,
         )
         return to_values, to_source, to_target, None, None, None
+
+
+# --- steps of packed sequences --------------------------------------------------------------------
+
+
+def packed_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sequence: Tensor | None = None,
+    *,
+    heads: int = 1,
+    causal: bool = False,
+    own: Tensor | None = None,
+) -> Tensor:
+    """Scaled dot-product attention of each step to the steps of its own sequence.
+
+    The block-diagonal mask of DGC (section 5.1.2) by leaving out what it hides: a sequence of L
+    steps of which m are wanted costs m L products of D numbers per head, whatever else stands in
+    its row. Where sequences lie is worked out once per `sequence` and `own`, and remembered as long
+    as `sequence` lives.
+
+    Args:
+        q, k, v: float32 [T, N, H], N rows of T steps; H is cut into heads. Any stride between
+            steps and between rows.
+        sequence: int64[T, N], which sequence a step belongs to, -1 for none; the steps of one
+            sequence stand one behind the other. None: every row is one sequence.
+        heads: divides H; scores are divided by sqrt(H / heads).
+        causal: a step sees no later one.
+        own: bool[T, N], the steps whose results are wanted; others get zeros and pass no gradient
+            on. None: all.
+
+    Returns:
+        [T, N, H]; differentiable once. Zero where a step is not wanted or in no sequence. Nothing
+        is kept for the backward pass but q, k and v.
+
+    Raises:
+        InvalidInputError: a shape, dtype or device that does not fit.
+        UnsupportedError: no compiled operator for that device or width.
+    """
+    _check_steps(q, k, v, sequence, heads, own)
+    if q.device.type == "cuda" and q.shape[2] > CUDA_WIDTH * heads:
+        raise UnsupportedError(
+            f"q has {q.shape[2] // heads} columns a head, allowed are {CUDA_WIDTH} on CUDA",
+            hint="use `models.packed_attention`, which takes the plain form there",
+        )
+    if q.numel() == 0:
+        return torch.zeros_like(v)
+    spans = spans_of(sequence, own, q.shape[:2], q.device)
+    return _PackedAttention.apply(q, k, v, spans, heads, bool(causal))
+
+
+def _check_steps(
+    q: Tensor, k: Tensor, v: Tensor, sequence: Tensor | None, heads: int, own: Tensor | None
+) -> None:
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, Tensor) or tensor.dtype != torch.float32:
+            found = tensor.dtype if isinstance(tensor, Tensor) else type(tensor).__name__
+            raise InvalidInputError(
+                f"{name} is {found}, expected torch.float32",
+                hint="`models.packed_attention` takes other types too",
+            )
+        if tensor.dim() != 3 or tensor.shape != q.shape or tensor.device != q.device:
+            raise InvalidInputError(
+                f"{name} is {list(tensor.shape)} on '{tensor.device}', expected [T, N, H] as q, "
+                f"{list(q.shape)} on '{q.device}'"
+            )
+    if heads < 1 or q.shape[2] % heads:
+        raise InvalidInputError(
+            f"heads is {heads}, allowed are divisors of the width {q.shape[2]} of q"
+        )
+    for name, tensor, dtype in (("sequence", sequence, torch.int64), ("own", own, torch.bool)):
+        if tensor is None:
+            continue
+        if tensor.dtype != dtype or tensor.shape != q.shape[:2] or tensor.device != q.device:
+            raise InvalidInputError(
+                f"{name} is {tensor.dtype} {list(tensor.shape)} on '{tensor.device}', expected "
+                f"{dtype} {list(q.shape[:2])} on '{q.device}'"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Where sequences lie in rows of steps.
+
+    Attributes:
+        sequence: int32[S, 3]: row, first step and length of each sequence, by row, then step.
+        first: int64[S + 1]: where the wanted steps of each sequence begin in `wanted`.
+        wanted: int32: wanted steps, counted from their sequence's first, ascending.
+        longest: steps of the longest sequence, 0 without any.
+        complete: every step of every row is in a sequence and wanted.
+        pairs: sum over sequences of wanted steps times steps: the products a head takes.
+    """
+
+    sequence: Tensor
+    first: Tensor
+    wanted: Tensor
+    longest: int
+    complete: bool
+    pairs: int
+
+
+_spans: WeakIdKeyDictionary = WeakIdKeyDictionary()
+"""By `sequence`: (its version, own, own's version, spans), the last few."""
+_KEPT = 4
+_whole: dict[tuple[Any, ...], Spans] = {}
+"""Of rows that are one sequence each, by shape and device."""
+
+
+def spans_of(
+    sequence: Tensor | None, own: Tensor | None, shape: tuple[int, int], device: torch.device
+) -> Spans:
+    """The spans of `sequence`, an int64[T, N], and the wanted steps `own`, a bool[T, N].
+
+    Args:
+        sequence, own, as in `packed_attention`.
+        shape: (T, N).
+        device: of the result.
+    """
+    if sequence is None and own is None:
+        key = (*shape, str(device))
+        if key not in _whole:
+            if len(_whole) >= _KEPT:
+                _whole.pop(next(iter(_whole)))
+            _whole[key] = _find_spans(None, None, shape, device)
+        return _whole[key]
+    anchor = own if sequence is None else sequence
+
+    def version(t: Tensor | None) -> int:
+        return 0 if t is None or t.is_inference() else t._version
+
+    stamp = (version(sequence), id(own), version(own))
+    entries = _spans.get(anchor, ())
+    for held, known, spans in entries:
+        # `held` keeps the other array alive, so that its identity stays taken.
+        if known == stamp and (held is own or anchor is own):
+            return spans
+    spans = _find_spans(sequence, own, shape, device)
+    held = None if anchor is own else own
+    _spans[anchor] = (*entries, (held, stamp, spans))[-_KEPT:]
+    return spans
+
+
+def _find_spans(
+    sequence: Tensor | None, own: Tensor | None, shape: tuple[int, int], device: torch.device
+) -> Spans:
+    steps, rows = shape
+    if sequence is None:
+        number = torch.arange(rows, device=device).unsqueeze(1).expand(rows, steps)
+    else:
+        number = sequence.t()
+    number = number.reshape(-1)
+    begins = torch.ones(rows, steps, dtype=torch.bool, device=device)
+    begins[:, 1:] = number.view(rows, steps).diff(dim=1) != 0
+    begins = begins.view(-1)
+    place = begins.nonzero().squeeze(1)
+    lengths = torch.diff(place, append=place.new_tensor([rows * steps]))
+    table = torch.stack([place // steps, place % steps, lengths], dim=1)
+    wanted = torch.arange(rows * steps, device=device) - torch.repeat_interleave(place, lengths)
+    counts, real = lengths, number[place] >= 0
+    if own is not None or not bool(real.all()):  # what is in no sequence drops out
+        span = begins.cumsum(0) - 1
+        keep = real[span]
+        if own is not None:
+            keep &= own.t().reshape(-1)
+        counts = torch.zeros_like(lengths).index_add_(0, span, keep.to(lengths.dtype))
+        wanted = wanted[keep]
+        table, lengths, counts = table[real], lengths[real], counts[real]
+    first = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return Spans(
+        table.to(torch.int32).contiguous(),
+        first,
+        wanted.to(torch.int32),
+        int(lengths.max()) if lengths.numel() else 0,
+        wanted.numel() == steps * rows,
+        int((lengths * counts).sum()),
+    )
+
+
+def _dense_steps(x: Tensor) -> Tensor:
+    x = x.detach()
+    return x if x.shape[2] <= 1 or x.stride(2) == 1 else x.contiguous()
+
+
+class _PackedAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, spans: Spans, heads: int, causal: bool
+    ) -> Tensor:
+        q, k, v = _dense_steps(q), _dense_steps(k), _dense_steps(v)
+        out = q.new_empty(q.shape) if spans.complete else q.new_zeros(q.shape)
+        given = (spans.sequence, spans.first, spans.wanted, q, k, v, heads, causal)
+        call("packed_attention_forward", q.device, *given, out)
+        ctx.save_for_backward(q, k, v)
+        ctx.spans, ctx.heads, ctx.causal = spans, heads, causal
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        q, k, v = ctx.saved_tensors
+        spans = ctx.spans
+        make = torch.empty if spans.complete else torch.zeros
+        grads = [make(q.shape, dtype=q.dtype, device=q.device) for _ in range(3)]
+        given = (spans.sequence, spans.first, spans.wanted, q, k, v, ctx.heads, ctx.causal)
+        call("packed_attention_backward", q.device, *given, _dense_steps(grad), *grads)
+        return (*grads, None, None, None)

@@ -114,11 +114,13 @@ def packed_attention(
     *,
     heads: int = 1,
     causal: bool = False,
+    own: Tensor | None = None,
 ) -> Tensor:
     """Scaled dot-product attention of each step to the steps of its own sequence.
 
     The mask is block diagonal: minus infinity between steps of different sequences of a row (DGC,
-    section 5.1.2). It is made for a few rows at a time.
+    section 5.1.2). The compiled form leaves out what it hides; the plain form makes it for a few
+    rows at a time.
 
     Args:
         q, k, v: float [T, N, H], N rows of T steps; H is cut into heads.
@@ -126,10 +128,29 @@ def packed_attention(
             sequence stand one behind the other. None: every row is one sequence.
         heads: divides H; scores are divided by sqrt(H / heads).
         causal: a step sees no later one.
+        own: bool[T, N], the steps whose results are wanted; others get zeros and pass no gradient
+            on. None: all.
 
     Returns:
-        [T, N, H]; differentiable. Where a row holds nothing the numbers mean nothing.
+        [T, N, H]; differentiable, once in the compiled form. Where a row holds nothing the numbers
+        mean nothing.
     """
+    if compiled.serves("packed_attention", q, q.shape[-1] // max(1, heads)):
+        return compiled.packed_attention(q, k, v, sequence, heads=heads, causal=causal, own=own)
+    return plain_packed_attention(q, k, v, sequence, heads=heads, causal=causal, own=own)
+
+
+def plain_packed_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sequence: Tensor | None = None,
+    *,
+    heads: int = 1,
+    causal: bool = False,
+    own: Tensor | None = None,
+) -> Tensor:
+    """`packed_attention` in plain torch, of any floating type and differentiable twice."""
     steps, rows, width = q.shape
     if q.numel() == 0:
         return torch.zeros_like(v)
@@ -144,10 +165,11 @@ def packed_attention(
         ]
         mask = None
         if sequence is not None:
-            own = sequence[:, part].t()
-            mask = (own.unsqueeze(1) == own.unsqueeze(2)).unsqueeze(1)  # [rows, 1, T, T]
+            ids = sequence[:, part].t()
+            mask = (ids.unsqueeze(1) == ids.unsqueeze(2)).unsqueeze(1)  # [rows, 1, T, T]
         if later is not None:
             mask = ~later if mask is None else mask & ~later
         made = functional.scaled_dot_product_attention(*split, attn_mask=mask)
         out.append(made.permute(2, 0, 1, 3).reshape(steps, -1, width))
-    return torch.cat(out, dim=1)
+    whole = torch.cat(out, dim=1)
+    return whole if own is None else torch.where(own.unsqueeze(-1), whole, 0)

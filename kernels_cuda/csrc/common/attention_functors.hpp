@@ -42,6 +42,27 @@ struct AttendRowsGrad {
 // the neighbours. Where all scores of a row have one sign the share is kept as kOneSign: the sum is 0.
 constexpr float kOneSign = -1.0f;
 
+// Scaled dot-product attention inside sequences that stand in rows of steps. A tensor of steps is
+// [steps, rows, heads * width] with any stride between steps and between rows.
+struct StepRows {
+  const float* data;
+  std::int64_t step, row;
+};
+
+struct PackedAttention {
+  std::int64_t sequences;
+  const std::int32_t* sequence;    // [sequences, 3]: row, first step, length
+  const std::int64_t* first;       // [sequences + 1]: of its wanted steps
+  const std::int32_t* wanted;      // steps counted from the sequence's first, ascending
+  std::int64_t rows;               // of the dense results below
+  std::int32_t heads, width, causal;
+  float scale;
+  StepRows q, k, v;
+  float* out;    // dense, written at wanted steps
+  StepRows grad;
+  float *grad_q, *grad_k, *grad_v;  // dense; q's written at wanted steps, the others at every step
+};
+
 DGB_HD float leaky(float score, float slope) { return score > 0.0f ? score : slope * score; }
 
 }  // namespace dgbench

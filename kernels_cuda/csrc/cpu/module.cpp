@@ -25,6 +25,7 @@ void bind_label_propagation(nb::module_& m);
 void bind_supergraph(nb::module_& m);
 void bind_worker_refinement(nb::module_& m);
 void bind_attend_rows(nb::module_& m);
+void bind_packed_attention(nb::module_& m);
 void bind_fuse_units(nb::module_& m);
 }  // namespace dgbench
 
@@ -51,5 +52,6 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_supergraph(m);
   dgbench::bind_worker_refinement(m);
   dgbench::bind_attend_rows(m);
+  dgbench::bind_packed_attention(m);
   dgbench::bind_fuse_units(m);
 }
