@@ -1,0 +1,298 @@
+"""Figure 18: loss and accuracy of all systems, by epoch and by time (section 7.6)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+from dgbench.runtime.collectives import Communicator
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.ranks import launch
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.sequences import (
+    PlainSequences,
+    SequenceTrainer,
+    SequenceWorkload,
+    load_sequences,
+)
+from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
+from dgbench.systems.dgc.experiments.common import devices_lacking, failures
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    DGC,
+    EXACT,
+    KEPT,
+    PLAIN,
+    contenders,
+    dataset_title,
+    task_of,
+    truth_of,
+)
+from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
+from dgbench.systems.dgc.settings_run import RankSettings
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+NAME: Final = "fig18"
+ONE: Final = "one process"
+SYSTEMS: Final = (*BASELINE_NAMES, PLAIN, EXACT, DGC)
+LR: Final = 0.01
+"""Not printed; large enough that the epochs of quick lead somewhere."""
+
+GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
+    "smoke": ("amazon-magazine",),
+    "quick": ("sx-mathoverflow",),
+    "full": ("epinions-2011-ratings", "sx-mathoverflow", "wikipedia", "epinions"),
+    "paper": ("epinions-2011-ratings", "sx-mathoverflow", "wikipedia", "epinions"),
+}
+EPOCHS: Final = {"smoke": 2, "quick": 20, "full": 100, "paper": 100}
+RANKS: Final = {"smoke": 2, "quick": 4, "full": 4, "paper": 4}
+TIMEOUTS_S: Final = {"smoke": 30, "quick": 60, "full": 1800, "paper": 7200}
+STEPS: Final[dict[Preset, int]] = {"smoke": 3, "quick": 8}
+"""Snapshots where a graph's race would take too many."""
+
+Rows = Sequence[Any]
+
+
+class Fig18(Experiment):
+    paper = "dgc"
+    name = NAME
+    title = "Figure 18: convergence"
+    question = "Do all systems converge as one process does, and what do stale rows cost?"
+    reading = (
+        "One process, snapshot by snapshot, is the reference; all systems but the stale rows "
+        "reproduce it up to the order in which floats are added. Task and learning rate are not "
+        "printed: ours tells which vertices have an edge in the next snapshot (half of those that "
+        "are scored have), at 0.01. Accuracy is on a fifth of them that no loss reads. Seconds "
+        "are epochs' own, testing left out. Labels of the Epinion twin carry no signal, so its "
+        "accuracies mean nothing; a real crawl of Epinions has 11 snapshots, not 500."
+    )
+    claims = ("dgc-fig18-convergence", "dgc-s5-disable-same")
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        ranks = RANKS[preset]
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": dataset, "model": model, "ranks": ranks},
+                group=f"{dataset}/{model}",
+                timeout_s=TIMEOUTS_S[preset],
+                unavailable=devices_lacking(ranks, device),
+            )
+            for dataset in GRAPHS[preset]
+            for model in (MODELS[:1] if preset in ("smoke", "quick") else MODELS)
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        preset, ranks = context.preset, int(cell.params["ranks"])  # type: ignore[arg-type]
+        dataset, model = str(cell.params["dataset"]), str(cell.params["model"])
+        kept = STEPS.get(preset, KEPT[dataset][preset])
+        task = task_of(dataset, model, preset, lr=LR, snapshots=kept)
+        data = load_sequences(task)
+        truth = truth_of(task, data, context.device)
+        every = contenders()
+        chosen = {name: replace(every[name], transport="gloo") for name in SYSTEMS}
+        dealt = {n: deal(task, data, ranks, s, device=context.device) for n, s in chosen.items()}
+        curves = {ONE: _curve(PlainSequences(task, data, device=context.device), EPOCHS[preset])}
+        found = launch(
+            _train,
+            ranks,
+            (task, data, chosen, dealt, EPOCHS[preset]),
+            timeout_s=cell.timeout_s,
+            device=context.device,
+            threads=1,
+            seed=task.seed,
+        )
+        start, trained = found[0]
+        curves |= trained
+        gaps = {n: truth.gap(out, grads or truth.gradients) for n, (out, grads) in start.items()}
+        if not max(gaps.values()) <= truth.allowed:
+            raise CheckFailed(
+                f"before training, systems deviate from one process by {gaps}; allowed are "
+                f"{truth.allowed:.2g}"
+            )
+        values = {
+            f"{what} {name} {i}": v
+            for name, curve in curves.items()
+            for what, line in curve.items()
+            for i, v in enumerate(line)
+        }
+        return Measurement(
+            values=values,
+            counters={"epochs": EPOCHS[preset], "steps": len(data) - 1},
+            deviation={"gradient": max(gaps.values())},
+            data=describe(data),
+            notes=[f"{ranks} processes of one machine over Gloo"],
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        alike = {"xlabel": "epoch", "xlog": False, "ylog": False, "together": True}
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="fig18",
+                title="Loss by epoch",
+                points=lambda rows: curve_points(rows, "loss"),
+                options={**alike, "ylabel": "loss"},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig18_accuracy",
+                title="Test accuracy by epoch",
+                points=lambda rows: curve_points(rows, "accuracy"),
+                options={**alike, "ylabel": "accuracy"},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig18_time",
+                title="Loss by time",
+                points=lambda rows: curve_points(rows, "loss", by_time=True),
+                options={
+                    "xlabel": "seconds of training",
+                    "ylabel": "loss",
+                    "xlog": False,
+                    "ylog": False,
+                },
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        words = []
+        for one in trained(rows):
+            worst = max(max(one.gaps(n)) for n in SYSTEMS if n != DGC and n in one.names)
+            drop = one.accuracy(EXACT) - one.accuracy(DGC)
+            words.append(
+                f"{one.title}: losses without stale rows within {worst:.1e} of one process over "
+                f"{one.epochs} epochs; stale rows end {100 * drop:+.1f} points less accurate"
+            )
+        return "; ".join(words) + "." if words else ""
+
+
+Curves = dict[str, dict[str, list[float]]]
+
+
+def _train(
+    comm: Communicator,
+    task: SequenceWorkload,
+    data: SnapshotSequence,
+    chosen: Mapping[str, RankSettings],
+    dealt: Mapping[str, Dealt],
+    epochs: int,
+) -> tuple[dict[str, Any], Curves]:
+    """Be one rank: train with each system in turn, from the same parameters."""
+    start: dict[str, Any] = {}
+    curves: Curves = {}
+    for name, settings in chosen.items():
+        connect(comm, settings)
+        trainer = open_trainer(comm, task, data, dealt[name], settings)
+        # An exchange that keeps copies must know of no pass before training.
+        start[name] = trainer.evaluate(), {} if settings.stale else trainer.gradients()
+        curves[name] = _curve(trainer, epochs, comm)
+        trainer.close()
+    return (start, curves) if comm.rank == 0 else ({}, {})
+
+
+def _curve(
+    trainer: SequenceTrainer, epochs: int, comm: Communicator | None = None
+) -> dict[str, list[float]]:
+    """Loss before each step, test accuracy after it, and the step's seconds."""
+    found: dict[str, list[float]] = {"loss": [], "accuracy": [], "seconds": []}
+    for _ in range(epochs):
+        if comm is not None:
+            comm.barrier()
+        begin = time.perf_counter()
+        found["loss"].append(trainer.train_epoch())
+        found["seconds"].append(time.perf_counter() - begin)
+        found["accuracy"].append(trainer.accuracy())
+    return found
+
+
+# What rows say.
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Curves of one model on one graph.
+
+    Attributes:
+        row: that holds them. names: systems that ran, one process with them.
+    """
+
+    row: Any
+    names: tuple[str, ...]
+
+    @property
+    def twin(self) -> bool:
+        """Whether the data are synthetic."""
+        return bool(self.row.data.get("twin"))
+
+    @property
+    def epochs(self) -> int:
+        return self.row.counters["epochs"]
+
+    @property
+    def title(self) -> str:
+        """Model and dataset in words."""
+        model = MODEL_TITLES[self.row.params["model"]]
+        return f"{model} on {dataset_title(self.row.params['dataset'], self.twin)}"
+
+    def curve(self, what: str, name: str) -> list[float]:
+        """`loss`, `accuracy` or `seconds` of each epoch."""
+        return [self.row.values[f"{what} {name} {i}"] for i in range(self.epochs)]
+
+    def accuracy(self, name: str) -> float:
+        """After the last epoch."""
+        return self.curve("accuracy", name)[-1]
+
+    def seconds(self, name: str) -> float:
+        """Of all epochs, each as long as the median one."""
+        return self.epochs * median(self.curve("seconds", name))
+
+    def gaps(self, name: str) -> list[float]:
+        """Relative gaps between a system's losses and those of one process, by epoch."""
+        pairs = zip(self.curve("loss", name), self.curve("loss", ONE), strict=True)
+        return [abs(a - b) / max(abs(b), 1e-30) for a, b in pairs]
+
+
+def trained(rows: Rows) -> list[Trained]:
+    """All curves of a run."""
+    return [
+        Trained(row, tuple(n for n in (ONE, *SYSTEMS) if f"loss {n} 0" in row.values))
+        for row in select(rows, experiment=NAME)
+    ]
+
+
+def curve_points(rows: Rows, what: str, *, by_time: bool = False) -> list[dict[str, Any]]:
+    """A line per system, a panel per model and graph."""
+    points = []
+    for one in trained(rows):
+        for name in one.names:
+            each = one.seconds(name) / one.epochs
+            points += [
+                {
+                    "panel": one.title,
+                    "series": name,
+                    "x": (epoch + 1) * (each if by_time else 1),
+                    "y": y,
+                    "row_ids": [one.row.id],
+                }
+                for epoch, y in enumerate(one.curve(what, name))
+                if not (by_time and name == ONE)
+            ]
+    points += [
+        {
+            "panel": MODEL_TITLES[row.params["model"]],
+            "series": DGC,
+            "failed": f"{row.status}: {row.reason}",
+            "row_ids": [row.id],
+        }
+        for row in failures(rows, NAME)
+    ]
+    return points

@@ -1,0 +1,211 @@
+"""Figure 4: how PSS, PTS and PSS-TS train DySAT on different graphs, on 4 ranks (section 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    PHASES_FROM,
+    TITLES,
+    Race,
+    contenders,
+    dataset_title,
+    jobs_of,
+    race,
+    races,
+)
+from dgbench.systems.dgc.experiments.settings import GRAPHS, HELD
+
+NAME: Final = "fig4"
+MODEL: Final = "dysat"
+SETS: Final[dict[Preset, dict[str, tuple[str, ...]]]] = {
+    "smoke": {"held": ("amazon-magazine",)},
+    "quick": {
+        "held": ("sx-mathoverflow", "amazon-magazine", "wikipedia", "email-eu-core"),
+        "paper": tuple(graph.name for graph in GRAPHS),
+    },
+}
+RANKS: Final = {"smoke": 2, "quick": 4, "full": 4, "paper": 4}
+TURNS: Final = {"smoke": 1, "quick": 7, "full": 12, "paper": 20}
+BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.4, "full": 8.0, "paper": 30.0}
+TIMEOUTS_S: Final = {"smoke": 30, "quick": 60, "full": 900, "paper": 3600}
+
+Rows = Sequence[Any]
+
+
+def sets(preset: Preset) -> dict[str, tuple[str, ...]]:
+    """Graphs of each cell: several in one where a process costs more than a race."""
+    if preset in SETS:
+        return SETS[preset]
+    return {graph.name: (graph.name,) for graph in (*GRAPHS, *HELD)}
+
+
+class Fig4(Experiment):
+    paper = "dgc"
+    name = NAME
+    title = "Figure 4: three partitions on different graphs"
+    question = "Which of PSS, PTS and PSS-TS trains DySAT fastest, and how even is their work?"
+    reading = (
+        "Four processes of this machine stand for four GPUs; they share its cores, so waiting for "
+        "a core is part of what is shown as communication. The three partitions take turns on one "
+        "group of processes. Snapshots are dealt out in turn, sequences as well; none of the three "
+        "has chunk fusion. Divergence is the longest own work of a rank over the shortest, waiting "
+        "left out. The paper's four graphs are twins here, whose real communities and lifetimes "
+        "are not known: they decide nothing about which partition wins. Real graphs that are held "
+        "stand beside them."
+    )
+    claims = (
+        "dgc-fig4a-pts-best-three",
+        "dgc-fig4a-epinion-pss-comm",
+        "dgc-fig4a-movie-pts-comm",
+        "dgc-fig4a-psst-reassign",
+        "dgc-fig4-no-single-winner",
+        "dgc-fig4b-pts-stack-balance",
+        "dgc-fig4b-balance-order",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        ranks = RANKS[preset]
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"graphs": name, "model": MODEL, "ranks": ranks},
+                group=name,
+                timeout_s=TIMEOUTS_S[preset],
+                unavailable=devices_lacking(ranks, device),
+            )
+            for name in sets(preset)
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        preset = context.preset
+        every = contenders()
+        return race(
+            jobs_of(
+                sets(preset)[str(cell.params["graphs"])],
+                (MODEL,),
+                preset,
+                {name: every[name] for name in BASELINE_NAMES},
+            ),
+            int(cell.params["ranks"]),  # type: ignore[arg-type]
+            context,
+            least=TURNS[preset],
+            budget_s=BUDGETS_S[preset],
+            timeout_s=TIMEOUTS_S[preset],
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="time_split",
+                name="fig4a",
+                title="An epoch of DySAT under three partitions",
+                points=split_points,
+                options={
+                    "xlabel": "time of one epoch, ms",
+                    "phases_from": PHASES_FROM,
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig4b",
+                title="Work of the rank that has most over that of the one that has least",
+                points=divergence_points,
+                options={
+                    "xlabel": "graph",
+                    "ylabel": "Tmax / Tmin",
+                    "ylog": False,
+                    "hline": 1.0,
+                    "hline_label": "even",
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig4_bytes",
+                title="Bytes that an epoch sends between ranks",
+                points=byte_points,
+                options={"xlabel": "graph", "ylabel": "MB an epoch"},
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = races(rows, NAME)
+        words = []
+        for twin, what in ((False, "On real graphs"), (True, "On twins of the paper's")):
+            mine = [one for one in found if one.twin == twin]
+            if not mine:
+                continue
+            said = [
+                f"{TITLES[winner(one)]} on {dataset_title(one.dataset)}"
+                if decided(one)
+                else f"no clear one on {dataset_title(one.dataset)}"
+                for one in mine
+            ]
+            words.append(f"{what}, the fastest is " + ", ".join(said) + ".")
+        return " ".join(words)
+
+
+def winner(one: Race) -> str:
+    """The baseline with the shortest epoch."""
+    return one.best(BASELINE_NAMES)
+
+
+def decided(one: Race) -> bool:
+    """Whether the interval of its lead over each other baseline lies above 1x."""
+    first = winner(one)
+    return all(one.gain(n, first).side > 0 for n in BASELINE_NAMES if n != first)
+
+
+def _points(rows: Rows) -> list[tuple[Race, dict[str, Any]]]:
+    return [
+        (one, {"row": dataset_title(one.dataset), "twin": one.twin, "row_ids": [one.row.id]})
+        for one in races(rows, NAME)
+    ]
+
+
+def split_points(rows: Rows) -> list[dict[str, Any]]:
+    """Computing and communicating of each partition, a row per graph."""
+    points = [
+        {**point, "system": name, "phase": phase, "seconds": seconds, "total": one.epoch(name)}
+        for one, point in _points(rows)
+        for name in BASELINE_NAMES
+        for phase, seconds in (
+            ("compute", one.computing(name)),
+            ("communicate", one.value("communicate", name)),
+        )
+    ]
+    points += [
+        {"row": row.params["graphs"], "system": name, "failed": failed(row), "row_ids": [row.id]}
+        for row in failures(rows, NAME)
+        for name in BASELINE_NAMES
+    ]
+    return points
+
+
+def _categories(rows: Rows, value: Any, **extra: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            "x": point["row"] + (" (twin)" if one.twin else ""),
+            "series": TITLES[name],
+            "y": value(one, name),
+            "row_ids": point["row_ids"],
+            **extra,
+        }
+        for one, point in _points(rows)
+        for name in BASELINE_NAMES
+    ]
+
+
+def divergence_points(rows: Rows) -> list[dict[str, Any]]:
+    """Tmax / Tmin by graph."""
+    return _categories(rows, lambda one, name: one.value("divergence", name))
+
+
+def byte_points(rows: Rows) -> list[dict[str, Any]]:
+    """Counted megabytes by graph."""
+    return _categories(rows, lambda one, name: one.count("bytes", name) / 1e6, counted=True)

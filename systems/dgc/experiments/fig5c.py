@@ -1,0 +1,194 @@
+"""Figure 5(c): how PSS, PTS and PSS-TS train the quarters of one graph (section 2.2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.sequences import load_sequences
+from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
+from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, RANKS, TIMEOUTS_S
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    PHASES_FROM,
+    TITLES,
+    Job,
+    Race,
+    contenders,
+    dataset_title,
+    race,
+    races,
+)
+from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
+
+NAME: Final = "fig5c"
+PARTS: Final = 4
+TWIN: Final = "movie"
+BINS: Final[dict[Preset, dict[str, int | None]]] = {
+    # As many snapshots of each quarter as an epoch of tens of milliseconds has time for.
+    "smoke": {TWIN: 17},
+    "quick": {TWIN: 65, "sx-mathoverflow": 41},
+    "full": {TWIN: None, "sx-mathoverflow": None, "amazon-magazine": None, "wikipedia": None},
+    "paper": {TWIN: None, "sx-mathoverflow": None, "amazon-magazine": None, "wikipedia": None},
+}
+"""Windows that the whole time of a graph is cut into; None: the usual number."""
+TURNS: Final = {"smoke": 1, "quick": 6, "full": 12, "paper": 20}
+
+Rows = Sequence[Any]
+
+
+class Fig5c(Experiment):
+    paper = "dgc"
+    name = NAME
+    title = "Figure 5(c): three partitions on the quarters of one graph"
+    question = "Does the fastest of PSS, PTS and PSS-TS change inside one graph?"
+    reading = (
+        "The whole time of a graph is cut into four parts with equally many snapshots, and each is "
+        "trained alone, with the first snapshot of the next as its target. The paper names no "
+        "model here; ours is DySAT, as in its Figure 4. Movie is a twin, whose drift over the "
+        "years is not the real one; real graphs stand beside it."
+    )
+    claims = ("dgc-fig5c-part-order", "dgc-fig5c-trends")
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        ranks = RANKS[preset]
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name, "model": MODEL, "ranks": ranks},
+                group=name,
+                timeout_s=TIMEOUTS_S[preset],
+                unavailable=devices_lacking(ranks, device),
+            )
+            for name in BINS[preset]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        preset = context.preset
+        return race(
+            quarters(str(cell.params["dataset"]), preset),
+            int(cell.params["ranks"]),  # type: ignore[arg-type]
+            context,
+            least=TURNS[preset],
+            budget_s=BUDGETS_S[preset] / 2,
+            timeout_s=TIMEOUTS_S[preset],
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="time_split",
+                name="fig5c",
+                title="An epoch of DySAT on each quarter",
+                points=split_points,
+                options={
+                    "xlabel": "time of one epoch, ms",
+                    "phases_from": PHASES_FROM,
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig5c_bytes",
+                title="Bytes that an epoch on each quarter sends",
+                points=byte_points,
+                options={"xlabel": "quarter", "ylabel": "MB an epoch", "xlog": False},
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        words = []
+        for dataset, found in by_graph(rows).items():
+            order = ", ".join(TITLES[q.race.best(BASELINE_NAMES)] for q in found)
+            words.append(f"{dataset_title(dataset, found[0].race.twin)}: {order}")
+        return f"Fastest by quarter: {'; '.join(words)}." if words else ""
+
+
+def quarters(dataset: str, preset: Preset) -> Iterator[Job]:
+    """The four parts of a graph, each with its target."""
+    bins = BINS[preset][dataset]
+    graph = BY_NAME[dataset]
+    fields: dict[str, Any] = {"snapshots": None, "bins": bins or graph.bins}
+    task = workload(graph, MODEL, preset, **fields)
+    data = load_sequences(task)
+    steps = len(data) - 1
+    every = contenders()
+    chosen = {name: every[name] for name in BASELINE_NAMES}
+    for part in range(PARTS):
+        begin, end = part * steps // PARTS, (part + 1) * steps // PARTS
+        yield Job(f"{dataset}#{part + 1}", task, data.slice(begin, end + 1), chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Quarter:
+    """A quarter of a graph: its number from 1 and its race."""
+
+    number: int
+    race: Race
+
+
+def by_graph(rows: Rows) -> dict[str, list[Quarter]]:
+    """Quarters of each graph in their order; graphs that lack one are left out."""
+    found: dict[str, list[Quarter]] = {}
+    for one in races(rows, NAME):
+        dataset, _, number = one.dataset.partition("#")
+        found.setdefault(dataset, []).append(Quarter(int(number), one))
+    return {
+        name: sorted(parts, key=lambda q: q.number)
+        for name, parts in found.items()
+        if len(parts) == PARTS
+    }
+
+
+def split_points(rows: Rows) -> list[dict[str, Any]]:
+    """Computing and communicating of each partition, a panel per graph and a row per quarter."""
+    points = [
+        {
+            "panel": dataset_title(dataset),
+            "twin": quarter.race.twin,
+            "row": f"quarter {quarter.number}",
+            "system": name,
+            "phase": phase,
+            "seconds": seconds,
+            "total": quarter.race.epoch(name),
+            "row_ids": [quarter.race.row.id],
+        }
+        for dataset, parts in by_graph(rows).items()
+        for quarter in parts
+        for name in BASELINE_NAMES
+        for phase, seconds in (
+            ("compute", quarter.race.computing(name)),
+            ("communicate", quarter.race.value("communicate", name)),
+        )
+    ]
+    points += [
+        {
+            "panel": dataset_title(row.params["dataset"]),
+            "row": "quarters",
+            "system": name,
+            "failed": failed(row),
+            "row_ids": [row.id],
+        }
+        for row in failures(rows, NAME)
+        for name in BASELINE_NAMES
+    ]
+    return points
+
+
+def byte_points(rows: Rows) -> list[dict[str, Any]]:
+    """Counted megabytes by quarter."""
+    return [
+        {
+            "panel": dataset_title(dataset, parts[0].race.twin),
+            "series": TITLES[name],
+            "x": quarter.number,
+            "y": quarter.race.count("bytes", name) / 1e6,
+            "counted": True,
+            "row_ids": [quarter.race.row.id],
+        }
+        for dataset, parts in by_graph(rows).items()
+        for quarter in parts
+        for name in BASELINE_NAMES
+    ]

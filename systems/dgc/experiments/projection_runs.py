@@ -1,0 +1,192 @@
+"""Cells that project Figure 12: what work costs here, what placements give to whom, and the epochs
+that follow (`projection`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from dgbench.runtime.collectives import LocalCommunicator
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Measurement, Preset
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.sequences import (
+    SequenceWorkload,
+    load_sequences,
+    sequence_model,
+    vertex_steps,
+)
+from dgbench.systems.dgc.experiments.common import one_thread
+from dgbench.systems.dgc.experiments.projection import (
+    LINKS,
+    WORKERS,
+    Factor,
+    Rates,
+    Run,
+    fit_rates,
+    load_of,
+    machine,
+    project,
+)
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    EXACT,
+    PLAIN,
+    TWINS,
+    task_of,
+)
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
+from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
+from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.volumes import Shape, hearing, shape_of
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+    from dgbench.kernels_cuda.supergraph import Supergraph
+
+GROUPS: Final[dict[Preset, dict[str, tuple[str, ...]]]] = {
+    "smoke": {},
+    "quick": {"paper": TWINS},
+    "full": {name: (name,) for name in TWINS},
+    "paper": {name: (name,) for name in TWINS},
+}
+"""Cell -> twins that are counted in it."""
+
+SCALES: Final[dict[Preset, dict[str, float]]] = {
+    "quick": {"amazon": 1 / 2048, "epinions": 1 / 2048, "movie": 1 / 4096, "stack": 1 / 4096},
+    "full": {"amazon": 1 / 128, "epinions": 1 / 256, "movie": 1 / 512, "stack": 1 / 128},
+    # Vertex-steps grow slower than events do; these are as many as fit into 16 GiB.
+    "paper": {"amazon": 1 / 8, "epinions": 1 / 16, "movie": 1 / 32, "stack": 1 / 8},
+}
+"""Size of the twins that are counted, all their snapshots."""
+
+MEASURED: Final = ("email-eu-core", "amazon-magazine")
+"""Held graphs that the cost of work is measured on: 4.5 edges per vertex-step, and 0.6."""
+EPOCHS: Final = {"quick": 2, "full": 5, "paper": 10}
+
+
+def copy_rate(budget_s: float = 0.05) -> float:
+    """Bytes per second that one thread copies, read and written counted, at its best."""
+    source = torch.ones(8 << 20)
+    target = torch.empty_like(source).copy_(source)
+    best, end = float("inf"), time.perf_counter() + budget_s
+    while best == float("inf") or time.perf_counter() < end:
+        start = time.perf_counter()
+        target.copy_(source)
+        best = min(best, time.perf_counter() - start)
+    return 2 * source.nbytes / best
+
+
+def measure_runs(model: str, preset: Preset) -> list[Run]:
+    """Epochs of one rank on held graphs, in one unit and chunk by chunk; the fastest of each."""
+    found = []
+    for dataset in MEASURED:
+        task = task_of(dataset, model, "quick")
+        data = load_sequences(task)
+        edges = sum(data.topology[t].nnz for t in range(len(data) - 1))
+        graph, shape = _weighted(task, data)
+        placement = _chunks(graph, shape, 1)
+        for fusion, units in (("none", placement.units), ("whole", 1)):
+            meter = Meter(device="cpu", timing=True)
+            comm = LocalCommunicator(meter=meter, seed=task.seed)
+            trainer = RankTrainer(comm, task, data, placement, fusion=fusion, graph=graph)
+            trainer.train_epoch()
+            best: dict[str, float] = {}
+            for _ in range(EPOCHS[preset]):
+                meter.reset()
+                trainer.train_epoch()
+                for phase, seconds in meter.phases().items():
+                    best[phase] = min(best.get(phase, float("inf")), seconds)
+            vertices = graph.num_vertices
+            structure = best["gnn"] + best.get("transfer", 0.0)
+            found.append(Run(vertices, edges, units, vertices, structure, best["rnn"]))
+            trainer.close()
+    return found
+
+
+def _weighted(task: SequenceWorkload, data: SnapshotSequence) -> tuple[Supergraph, Shape]:
+    """Vertex-steps with the weights of the model's traffic, and its shape."""
+    shape = shape_of(sequence_model(task))
+    spatial, temporal = shape.counts().weights()
+    attention = shape.attention
+    return (
+        vertex_steps(data, task, spatial=spatial, temporal=temporal, per_length=attention),
+        shape,
+    )
+
+
+def _chunks(graph: Supergraph, shape: Shape, workers: int) -> Placement:
+    settings = ChunkSettings(workload="vertices")
+    return partition_chunks(graph, shape.counts(), workers, settings, None).placement
+
+
+def placements(graph: Supergraph, shape: Shape, workers: int) -> dict[str, Placement]:
+    """The three baselines' and DGC's, whose chunks are weighted for the model."""
+    found = (by_snapshots(graph, workers), by_sequences(graph, workers), by_both(graph, workers))
+    return {
+        **dict(zip(BASELINE_NAMES, found, strict=True)),
+        PLAIN: _chunks(graph, shape, workers),
+    }
+
+
+def project_all(
+    datasets: Sequence[str], preset: Preset, *, rates: dict[str, Rates] | None = None
+) -> Measurement:
+    """Project every model on the twins of these graphs to eight V100.
+
+    Args:
+        datasets: of the paper's four.
+        preset: decides their size.
+        rates: by model; None: measured here.
+    """
+    found = Measurement()
+    with one_thread():
+        if rates is None:
+            rate = copy_rate()
+            rates = {model: fit_rates(measure_runs(model, preset), rate) for model in MODELS}
+        for model, one in rates.items():
+            words = ("vertex_s", "edge_s", "time_s", "unit_s", "copy_bytes_per_s")
+            found.values |= {f"{word} {model}": getattr(one, word) for word in words}
+        said = []
+        for dataset in datasets:
+            said.append(_project(found, dataset, preset, rates))
+    found.data = {**said[0], "dataset": ", ".join(one["dataset"] for one in said)}
+    found.notes = [machine(links).assumed for links in LINKS]
+    return found
+
+
+def _project(
+    found: Measurement, dataset: str, preset: Preset, rates: dict[str, Rates]
+) -> dict[str, Any]:
+    scale = SCALES[preset][dataset]
+    data, hears = None, None
+    for model in MODELS:
+        task = workload(BY_NAME[dataset], model, preset, scale=scale, snapshots=None)
+        data = load_sequences(task) if data is None else data
+        graph, shape = _weighted(task, data)
+        hears = hearing(data, graph) if hears is None else hears
+        edges = sum(data.topology[t].nnz for t in range(graph.steps))
+        printed = BY_NAME[dataset].printed
+        factor = Factor(printed["vertices"] / graph.num_vertices, printed["edges"] / edges)
+        key = f"{dataset}/{model}"
+        found.counters |= {f"{key}/vertex_steps": graph.num_vertices, f"{key}/edges": edges}
+        for name, placement in placements(graph, shape, WORKERS).items():
+            load = load_of(graph, hears, placement, shape)
+            found.counters[f"{key}/bytes {name}"] = load.traffic.bytes()
+            found.counters[f"{key}/stages {name}"] = load.stages
+            for links in LINKS:
+                head = f"{key}/{links}"
+                for fused in (False, True) if name == PLAIN else (False,):
+                    epoch = project(
+                        load, shape, rates[model], machine(links), factor=factor, fused=fused
+                    )
+                    who = EXACT if fused else name
+                    found.values[f"{head} compute_s {who}"] = epoch.compute_s
+                    found.values[f"{head} load_s {who}"] = epoch.load_s
+                    found.values[f"{head} communicate_s {who}"] = epoch.communicate_s
+    assert data is not None
+    return {**describe(data), "dataset": dataset}

@@ -1,0 +1,341 @@
+"""Races of ways to deal out a model's work: several of them in a cell, each on one group of ranks.
+
+A row of a race keeps the seconds of every turn, so that any two contenders can be compared turn by
+turn afterwards. Names of values begin with `<dataset>/<model>/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from dgbench.runtime.errors import CheckFailed, UnsupportedError
+from dgbench.runtime.statistics import paired_ratio
+from dgbench.systems.base import Measurement, Preset, RunContext
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.race import TOLERANCE
+from dgbench.systems.base.sequences import (
+    PlainSequences,
+    SequenceWorkload,
+    load_sequences,
+    vertex_steps,
+)
+from dgbench.systems.base.turns import Truth
+from dgbench.systems.dgc.experiments.settings import (
+    BY_NAME,
+    GRAPHS,
+    HELD,
+    MODEL_TITLES,
+    workload,
+)
+from dgbench.systems.dgc.settings_run import BASELINES, LADDER, RankSettings
+from dgbench.systems.dgc.turns import WARM, RankTurns, take_rank_turns
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+    from dgbench.systems.dgc.stale import StaleEpoch
+
+PSS, PTS, PSS_TS = BASELINE_NAMES = ("PyGT-PSS", "PyGT-PTS", "PyGT-PSS-TS")
+PLAIN, EXACT, DGC = LADDER_NAMES = ("DGC w/o CF&SG", "DGC w/o SG", "DGC")
+PAPER_NAMES: Final = (*BASELINE_NAMES, *LADDER_NAMES)
+CONTIGUOUS: Final = "PyGT-PSS contiguous + CF"
+FUSED: Final = {name: f"{name} + CF" for name in BASELINE_NAMES}
+"""The baselines with our chunk fusion, which the paper does not give them: what is left of a
+difference is the partition's."""
+
+HELD_NAMES: Final = tuple(graph.name for graph in HELD)
+TWINS: Final = tuple(graph.name for graph in GRAPHS)
+TITLES: Final = {PSS: "PSS", PTS: "PTS", PSS_TS: "PSS-TS"}
+PHASES: Final = ("transfer", "gnn", "rnn", "communicate", "update")
+PHASES_FROM: Final = "from epochs after those timed; communicate: waiting for other ranks"
+"""What a figure says of the phases of a race."""
+
+KEPT: Final[dict[str, dict[Preset, int | None]]] = {
+    "sx-mathoverflow": {"smoke": 3, "quick": 12, "full": 40, "paper": None},
+    "epinions-2011-ratings": {"smoke": 1, "quick": 2, "full": 4, "paper": None},
+    "amazon-magazine": {"smoke": 5, "quick": 20, "full": 80, "paper": None},
+    "wikipedia": {"smoke": 3, "quick": 10, "full": 30, "paper": None},
+    "email-eu-core": {"smoke": 8, "quick": 26, "full": 26, "paper": None},
+    "amazon": {"smoke": 9, "quick": 40, "full": 120, "paper": None},
+    "epinions": {"smoke": 9, "quick": 24, "full": 200, "paper": None},
+    "movie": {"smoke": 9, "quick": 40, "full": 160, "paper": None},
+    "stack": {"smoke": 5, "quick": 17, "full": 92, "paper": None},
+}
+"""Snapshots that a race runs over, the last ones; so many that an epoch takes tens of milliseconds
+in quick and up to a second in full."""
+
+
+def contenders(*, fused: bool = False) -> dict[str, RankSettings]:
+    """The paper's six, in its order; `fused`: and the baselines with our chunk fusion."""
+    found = {name: BASELINES[name] for name in BASELINE_NAMES}
+    found |= {name: LADDER[name] for name in LADDER_NAMES}
+    if fused:
+        whole = LADDER[EXACT]
+        parts = {name: BASELINES[name].partition for name in BASELINE_NAMES}
+        found |= {FUSED[n]: replace(whole, partition=p) for n, p in parts.items()}
+        found[CONTIGUOUS] = replace(whole, partition="snapshots-contiguous")
+    return found
+
+
+def task_of(dataset: str, model: str, preset: Preset, **fields: Any) -> SequenceWorkload:
+    """What a race trains: the last snapshots of a graph, so many as `KEPT` says."""
+    return workload(
+        BY_NAME[dataset], model, preset, **{"snapshots": KEPT[dataset][preset], **fields}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One race of a cell.
+
+    Attributes:
+        dataset: the name that values carry. task, data: what all contenders train.
+        contenders: name -> settings.
+    """
+
+    dataset: str
+    task: SequenceWorkload
+    data: SnapshotSequence
+    contenders: Mapping[str, RankSettings]
+
+    @property
+    def key(self) -> str:
+        """What names of its values begin with."""
+        return f"{self.dataset}/{self.task.model}"
+
+
+def jobs_of(
+    datasets: Sequence[str],
+    models: Sequence[str],
+    preset: Preset,
+    chosen: Mapping[str, RankSettings],
+) -> Iterator[Job]:
+    """Races of every model on every dataset, whose snapshots are opened once."""
+    for dataset in datasets:
+        data: SnapshotSequence | None = None
+        for model in models:
+            task = task_of(dataset, model, preset)
+            data = load_sequences(task) if data is None else data
+            yield Job(dataset, task, data, chosen)
+
+
+def truth_of(task: SequenceWorkload, data: SnapshotSequence, device: str) -> Truth:
+    """What one process answers in float64, and what rounding it to float32 makes of it."""
+    exact, rounded = (
+        Truth(plain.evaluate(), plain.gradients(), TOLERANCE, describe(data))
+        for plain in (
+            PlainSequences(task, data, device=device, dtype=dtype)
+            for dtype in (torch.float64, torch.float32)
+        )
+    )
+    noise = exact.gap(rounded.output, rounded.gradients)
+    return replace(exact, allowed=max(TOLERANCE, 2 * noise))
+
+
+def race(
+    jobs: Iterator[Job] | Sequence[Job],
+    ranks: int,
+    context: RunContext,
+    *,
+    least: int,
+    budget_s: float,
+    timeout_s: float = 120.0,
+    transport: str = "gloo",
+) -> Measurement:
+    """Run the races of a cell one after the other and put what they found into one row.
+
+    Args:
+        jobs: at least one; their data are all twins or none is.
+        ranks: P.
+        context: of the cell.
+        least: turns of each contender that count, at least.
+        budget_s: seconds of each race, warm-up included.
+        timeout_s: of each race.
+        transport: what carries rows between ranks.
+
+    Raises:
+        CheckFailed: an untrained model gives other outputs or gradients than one process does.
+        UnsupportedError: no race.
+    """
+    found = Measurement()
+    for job in jobs:
+        truth = truth_of(job.task, job.data, context.device)
+        turns = take_rank_turns(
+            job.task,
+            job.data,
+            ranks,
+            dict(job.contenders),
+            least=least,
+            budget_s=budget_s,
+            timeout_s=timeout_s,
+            device=context.device,
+            transport=transport,
+        )
+        _keep(found, job, turns, truth)
+        said = describe(job.data)
+        found.data = {**said, "dataset": job.dataset} if not found.data else _joined(found, said)
+        note = f"{ranks} processes over {turns.carrier}"
+        if note not in found.notes:
+            found.notes.append(note)
+    if not found.values:
+        raise UnsupportedError("this cell has no race")
+    return found
+
+
+def _joined(found: Measurement, said: Mapping[str, Any]) -> dict[str, Any]:
+    names = dict.fromkeys([*found.data["dataset"].split(", "), said["dataset"]])
+    twin = bool(found.data["twin"] or said["twin"])
+    return {**found.data, "dataset": ", ".join(names), "twin": twin}
+
+
+def _keep(found: Measurement, job: Job, turns: RankTurns, truth: Truth) -> None:
+    """Add what a race found to a row's values, counters and deviations."""
+    # Exchanges that keep copies give no gradients before training; what they compute is the same.
+    gaps = {
+        n: truth.gap(turns.output[n], turns.gradients[n] or truth.gradients) for n in turns.seconds
+    }
+    if not max(gaps.values()) <= truth.allowed:
+        raise CheckFailed(
+            f"{job.key}: before training, contenders deviate from one process by {gaps}; allowed "
+            f"are {truth.allowed:.2g}"
+        )
+    key, values, counters = job.key, found.values, found.counters
+    found.deviation[key] = max(gaps.values())
+    for name, seconds in turns.seconds.items():
+        values |= {f"{key}/turn {name} {i}": s for i, s in enumerate(seconds)}
+        values |= {f"{key}/{phase} {name}": s for phase, s in turns.phases[name].items()}
+        values[f"{key}/prepare {name}"] = turns.prepare_s[name]
+        values[f"{key}/partition {name}"] = turns.partition_s[name]
+        values[f"{key}/divergence {name}"] = turns.divergence(name)
+        values[f"{key}/accuracy {name}"] = turns.accuracy[name]
+        values[f"{key}/loss {name}"] = turns.losses[name][-1]
+        if turns.stale[name]:
+            values[f"{key}/sent {name}"] = _sent(turns.stale[name])
+        counters[f"{key}/stages {name}"] = turns.stages[name]
+        traffic = turns.traffic[name]
+        counters[f"{key}/bytes {name}"] = traffic.total("bytes", operation="all_to_all")
+        counters[f"{key}/messages {name}"] = traffic.total("messages", operation="all_to_all")
+    graph = vertex_steps(job.data, job.task)
+    counters[f"{key}/vertex_steps"] = graph.num_vertices
+    counters[f"{key}/edges"] = sum(job.data.topology[t].nnz for t in range(graph.steps))
+    counters[f"{key}/steps"] = graph.steps
+
+
+def _sent(history: Sequence[StaleEpoch]) -> float:
+    """Share of the floats that still travel, over the epochs of turns that count."""
+    later = history[WARM:]
+    sent, held = (sum(getattr(e, f"{w}_floats") for e in later) for w in ("sent", "held"))
+    return sent / (sent + held) if sent + held else 1.0
+
+
+# What rows say.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Race:
+    """A race as its row keeps it.
+
+    Attributes:
+        row: of the race, or the first of its rounds. dataset, model: what was trained.
+        names: contenders.
+    """
+
+    row: Any
+    dataset: str
+    model: str
+    names: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.dataset}/{self.model}"
+
+    @property
+    def twin(self) -> bool:
+        """Whether the data are synthetic."""
+        return bool(self.row.data.get("twin"))
+
+    @property
+    def title(self) -> str:
+        """Model and dataset in words."""
+        return f"{MODEL_TITLES[self.model]} on {dataset_title(self.dataset, self.twin)}"
+
+    def turns(self, name: str) -> list[float]:
+        """Seconds of each turn's epoch, of the slowest rank."""
+        found: list[float] = []
+        while (key := f"{self.key}/turn {name} {len(found)}") in self.row.values:
+            found.append(self.row.values[key])
+        return found
+
+    def epoch(self, name: str) -> float:
+        """Median seconds of an epoch."""
+        return median(self.turns(name))
+
+    def value(self, what: str, name: str) -> float:
+        """A value of a contender: a phase's seconds, `divergence`, `prepare`; 0.0 if not there."""
+        return self.row.values.get(f"{self.key}/{what} {name}", 0.0)
+
+    def has(self, what: str, name: str) -> bool:
+        """Whether there is such a value."""
+        return f"{self.key}/{what} {name}" in self.row.values
+
+    def count(self, what: str, name: str = "") -> int:
+        """A counter: `vertex_steps`, `edges`, `steps`, or `bytes`, `stages` of a contender."""
+        return self.row.counters.get(f"{self.key}/{what}" + (f" {name}" if name else ""), 0)
+
+    def computing(self, name: str) -> float:
+        """Seconds of an epoch in which ranks do not stand still for others, mean over ranks."""
+        return sum(self.value(phase, name) for phase in PHASES if phase != "communicate")
+
+    def gain(self, slow: str, fast: str) -> Ratio:
+        """How many times faster one contender is than another, turn by turn."""
+        found = paired_ratio(self.turns(slow), self.turns(fast), method="sign")
+        return Ratio(
+            value=found.value,
+            low=found.low,
+            high=found.high,
+            n=found.n,
+            rows=[self.row.id],
+            deviation=self.row.deviation.get(self.key),
+            twin=self.twin,
+        )
+
+    def best(self, names: Sequence[str] = BASELINE_NAMES) -> str:
+        """The contender with the shortest epoch."""
+        return min((n for n in names if n in self.names), key=self.epoch)
+
+
+def dataset_title(dataset: str, twin: bool = False) -> str:
+    """A dataset's title, marked where it was a twin; of a part of it (`movie#1`), too."""
+    return BY_NAME[dataset.partition("#")[0]].title + (" (twin)" if twin else "")
+
+
+def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[Race]:
+    """All races of an experiment's rows, in the order of datasets and models; of several rounds the
+    last counts."""
+    found: dict[tuple[str, str, int], Race] = {}
+    for row in select(rows, experiment=experiment, **params):
+        names: dict[tuple[str, str], list[str]] = {}
+        for key in row.values:
+            dataset, _, rest = key.partition("/")
+            model, _, what = rest.partition("/")
+            if what.startswith("turn ") and what.endswith(" 0"):
+                names.setdefault((dataset, model), []).append(what[5:-2])
+        for (dataset, model), mine in names.items():
+            ranks = row.params.get("ranks", 0)
+            found[dataset, model, ranks] = Race(row, dataset, model, tuple(mine))
+    order = {name: i for i, name in enumerate((*BY_NAME,))}
+    models = {name: i for i, name in enumerate(MODEL_TITLES)}
+    return sorted(
+        found.values(),
+        key=lambda r: (order[r.dataset.partition("#")[0]], r.dataset, models[r.model]),
+    )
+
+
+def real(found: Sequence[Race]) -> list[Race]:
+    """Races on real data, which may decide between partitions."""
+    return [one for one in found if not one.twin]

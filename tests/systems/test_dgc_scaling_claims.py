@@ -1,0 +1,391 @@
+"""Checks of DGC's scaling claims: each can hold and can fail; twins and projections stay weak."""
+
+from __future__ import annotations
+
+import pytest
+
+from dgbench.datasets.twins.limits import twin_rule
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import decide
+from dgbench.harness.store.row import Row
+from dgbench.systems.dgc import PAPER
+from dgbench.systems.dgc.checks import scaling
+from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    DGC,
+    EXACT,
+    FUSED,
+    PAPER_NAMES,
+    PHASES,
+    PLAIN,
+    PSS,
+    PSS_TS,
+    PTS,
+    TWINS,
+    races,
+)
+from dgbench.systems.dgc.experiments.settings import MODELS
+
+CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in scaling.CHECKS}
+OWN = (
+    "abs-speedup-range", "fig12-avg-t-gcn", "fig12-avg-dysat", "fig12-avg-mpnn-lstm",
+    "fig12-dgc-best", "fig12-amazon-order", "fig12-epinion-order", "fig4a-pts-best-three",
+    "fig4a-epinion-pss-comm", "fig4a-movie-pts-comm", "fig4a-psst-reassign",
+    "fig4-no-single-winner", "fig4b-pts-stack-balance", "fig4b-balance-order",
+    "fig5c-part-order", "fig5c-trends", "s72-tgcn-movie", "s72-dysat-epinion", "s72-mpnn-movie",
+    "s72-mpnn-epinion", "s731-pgc-only", "s731-amazon-pts-close", "s732-cf-speedup",
+    "s732-cf-stack-best", "s733-sg-speedup", "fig18-convergence", "s5-disable-same",
+)  # fmt: skip
+HELD = ("sx-mathoverflow", "amazon-magazine")
+USUAL = {PSS: 6.0, PTS: 4.0, PSS_TS: 5.0, PLAIN: 3.0, EXACT: 2.0, DGC: 1.5}
+FIG4 = {
+    "amazon": {PSS: 3.0, PTS: 1.0, PSS_TS: 4.0},
+    "epinions": {PSS: 9.0, PTS: 1.0, PSS_TS: 2.0},
+    "movie": {PSS: 1.0, PTS: 6.0, PSS_TS: 2.0},
+    "stack": {PSS: 2.0, PTS: 1.0, PSS_TS: 3.0},
+}
+
+
+def race_row(
+    experiment: str,
+    raced: dict[tuple[str, str], dict[str, float]],
+    *,
+    twin: bool = False,
+    ranks: int = 4,
+    noise: float = 0.01,
+    work: float = 0.5,
+    divergence: dict[str, float] | None = None,
+    sent: dict[str, int] | None = None,
+    sizes: dict[str, tuple[int, int]] | None = None,
+    **params,
+) -> Row:
+    """A row as `race` makes it: {(dataset, model): {contender: seconds}}.
+
+    A turn is off by `noise` in turn; `work` seconds of each epoch are none of communication.
+    """
+    values, counters, deviation = {}, {}, {}
+    for (dataset, model), times in raced.items():
+        key = f"{dataset}/{model}"
+        deviation[key] = 1e-7
+        for n, (name, seconds) in enumerate(times.items()):
+            for i in range(6):
+                values[f"{key}/turn {name} {i}"] = seconds * (1 + noise * ((i + n) % 3 - 1))
+            values |= {f"{key}/{phase} {name}": 0.0 for phase in PHASES}
+            values[f"{key}/gnn {name}"] = work
+            values[f"{key}/communicate {name}"] = seconds - work
+            values[f"{key}/divergence {name}"] = (divergence or {}).get(name, 1.5)
+            counters[f"{key}/bytes {name}"] = (sent or {}).get(name, int(1e6 * seconds))
+        vertices, edges = (sizes or {}).get(dataset, (1000, 2000))
+        counters |= {f"{key}/vertex_steps": vertices, f"{key}/edges": edges}
+    name = next(iter(raced))[0]
+    params = {"part": "race", "dataset": name, "models": 3, "ranks": ranks, **params}
+    return Row(
+        id=f"{experiment}-{name}-{ranks}-{twin}", paper="dgc", experiment=experiment, params=params,
+        values=values, counters=counters, deviation=deviation, data={"twin": twin},
+    )  # fmt: skip
+
+
+def fig12_rows(times: dict[str, float] | None = None, **more) -> list[Row]:
+    return [race_row("fig12", {(name, m): times or USUAL for m in MODELS}, **more) for name in HELD]
+
+
+def twins(times: dict[str, dict[str, float]] | None = None, **more) -> list[Row]:
+    return [
+        race_row("fig12", {(n, m): (times or {}).get(n, USUAL) for m in MODELS}, twin=True, **more)
+        for n in TWINS
+    ]
+
+
+def fig4_rows(times: dict[str, dict[str, float]] | None = None, **more) -> list[Row]:
+    times = times or FIG4
+    rows = []
+    for name, one in times.items():
+        own = {k: v[name] if isinstance(v, dict) else v for k, v in more.items()}
+        rows.append(race_row("fig4", {(name, "dysat"): one}, twin=name in TWINS, **own))
+    return rows
+
+
+def judge(name: str, rows: list[Row]):
+    claim = CLAIMS[f"dgc-{name}"]
+    return decide(claim, scaling.CHECKS[claim.id](claim, rows), twin_rule=twin_rule(claim.id))
+
+
+def find(name: str, rows: list[Row]):
+    claim = CLAIMS[f"dgc-{name}"]
+    return scaling.CHECKS[claim.id](claim, rows)
+
+
+def test_exactly_these_claims_are_answered() -> None:
+    assert set(scaling.CHECKS) == {f"dgc-{name}" for name in OWN}
+    named = {c for e in (fig4.Fig4, fig5c.Fig5c, fig12.Fig12, fig18.Fig18) for c in e.claims}
+    assert named == set(scaling.CHECKS)
+
+
+def test_without_rows_nothing_is_said() -> None:
+    for claim in CLAIMS.values():
+        finding = scaling.CHECKS[claim.id](claim, [])
+        assert finding.measured is None, claim.id
+        assert finding.reason, claim.id
+
+
+def test_twins_alone_decide_no_order_of_partitions() -> None:
+    rows = twins() + fig4_rows()
+    for name in OWN:
+        assert judge(name, rows).verdict in ("not run here", "direction only"), name
+    assert judge("fig12-amazon-order", rows).verdict == "not run here"
+    assert judge("fig4a-pts-best-three", rows).verdict == "not run here"
+    assert find("fig4a-pts-best-three", rows).holds
+
+
+# Figure 12.
+
+
+def test_speedups_on_real_graphs_support_a_direction() -> None:
+    rows = fig12_rows()
+    found = find("abs-speedup-range", rows)
+    assert found.measured["low"] == pytest.approx(4 / 1.5, rel=0.02)
+    assert found.measured["high"] == pytest.approx(4.0, rel=0.02)
+    assert judge("abs-speedup-range", rows).verdict == "direction only"
+    assert find("s731-pgc-only", rows).measured["low"] == pytest.approx(4 / 3, rel=0.02)
+    assert judge("s731-pgc-only", rows).verdict == "direction only"
+    slow = fig12_rows({**USUAL, DGC: 4.5, PLAIN: 4.5})
+    for name in ("abs-speedup-range", "s731-pgc-only"):
+        assert judge(name, slow).other_way
+    close = fig12_rows({**USUAL, DGC: 4.0, PLAIN: 4.0}, noise=0.1)
+    for name in ("abs-speedup-range", "s731-pgc-only"):
+        assert "undecided" in judge(name, close).reason
+
+
+def test_a_mean_is_of_all_baselines_of_its_model() -> None:
+    rows = [
+        race_row("fig12", {(HELD[0], m): {**USUAL, DGC: 1.5 + i} for i, m in enumerate(MODELS)})
+    ]
+    for i, name in enumerate(("t-gcn", "dysat", "mpnn-lstm")):
+        found = find(f"fig12-avg-{name}", rows)
+        assert found.measured == pytest.approx(5 / (1.5 + i), rel=0.02)
+        assert found.low < found.measured < found.high
+        assert found.target == pytest.approx((3.95, 3.97, 3.77)[i])
+    assert judge("fig12-avg-t-gcn", rows).verdict == "direction only"
+    assert judge("fig12-avg-dysat", fig12_rows({**USUAL, DGC: 8.0})).other_way
+
+
+def test_the_best_has_to_be_best_everywhere() -> None:
+    assert judge("fig12-dgc-best", fig12_rows()).verdict == "direction only"
+    found = judge("fig12-dgc-best", [*fig12_rows()[:1], *fig12_rows({**USUAL, PTS: 1.0})[1:]])
+    assert found.verdict == "not run here"
+    assert found.other_way
+    assert "3 of 6" in str(found.measured)
+    close = find("fig12-dgc-best", fig12_rows({**USUAL, PTS: 1.5}, noise=0.1))
+    assert close.undecided
+
+
+def test_claims_on_one_graph_take_that_graph() -> None:
+    rows = fig12_rows() + twins()
+    assert find("s72-tgcn-movie", rows).measured == pytest.approx(4 / 1.5, rel=0.02)
+    assert find("s72-dysat-epinion", rows).measured == pytest.approx(4.0, rel=0.02)
+    assert find("s72-mpnn-movie", rows).target == 7.5
+    assert find("s72-mpnn-epinion", fig12_rows()).measured is None
+    held = [r for r in twins() if r.params["dataset"] == "movie"]
+    held[0].data["twin"] = False  # as if the file were there
+    assert judge("s72-tgcn-movie", held).verdict == "direction only"
+
+
+def test_orders_of_baselines() -> None:
+    good = twins({"amazon": {**USUAL, PTS: 1.0, PSS: 2.0, PSS_TS: 3.0}})
+    assert find("fig12-amazon-order", good).holds
+    assert find("fig12-amazon-order", twins()).holds is False
+    assert find("fig12-epinion-order", twins()).holds
+    assert find("fig12-epinion-order", twins({"epinions": {**USUAL, PSS: 4.5}})).holds is False
+    tie = twins({"epinions": {**USUAL, PSS_TS: 6.0}}, noise=0.1)
+    assert find("fig12-epinion-order", tie).undecided
+
+
+def test_about_as_fast_has_two_ends() -> None:
+    name = "s731-amazon-pts-close"
+    assert find(name, twins({"amazon": {**USUAL, PTS: 3.05}}, noise=0.001)).holds
+    for far in (4.0, 2.0):
+        found = find(name, twins({"amazon": {**USUAL, PTS: far}}, noise=0.001))
+        assert found.holds is False
+        assert not found.undecided
+    assert find(name, twins({"amazon": {**USUAL, PTS: 3.3}}, noise=0.05)).undecided
+
+
+def test_modules_are_means_over_real_graphs() -> None:
+    rows = fig12_rows() + twins({n: {**USUAL, EXACT: 9.0} for n in TWINS})
+    fusion, stale = find("s732-cf-speedup", rows), find("s733-sg-speedup", rows)
+    assert fusion.measured == pytest.approx(1.5, rel=0.01)
+    assert stale.measured == pytest.approx(4 / 3, rel=0.01)
+    assert (fusion.target, stale.target) == (1.39, 1.32)
+    assert not fusion.twin
+    assert judge("s733-sg-speedup", rows).verdict == "direction only"
+    assert judge("s733-sg-speedup", fig12_rows({**USUAL, DGC: 2.5})).other_way
+    assert judge("s732-cf-speedup", fig12_rows({**USUAL, EXACT: 3.5})).other_way
+
+
+def test_stack_gains_most_needs_all_four() -> None:
+    name = "s732-cf-stack-best"
+    good = twins({"stack": {**USUAL, EXACT: 1.0}})
+    assert find(name, good).holds
+    assert judge(name, good).verdict == "direction only"
+    assert find(name, good[:3]).measured is None
+    assert find(name, twins({"movie": {**USUAL, EXACT: 1.0}})).holds is False
+    assert find(name, twins(noise=0.1)).undecided
+
+
+def test_the_largest_group_of_ranks_counts() -> None:
+    rows = fig12_rows() + fig12_rows({**USUAL, DGC: 3.0}, ranks=8)
+    assert find("abs-speedup-range", rows).measured["high"] == pytest.approx(2.0, rel=0.02)
+
+
+# Figures 4 and 5(c).
+
+
+def test_pts_is_best_on_three_and_worst_on_movie() -> None:
+    assert find("fig4a-pts-best-three", fig4_rows()).holds
+    for name in ("movie", "amazon"):
+        other = {PSS: 4.0, PTS: 1.0, PSS_TS: 2.0} if name == "movie" else {**FIG4[name], PTS: 9.0}
+        assert find("fig4a-pts-best-three", fig4_rows({**FIG4, name: other})).holds is False
+    assert find("fig4a-pts-best-three", fig4_rows()[:3]).measured is None
+
+
+def test_communication_of_the_three() -> None:
+    assert find("fig4a-epinion-pss-comm", fig4_rows()).holds
+    even = {**FIG4, "epinions": {PSS: 2.1, PTS: 2.0, PSS_TS: 2.0}}
+    assert find("fig4a-epinion-pss-comm", fig4_rows(even)).holds is False
+    assert find("fig4a-movie-pts-comm", fig4_rows()).holds
+    assert find("fig4a-movie-pts-comm", fig4_rows({**FIG4, "movie": USUAL})).holds is False
+    assert find("fig4a-psst-reassign", fig4_rows()).holds
+    low = {**FIG4, "stack": {PSS: 2.0, PTS: 3.0, PSS_TS: 1.0}}
+    assert find("fig4a-psst-reassign", fig4_rows(low)).holds is False
+
+
+def test_no_single_winner_on_real_graphs() -> None:
+    name = "fig4-no-single-winner"
+    mixed = {HELD[0]: FIG4["movie"], HELD[1]: FIG4["amazon"]}
+    assert judge(name, fig4_rows(mixed)).verdict == "direction only"
+    same = fig4_rows({HELD[0]: FIG4["stack"], HELD[1]: FIG4["amazon"]})
+    assert judge(name, same).verdict == "not run here"
+    assert judge(name, same).other_way
+    tie = {PSS: 1.0, PTS: 1.0, PSS_TS: 2.0}
+    assert find(name, fig4_rows({HELD[0]: tie, HELD[1]: FIG4["amazon"]}, noise=0.1)).undecided
+    assert find(name, fig4_rows()).measured is None  # twins only
+
+
+def test_divergence() -> None:
+    even = {PSS: 2.0, PTS: 1.1, PSS_TS: 2.0}
+    uneven = {PSS: 2.0, PTS: 1.6, PSS_TS: 2.0}
+    spread = {n: even if n == "stack" else uneven for n in TWINS}
+    rows = fig4_rows(divergence=spread)
+    assert find("fig4b-pts-stack-balance", rows).measured == pytest.approx(1.1)
+    assert find("fig4b-balance-order", rows).holds
+    other = {**spread, "movie": {PSS: 1.2, PTS: 1.6, PSS_TS: 2.0}}
+    assert find("fig4b-balance-order", fig4_rows(divergence=other)).holds is False
+    last = {**spread, "stack": {PSS: 2.0, PTS: 1.7, PSS_TS: 2.0}}
+    assert find("fig4b-balance-order", fig4_rows(divergence=last)).holds is False
+
+
+def quarter_rows(dataset: str, times: list[dict[str, float]], sizes, *, twin: bool) -> list[Row]:
+    raced = {(f"{dataset}#{i + 1}", "dysat"): one for i, one in enumerate(times)}
+    found = race_row(
+        "fig5c", raced, twin=twin, dataset=dataset,
+        sizes={f"{dataset}#{i + 1}": size for i, size in enumerate(sizes)},
+    )  # fmt: skip
+    for i, (vertices, edges) in enumerate(sizes):
+        key = f"{dataset}#{i + 1}/dysat"
+        found.counters |= {f"{key}/bytes {PSS}": vertices, f"{key}/bytes {PSS_TS}": vertices}
+        found.counters[f"{key}/bytes {PTS}"] = edges
+    return [found]
+
+
+def test_order_by_quarter() -> None:
+    early, late = {PSS: 1.0, PTS: 3.0, PSS_TS: 2.0}, {PSS: 3.0, PTS: 1.0, PSS_TS: 2.0}
+    sizes = [(1, 4), (2, 3), (3, 2), (4, 1)]
+    good = quarter_rows("movie", [early, early, late, late], sizes, twin=True)
+    assert find("fig5c-part-order", good).holds
+    assert judge("fig5c-part-order", good).verdict == "not run here"
+    bad = quarter_rows("movie", [early, late, late, late], sizes, twin=True)
+    assert find("fig5c-part-order", bad).holds is False
+    assert find("fig5c-trends", good).measured is None  # a twin's drift is not the real one
+
+
+def test_trends_over_quarters_of_a_real_graph() -> None:
+    sizes = [(1, 1), (2, 2), (3, 3), (4, 4)]
+    times = [{PSS: 1.0, PTS: 1.0 + i, PSS_TS: 1.0} for i in range(4)]
+    rows = quarter_rows(HELD[0], times, sizes, twin=False)
+    assert judge("fig5c-trends", rows).verdict == "direction only"
+    falling = quarter_rows(HELD[0], times[::-1], sizes, twin=False)
+    assert judge("fig5c-trends", falling).other_way
+
+
+# Figure 18.
+
+
+def curves(*, twin: bool = False, drop: float = 0.01, off: float = 0.0, slow: float = 0.5) -> Row:
+    values = {}
+    for name in (fig18.ONE, *fig18.SYSTEMS):
+        for i in range(3):
+            mine = off if name == PSS else 0.0
+            values[f"loss {name} {i}"] = (0.7 - 0.01 * i) * (1 + mine)
+            values[f"accuracy {name} {i}"] = 0.8 - (drop if name == DGC else mine)
+            values[f"seconds {name} {i}"] = slow if name == DGC else 1.0
+    params = {"dataset": "epinions" if twin else HELD[0], "model": "dysat", "ranks": 2}
+    return Row(
+        id=f"fig18-{twin}", paper="dgc", experiment="fig18", params=params, values=values,
+        counters={"epochs": 3}, deviation={"gradient": 1e-7}, data={"twin": twin},
+    )  # fmt: skip
+
+
+def test_equal_training() -> None:
+    assert judge("s5-disable-same", [curves()]).verdict == "reproduced"
+    assert find("s5-disable-same", [curves(off=0.01)]).holds is False
+    assert judge("fig18-convergence", [curves()]).verdict == "direction only"
+    assert find("fig18-convergence", [curves(drop=0.2)]).direction is False
+    assert find("fig18-convergence", [curves(slow=2.0)]).holds is False
+    assert find("fig18-convergence", [curves(twin=True)]).measured is None
+
+
+# What figures draw.
+
+
+def test_figures_draw_every_race_and_every_failure() -> None:
+    rows = fig12_rows() + twins()
+    rows[0].values |= {  # a fused baseline, in one model only
+        f"{HELD[0]}/dysat/turn {name} {i}": 3.0 for name in FUSED.values() for i in range(6)
+    }
+    bad = race_row("fig12", {("wikipedia", "dysat"): USUAL})
+    bad.status, bad.reason, bad.values = "time", "60 s", {}
+    for spec in fig12.Fig12().figures():
+        points = spec.points([*rows, bad])
+        assert points or spec.name == "fig12_projected", spec.name
+        assert all(isinstance(p.get("row_ids"), list) for p in points)
+    drawn = fig12.best_points([*rows, bad])
+    assert [p for p in drawn if p.get("failed")]
+    assert [p["row"] for p in drawn if p.get("rest")] == ["geometric mean of 2 real"] * 9
+    assert fig12.over_points(rows, EXACT, {n: n for n in FUSED.values()})
+    steps = [p["step"] for p in fig12.module_points(rows) if p["panel"].endswith("mathoverflow")]
+    assert steps == [0, 1, 2, 3] * 3
+    for spec in (*fig4.Fig4().figures(), *fig5c.Fig5c().figures(), *fig18.Fig18().figures()):
+        more = quarter_rows(HELD[0], [USUAL] * 4, [(1, 1)] * 4, twin=False)
+        assert spec.points([*fig4_rows(), *more, curves()]), spec.name
+
+
+def test_answers_say_numbers_of_real_graphs() -> None:
+    said = fig12.Fig12().answer(fig12_rows() + twins({n: {**USUAL, DGC: 4.0} for n in TWINS}))
+    assert "2.67x" in said
+    assert fig12.Fig12().answer(twins()) == ""
+    assert "PSS on sx-mathoverflow" in fig4.Fig4().answer(fig4_rows({HELD[0]: FIG4["movie"]}))
+    assert fig18.Fig18().answer([curves()])
+    quarters = quarter_rows(HELD[0], [USUAL] * 4, [(1, 1)] * 4, twin=False)
+    assert "PTS, PTS, PTS, PTS" in fig5c.Fig5c().answer(quarters)
+
+
+def test_a_race_is_read_back_as_it_was_kept() -> None:
+    (one,) = [r for r in races(fig12_rows()[:1], "fig12") if r.model == "dysat"]
+    assert set(one.names) == set(PAPER_NAMES)
+    assert one.best() == PTS
+    assert one.epoch(PSS) == pytest.approx(6.0)
+    assert one.computing(PSS) == pytest.approx(0.5)
+    assert one.gain(PSS, DGC).low < 4.0 < one.gain(PSS, DGC).high
+    assert one.count("bytes", PTS) == 4_000_000
+    assert set(BASELINE_NAMES) < set(one.names)
