@@ -1,0 +1,197 @@
+"""From settings to who does what: the vertex-steps, the placement, and each rank's trainer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dgbench.runtime.collectives import Communicator, Wire
+from dgbench.systems.base.sequences import SequenceWorkload, sequence_model, vertex_steps
+from dgbench.systems.base.transport import use_transport
+from dgbench.systems.dgc.exchange import PlainRows, RowExchange
+from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.plan import Entries, step_entries
+from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.stale import StaleRows
+from dgbench.systems.dgc.store import StoreRows
+from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.volumes import shape_of
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+    from dgbench.kernels_cuda.supergraph import Supergraph
+    from dgbench.systems.dgc.partition import ChunkPartition
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dealt:
+    """What all ranks are told beside the data.
+
+    Attributes:
+        graph: the vertex-steps; edges weighted as the partition asked for.
+        placement: with a store, one worker more than do the work; it owns nothing.
+        entries: A-hat over vertex-steps.
+        chunks: of the partition by chunks, else None.
+        seconds: taken to make the placement; without `entries`.
+        notes: what readers have to know.
+    """
+
+    graph: Supergraph
+    placement: Placement
+    entries: Entries
+    chunks: ChunkPartition | None
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+def deal(
+    workload: SequenceWorkload,
+    data: SnapshotSequence,
+    workers: int,
+    settings: RankSettings,
+    *,
+    graph: Supergraph | None = None,
+    entries: Entries | None = None,
+    placement: Placement | None = None,
+    device: str = "cpu",
+) -> Dealt:
+    """Decide which worker does what.
+
+    Args:
+        workload, data: what is trained.
+        workers: P, without the server of a store.
+        settings: the partition, among others.
+        graph, entries: of the workload, where they are known; a partition by chunks weighs the
+            graph's edges itself.
+        placement: None: as the settings say.
+        device: that workloads of chunks are predicted for.
+    """
+    begin = time.perf_counter()
+    chunks, notes = None, ()
+    if placement is None and settings.partition == "chunks":
+        graph, chunks = _chunks(workload, data, workers, settings, device)
+        placement, notes = chunks.placement, tuple(chunks.notes)
+    if graph is None:
+        graph = vertex_steps(data, workload)
+    if placement is None:
+        placement = _plain(graph, workers, settings.partition)
+    seconds = time.perf_counter() - begin
+    if settings.store:
+        placement = replace(placement, workers=placement.workers + 1)
+    if entries is None:
+        entries = step_entries(data, graph, workload.norm)
+    return Dealt(graph, placement, entries, chunks, seconds, notes)
+
+
+def _plain(graph: Supergraph, workers: int, partition: str) -> Placement:
+    if partition == "sequences":
+        return by_sequences(graph, workers)
+    if partition == "both":
+        return by_both(graph, workers)
+    return by_snapshots(graph, workers, contiguous=partition == "snapshots-contiguous")
+
+
+def _chunks(
+    workload: SequenceWorkload,
+    data: SnapshotSequence,
+    workers: int,
+    settings: RankSettings,
+    device: str,
+) -> tuple[Supergraph, ChunkPartition]:
+    from dgbench.systems.dgc.partition import partition_chunks
+    from dgbench.systems.dgc.workloads import workload_of
+
+    shape = shape_of(sequence_model(workload))
+    counts = shape.counts()
+    spatial, temporal = counts.weights()
+    graph = vertex_steps(
+        data, workload, spatial=spatial, temporal=temporal, per_length=counts.all_steps
+    )
+    predict = workload_of(settings.chunks.workload, shape, device)
+    return graph, partition_chunks(graph, counts, workers, settings.chunks, predict)
+
+
+def open_trainer(
+    comm: Communicator,
+    workload: SequenceWorkload,
+    data: SnapshotSequence,
+    dealt: Dealt,
+    settings: RankSettings,
+    **options: Any,
+) -> RankTrainer:
+    """The trainer of this rank; every rank calls it alike.
+
+    Args:
+        comm, workload, data: as in `RankTrainer`.
+        dealt: from `deal` with these settings.
+        settings: how.
+        options: further ones of `RankTrainer`.
+    """
+    settings.check()
+    fusion = "none"
+    fused = None
+    if settings.spatial_fusion:
+        fusion = "whole" if settings.memory_limit_bytes is None else "spatial"
+    if fusion == "spatial":
+        fused = _fused(comm.rank, workload, data, dealt, settings.memory_limit_bytes)
+    return RankTrainer(
+        comm,
+        workload,
+        data,
+        dealt.placement,
+        fusion=fusion,
+        fused=fused,
+        temporal=settings.temporal,
+        precompute=settings.precompute,
+        exchange=open_exchange(comm, settings),
+        graph=dealt.graph,
+        entries=dealt.entries,
+        **options,
+    )
+
+
+def open_exchange(comm: Communicator, settings: RankSettings) -> RowExchange:
+    """How rows are had; a rank alone needs none but has the same counts."""
+    if settings.store:
+        return StoreRows(comm)
+    if settings.stale is not None:
+        return StaleRows(comm, settings.stale)
+    return PlainRows(comm)
+
+
+def connect(comm: Communicator, settings: RankSettings) -> None:
+    """Let rows travel as the settings say; all ranks call it, with nothing under way."""
+    use_transport(comm, settings.transport)
+    if comm.size > 1:
+        comm.use_wire(None if settings.wire is None else Wire(*settings.wire))
+
+
+def _fused(
+    rank: int, workload: SequenceWorkload, data: SnapshotSequence, dealt: Dealt, limit: int
+) -> torch.Tensor:
+    """Groups of this rank's units under a limit of memory: of rows of all rounds and entries."""
+    from dgbench.systems.dgc.fusion import fuse_units, shared_rows
+    from dgbench.systems.dgc.plan import plan_worker
+
+    model = sequence_model(workload)
+    placement = dealt.placement
+    plan = plan_worker(
+        data,
+        dealt.graph,
+        placement,
+        rank,
+        attention=True,
+        fusion="none",
+        entries=dealt.entries,
+    ).structure
+    unit = placement.unit[plan.rows].long()
+    reads = shared_rows(plan.csr, unit, placement.units)
+    shape = shape_of(model)
+    row = 4 * (sum(shape.round_dims) + shape.spatial_dim)
+    memory = torch.zeros(placement.units, dtype=torch.float64)
+    for group in plan.groups:
+        memory[group.units] = float(row * group.columns.numel() + 8 * group.csr.nnz)
+    return fuse_units(reads, row_bytes=row, memory=memory, limit=limit).group

@@ -1,0 +1,363 @@
+"""Training vertex-steps on several ranks of this machine and measuring it: one call, one result.
+
+What DGC shows of its distributed runs (sections 7.2 to 7.5) comes from here: time per epoch and its
+parts, what was sent, how even the work is, losses and accuracy.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.collectives import (
+    Communicator,
+    LocalCommunicator,
+    Traffic,
+    TrafficMatrix,
+    stack,
+)
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.ranks import launch
+from dgbench.runtime.steady import falling_warmup
+from dgbench.systems.base.sequences import SequenceWorkload, load_sequences
+from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
+from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.stale import StaleEpoch, StaleRows, summed
+from dgbench.systems.dgc.trainer import RankTrainer
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+    from dgbench.systems.dgc.placement import Placement
+
+PHASES: Final = ("transfer", "gnn", "rnn", "communicate", "update")
+"""What a rank's time is split into: loading rows, structure encoder, time encoder, exchanges and
+waiting for others, and the rest: loss, all-reduce, optimiser."""
+
+LEAST, MOST = 3, 1000
+"""Timed epochs after warm-up that are kept at least, and epochs trained at most, by a budget."""
+
+INSTRUMENTED: Final = (2, 6)
+"""Epochs after the timed ones in which clocks are read, at least and at most, by the budget."""
+
+
+@dataclass(slots=True)
+class RankedRun:
+    """A training run on a group of ranks.
+
+    Attributes:
+        samples: seconds of each steady epoch; of the slowest rank.
+        warmup: epochs before them.
+        losses: of every epoch up to the last sample, before its step; equal on all ranks.
+        traffic: of one epoch.
+        phases: per rank, seconds per epoch of `PHASES`, medians of later epochs.
+        counters: of one epoch, summed over the ranks; rows and floats by name of exchange.
+        prepare_s: seconds until the first epoch could begin, the data lying in memory: the
+            placement, A-hat, and the slowest rank's set-up. Starting processes is not in it.
+        partition_s: of these, making the placement.
+        peak_rss_bytes: per rank, the most private memory beyond its beginning; of one rank without
+            a process of its own, by how much the resident memory of this one grew at its peak.
+        accuracy: after each epoch, share of right predictions on what is held out; empty unless
+            asked for.
+        state: parameters after the last sample.
+        stages: segments that no worker can run before another has ended.
+        work_s: per rank, seconds per epoch of own work: of its processor on a CPU, so that ranks
+            which share a core do not count each other's time; else of the epoch less waiting.
+        stale: of every epoch, what was sent and held back over all ranks; empty without.
+        notes: what readers have to know.
+    """
+
+    samples: list[float]
+    warmup: int
+    losses: list[float]
+    traffic: TrafficMatrix
+    phases: list[dict[str, float]]
+    counters: dict[str, int]
+    prepare_s: float
+    partition_s: float
+    peak_rss_bytes: list[int]
+    accuracy: list[float]
+    state: dict[str, Tensor]
+    stages: int
+    work_s: list[float]
+    stale: list[StaleEpoch] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def divergence(self) -> float:
+        """T_max / T_min of own work over the ranks (section 3.6); infinite where one has none."""
+        least = min(self.work_s)
+        return max(self.work_s) / least if least > 0 else float("inf")
+
+
+def train_ranked(
+    workload: SequenceWorkload,
+    size: int,
+    settings: RankSettings = RankSettings(),
+    *,
+    epochs: int | None = None,
+    budget_s: float = 1.0,
+    timeout_s: float = 60.0,
+    device: str = "cpu",
+    threads: int = 1,
+    seed: int | None = None,
+    accuracy: bool = False,
+    data: SnapshotSequence | None = None,
+    placement: Placement | None = None,
+) -> RankedRun:
+    """Train on `size` ranks of this machine; one rank runs in this process.
+
+    Every rank waits for the others before each timed epoch. Data, vertex-steps and placement are
+    made here, once: ranks that are forks of this process share them.
+
+    Args:
+        workload: what to train.
+        size: P, at least 1; with a store, one process more serves.
+        settings: how.
+        epochs: trained in all, at least 1; warm-up is taken off the timed ones. None: as many as
+            fit into the budget, at least three after the first.
+        budget_s: seconds of timed epochs to aim for.
+        timeout_s: limit of the whole group, its start included; one rank alone has none.
+        device: `cpu` or `cuda`.
+        threads: of each rank.
+        seed: of what a rank draws itself; None: the workload's, which also makes the parameters.
+        accuracy: measure it after each epoch, outside of the timed part.
+        data: of the workload, from `load_sequences`; None: loaded here.
+        placement: None: as the settings say.
+
+    Raises:
+        InvalidInputError, UnknownKeyError: an argument out of range.
+        UnsupportedError: what this machine cannot do or what is not built.
+        RankError: a rank failed; RankTimeoutError and RankMemoryError where by time or memory.
+    """
+    settings.check()
+    workload.check()
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise InvalidInputError(f"'size' is {size!r}; an integer >= 1 is allowed")
+    if epochs is not None and (isinstance(epochs, bool) or epochs < 1):
+        raise InvalidInputError(f"'epochs' is {epochs!r}; an integer >= 1 is allowed")
+    if not budget_s > 0:
+        raise InvalidInputError(f"'budget_s' is {budget_s!r}; more than 0 is needed")
+    data = load_sequences(workload) if data is None else data
+    begin = time.perf_counter()
+    dealt = deal(workload, data, size, settings, placement=placement, device=device)
+    before = time.perf_counter() - begin
+    work = _Work(workload, settings, epochs, budget_s, accuracy)
+    seed = workload.seed if seed is None else seed
+    ranks = dealt.placement.workers
+    if ranks == 1:
+        found, peaks = _alone(work, data, dealt, device=device, threads=threads, seed=seed)
+    else:
+        results = launch(
+            _train,
+            ranks,
+            (work, data, dealt),
+            timeout_s=timeout_s,
+            device=device,
+            threads=threads,
+            seed=seed,
+        )
+        found, peaks = list(results), results.peak_bytes
+    first = found[0]
+    return RankedRun(
+        samples=first.seconds[first.warmup :],
+        warmup=first.warmup,
+        losses=first.losses,
+        traffic=stack([rank.traffic for rank in found]),
+        phases=[rank.phases for rank in found],
+        counters=dict(sum((rank.counters for rank in found), Counter())),
+        prepare_s=before + max(rank.prepare_s for rank in found),
+        partition_s=dealt.seconds,
+        peak_rss_bytes=peaks,
+        accuracy=first.accuracy,
+        state=first.state,
+        stages=first.stages,
+        work_s=[rank.work_s for rank in found[:size]],
+        stale=summed([rank.stale for rank in found]) if settings.stale else [],
+        notes=[*dealt.notes, *first.notes],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What every rank is told."""
+
+    workload: SequenceWorkload
+    settings: RankSettings
+    epochs: int | None
+    budget_s: float
+    accuracy: bool
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one rank tells; `seconds` are the slowest rank's, so they are equal on all ranks."""
+
+    seconds: list[float]
+    warmup: int
+    losses: list[float]
+    accuracy: list[float]
+    traffic: Traffic
+    phases: dict[str, float]
+    counters: Counter[str]
+    prepare_s: float
+    state: dict[str, Tensor]
+    stages: int
+    work_s: float
+    stale: list[StaleEpoch]
+    notes: list[str]
+
+
+def _train(comm: Communicator, work: _Work, data: SnapshotSequence, dealt: Dealt) -> _Found:
+    """Be one rank."""
+    connect(comm, work.settings)
+    begin = time.perf_counter()
+    trainer = open_trainer(comm, work.workload, data, dealt, work.settings)
+    prepare_s = time.perf_counter() - begin
+    clock = WorkClock(comm)
+    seconds, losses, accuracy = _timed(comm, trainer, work, clock)
+    warmup = falling_warmup(seconds)
+    if work.epochs is None:
+        warmup = min(warmup, len(seconds) - LEAST)
+    state, history = trainer.state(), stale_history(trainer)
+    # All ranks know the same seconds, so they agree about the number of epochs.
+    fewest, most = INSTRUMENTED
+    epochs = min(most, max(fewest, int(work.budget_s / median(seconds))))
+    traffic, counters, phases = _instrumented(comm, trainer, epochs)
+    trainer.close()
+    return _Found(
+        seconds=seconds,
+        warmup=warmup,
+        losses=losses,
+        accuracy=accuracy,
+        traffic=traffic,
+        phases=phases,
+        counters=counters,
+        prepare_s=prepare_s,
+        state=state,
+        stages=trainer.stages,
+        work_s=median(clock.each[warmup:]),
+        stale=history,
+        notes=list(trainer.notes),
+    )
+
+
+class WorkClock:
+    """Seconds of own work of a rank, epoch by epoch (see `RankedRun.work_s`).
+
+    Attributes:
+        each: of every epoch.
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm = comm
+        self._cpu = comm.device.type == "cpu"
+        self.each: list[float] = []
+
+    def start(self) -> None:
+        """An epoch begins."""
+        self._since = self._now()
+
+    def stop(self) -> None:
+        """It has ended."""
+        self.each.append(self._now() - self._since)
+
+    def _now(self) -> float:
+        if self._cpu:
+            return time.process_time()
+        return time.perf_counter() - self._comm.meter.spent["communicate_wait"]
+
+
+def stale_history(trainer: RankTrainer) -> list[StaleEpoch]:
+    """What each epoch so far sent and held back on this rank; [] where all is sent."""
+    exchange = trainer.exchange
+    return list(exchange.history) if isinstance(exchange, StaleRows) else []
+
+
+def _timed(
+    comm: Communicator, trainer: RankTrainer, work: _Work, clock: WorkClock
+) -> tuple[list[float], list[float], list[float]]:
+    """Seconds of every epoch, by the slowest rank; losses; accuracies.
+
+    All ranks see the same seconds, so they agree about the end without asking.
+    """
+    seconds: list[float] = []
+    losses: list[float] = []
+    accuracy: list[float] = []
+    spent = 0.0
+    gc.collect()
+    while True:
+        comm.barrier()
+        clock.start()
+        begin = time.perf_counter()
+        losses.append(trainer.train_epoch())
+        took = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
+        clock.stop()
+        seconds.append(float(comm.all_gather(took.to(comm.device)).max()))
+        if work.accuracy:
+            accuracy.append(trainer.accuracy())
+        spent += seconds[-1]
+        done = len(seconds)
+        if work.epochs is not None:
+            if done >= work.epochs:
+                break
+        elif done >= MOST or (done > LEAST and spent + seconds[-1] > work.budget_s):
+            break
+    return seconds, losses, accuracy
+
+
+def _instrumented(
+    comm: Communicator, trainer: RankTrainer, epochs: int
+) -> tuple[Traffic, Counter[str], dict[str, float]]:
+    """Traffic and counters of one epoch, and median seconds of its phases over `epochs`."""
+    meter = comm.meter
+    each: list[dict[str, float]] = []
+    for number in range(epochs):
+        comm.traffic.clear()
+        meter.reset()
+        comm.barrier()  # with clocks off: waiting here is none of an epoch's phases
+        meter.timing = True
+        trainer.train_epoch()
+        meter.timing = False
+        if number == 0:
+            traffic, counters = copied(comm.traffic), Counter(meter.counters)
+        each.append(meter.phases())
+    phases = {name: median(spent.get(name, 0.0) for spent in each) for name in PHASES}
+    return traffic, counters, phases
+
+
+def copied(traffic: Traffic) -> Traffic:
+    """The counts as they are now."""
+    found = Traffic(traffic.rank, traffic.size)
+    found.sent = {key: counts.copy() for key, counts in traffic.sent.items()}
+    return found
+
+
+def _alone(
+    work: _Work,
+    data: SnapshotSequence,
+    dealt: Dealt,
+    *,
+    device: str,
+    threads: int,
+    seed: int,
+) -> tuple[list[_Found], list[int]]:
+    """One rank, in this process."""
+    before = torch.get_num_threads()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    torch.set_num_threads(threads)
+    try:
+        comm = LocalCommunicator(device=device, meter=Meter(device=device), seed=seed)
+        found = _train(comm, work, data, dealt)
+    finally:
+        torch.set_num_threads(before)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
+    return [found], [grown * 1024]
