@@ -102,6 +102,13 @@ def assign_chunks(
     worker = assign_greedy(
         order, workload, traffic, workers, target, epsilon if corrected else 0.0, corrected
     )
+    return assignment_of(worker, workload, traffic, workers)
+
+
+def assignment_of(
+    worker: Tensor, workload: Tensor, traffic: tuple[Csr, Tensor], workers: int
+) -> Assignment:
+    """Loads and cut of chunks whose workers, int32[C] in [0, M), are known."""
     loads = torch.zeros(workers, dtype=torch.float64).index_add_(0, worker.long(), workload)
     csr, weight = traffic
     rows = torch.repeat_interleave(worker, csr.indptr.diff(), output_size=csr.nnz)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.label_propagation import LabelRun, propagate_labels
 from dgbench.kernels_cuda.supergraph import (
+    HEARS,
     Presence,
     Supergraph,
     build_supergraph,
@@ -86,8 +87,8 @@ class ChunkStatistics:
 
     Attributes:
         vertices: vertex-steps.
-        edges: spatial edges that end in the chunk, those from other chunks included: what its
-            structure encoder adds up. A pair inside the chunk counts at both ends.
+        edges: edges that end in the chunk, those from other chunks included: what its structure
+            encoder adds up. Where a graph does not say who hears whom, each pair ends at both.
         inner_edges: pairs with both ends in the chunk, counted once.
         sequences: entities with a step in the chunk.
         longest: steps of the longest of its sequences.
@@ -209,7 +210,8 @@ def chunk_statistics(graph: Supergraph, chunk: Tensor, count: int) -> ChunkStati
     entity = torch.repeat_interleave(graph.entity, lengths, output_size=graph.csr.nnz)
     columns = graph.csr.indices.long()
     spatial = entity != graph.entity[columns]
-    edges = torch.bincount(at_home[spatial], minlength=count)
+    hears = spatial if graph.direction is None else (graph.direction & HEARS).bool()
+    edges = torch.bincount(at_home[hears], minlength=count)
     inside = spatial & (at_home == chunk[columns])
     inner = torch.bincount(at_home[inside], minlength=count) // 2
     return ChunkStatistics(vertices, edges, inner, sequences, longest)

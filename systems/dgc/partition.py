@@ -1,0 +1,404 @@
+"""The whole partition of DGC: chunks, their work, their workers (section 3), and refinement.
+
+The paper's version is `ChunkSettings(levels=1, refine=False)`: labels once, then Algorithm 1. What
+is added here, each with a switch: labels through several levels (`levels`), and refinement
+(`refine`) of several starts on what is really sent, see `refinement`:
+
+- `labels`: Algorithm 1 on chunks of label propagation, once for each of `seeds`;
+- `entity`: each worker a run of entities of equal work;
+- `blocks`: each worker a run of snapshots of equal work.
+
+Each start is improved once, and the one that then sends least goes on. Of a large graph only the
+cheapest start is improved, and once: a partition has to be worth its time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.label_propagation import propagate_labels
+from dgbench.kernels_cuda.supergraph import HEARD, HEARS, Supergraph, chunk_traffic, contract
+from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.systems.dgc.assignment import Assignment, Empty, Mean, assign_chunks, assignment_of
+from dgbench.systems.dgc.placement import Placement, by_chunks
+from dgbench.systems.dgc.refinement import Hypergraph, hypergraph_of, improve, within
+from dgbench.systems.dgc.supergraph import (
+    ChunkStatistics,
+    ExchangeCounts,
+    chunk_cap,
+    chunk_statistics,
+    make_chunks,
+)
+
+Start = Literal["labels", "entity", "blocks"]
+STARTS: Final[tuple[Start, ...]] = ("labels", "entity", "blocks")
+By = Literal["labels", "metis", "kahypar"]
+BY: Final[tuple[By, ...]] = ("labels", "metis", "kahypar")
+LARGE: Final = 2_000_000
+"""Edges from which only one start is improved, and once."""
+
+ROUNDS: Final = 3
+_WORK_BITS: Final = 30
+Workload = Callable[[ChunkStatistics], Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkSettings:
+    """How chunks are made and dealt out.
+
+    Attributes:
+        per_worker: chunks of full size that a worker gets at least; the cap on their size.
+        levels: of label propagation, 1 for the paper's.
+        weights: of edges, `profiled` (section 3.2) or `unit`, for labels and Algorithm 1.
+        temporal_edges: whether these see edges in time.
+        refine: improve workers on what is sent, from `starts`.
+        starts: where refinement begins; without it there is only `labels`.
+        seeds: how many seeds of label propagation are started from.
+        rounds: of refinement for the best start; None: ROUNDS, 1 for a large graph.
+        slack: load of a worker beyond the mean that refinement may use.
+        by: `labels`, or a general partitioner on the same supergraph (`controls`) as a control.
+        workload: which model of a chunk's work is asked for, see `workloads.workload_of`.
+        mean, empty: of Algorithm 1, see `assignment`.
+        seed: of label propagation, 0 <= seed < 2^32.
+    """
+
+    per_worker: int = 16
+    levels: int = 8
+    weights: Literal["profiled", "unit"] = "profiled"
+    temporal_edges: bool = True
+    refine: bool = True
+    starts: tuple[Start, ...] = STARTS
+    seeds: int = 1
+    rounds: int | None = None
+    slack: float = 0.05
+    by: By = "labels"
+    workload: Literal["vertices", "edges", "linear", "mlp"] = "mlp"
+    mean: Mean = "worker"
+    empty: Empty = "corrected"
+    seed: int = 1
+
+    def check(self) -> ChunkSettings:
+        """Return self.
+
+        Raises:
+            UnknownKeyError, InvalidInputError: a field out of its range.
+        """
+        for name, value, allowed in (
+            ("weights", self.weights, ("profiled", "unit")),
+            ("by", self.by, BY),
+            *(("starts", start, STARTS) for start in self.starts),
+        ):
+            if value not in allowed:
+                raise unknown_key(name, value, allowed)
+        for name, value, least in (
+            ("seeds", self.seeds, 1),
+            ("rounds", ROUNDS if self.rounds is None else self.rounds, 0),
+            ("slack", self.slack, 0),
+            ("starts", len(self.starts), 1),
+        ):
+            if not value >= least:
+                raise InvalidInputError(f"{name} is {value}, allowed are numbers from {least}")
+        return self
+
+
+PAPER: Final = ChunkSettings(levels=1, refine=False)
+"""What the paper describes, without our additions."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkPartition:
+    """Chunks and their workers.
+
+    Attributes:
+        placement: of vertex-steps; its units are the chunks.
+        chunk: int32[V] in [0, count).
+        count: C.
+        assignment: worker of each chunk, loads by the workload model, weight of cut edges.
+        statistics: of the chunks.
+        floats: {stage: floats of an epoch by the counts}, from the first start to the end; a start
+            is called by its name, `improved NAME` after one round.
+        seconds: `supergraph` (what refinement reads of it), `generation`, `assignment`,
+            `refinement`, wall clock.
+        notes: what a reader of a row has to know.
+    """
+
+    placement: Placement
+    chunk: Tensor
+    count: int
+    assignment: Assignment
+    statistics: ChunkStatistics
+    floats: dict[str, int]
+    seconds: dict[str, float]
+    notes: list[str]
+
+
+@dataclass(slots=True)
+class _Clock:
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(
+            ("supergraph", "generation", "assignment", "refinement"), 0.0
+        )
+    )
+    last: float = field(default_factory=time.perf_counter)
+
+    def note(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] += now - self.last
+        self.last = now
+
+
+def partition_chunks(
+    graph: Supergraph,
+    counts: ExchangeCounts,
+    workers: int,
+    settings: ChunkSettings | None = None,
+    workload: Workload | None = None,
+    *,
+    threads: int | None = None,
+) -> ChunkPartition:
+    """Cut the vertex-steps into chunks and give each a worker.
+
+    Args:
+        graph: the vertex-steps, edges weighted by `counts.weights()`.
+        counts: what a model sends along an edge (`volumes.Shape.counts`).
+        workers: P, 1 to 64.
+        settings: None for the defaults.
+        workload: work of chunks, float64[C] in any unit; None: vertices and edges that end there,
+            one each, and a note.
+        threads: of the compiled operators; no result depends on it.
+
+    Raises:
+        InvalidInputError, UnknownKeyError: a number out of its range or an unknown name.
+        UnsupportedError: a general partitioner that is not installed or gave up.
+    """
+    settings = (settings or ChunkSettings()).check()
+    if not 1 <= workers <= 64:
+        raise InvalidInputError(f"workers is {workers}, allowed are 1 to 64")
+    notes = [text] if (text := getattr(workload, "note", "")) else []
+    if workload is None:
+        workload, notes = vertices_and_edges, ["work of a chunk: vertices and edges, one each"]
+    clock = _Clock()
+    seen = _seen(graph, settings)
+    clock.note("supergraph")
+    chunk, count, assignment, statistics = _plain(seen, workers, settings, workload, clock, threads)
+    floats: dict[str, int] = {}
+    if settings.refine and workers > 1 and graph.num_vertices:
+        first = {
+            "labels" if settings.by == "labels" else settings.by: assignment.worker[chunk.long()]
+        }
+        worker, load = _refined(
+            graph, counts, workers, settings, workload, first, statistics, floats, clock, threads
+        )
+        chunk, count = _rechunk(seen, chunk, worker, load, workers, settings, threads)
+        statistics = chunk_statistics(graph, chunk, count)
+        of_chunk = torch.zeros(count, dtype=torch.int32)
+        of_chunk[chunk.long()] = worker
+        traffic = chunk_traffic(seen, chunk, count)
+        assignment = assignment_of(of_chunk, workload(statistics), traffic, workers)
+        clock.note("refinement")
+    placement = by_chunks(graph, chunk, count, assignment.worker, workers)
+    return ChunkPartition(
+        placement, chunk, count, assignment, statistics, floats, clock.seconds, notes
+    )
+
+
+def vertices_and_edges(statistics: ChunkStatistics) -> Tensor:
+    """float64[C]: a unit of work for each vertex-step and each edge that ends there."""
+    return (statistics.vertices + statistics.edges).double()
+
+
+def critical_path(graph: Supergraph, placement: Placement) -> tuple[int, float]:
+    """(stages, span) of a recurrence under a placement.
+
+    Stages: segments of the entity that is cut most, one after the other. Span: vertex-steps that
+    workers do one after another, the largest share of each stage, over an even share V / P; 1 is
+    all in parallel, P is one worker at a time.
+    """
+    worker = placement.time.long()
+    if not worker.numel():
+        return 0, 1.0
+    cut = torch.zeros_like(worker)
+    cut[1:] = (graph.entity[1:] == graph.entity[:-1]) & (worker[1:] != worker[:-1])
+    total = torch.cumsum(cut, 0)
+    stage = total - total[graph.start[:-1].clamp(max=worker.numel() - 1)][graph.entity.long()]
+    stages = int(stage.max()) + 1
+    work = torch.bincount(stage * placement.workers + worker, minlength=stages * placement.workers)
+    longest = work.view(stages, placement.workers).amax(1).sum()
+    return stages, float(longest) * placement.workers / worker.numel()
+
+
+def _seen(graph: Supergraph, settings: ChunkSettings) -> Supergraph:
+    """The graph with the weights that labels and Algorithm 1 see."""
+    weight = graph.edge_weight
+    if settings.weights == "profiled" and settings.temporal_edges:
+        return graph
+    kind = graph.direction
+    if kind is None:
+        rows = torch.repeat_interleave(graph.entity, graph.csr.indptr.diff())
+        kind = (rows != graph.entity[graph.csr.indices.long()]).to(torch.uint8) * HEARS
+    if settings.weights == "unit":
+        both = kind == HEARS | HEARD
+        weight = 1 + both.to(torch.int32)
+    if not settings.temporal_edges:
+        weight = torch.where(kind == 0, 0, weight)
+    return replace(graph, edge_weight=weight)
+
+
+def _plain(
+    graph: Supergraph,
+    workers: int,
+    settings: ChunkSettings,
+    workload: Workload,
+    clock: _Clock,
+    threads: int | None,
+) -> tuple[Tensor, int, Assignment, ChunkStatistics]:
+    """Chunks and workers without refinement."""
+    if settings.by != "labels":
+        from dgbench.systems.dgc.controls import cut_by
+
+        chunk = cut_by(settings.by, graph, workers, slack=settings.slack, seed=settings.seed)
+        count = workers
+        own = torch.arange(workers, dtype=torch.int32)
+        clock.note("generation")
+        statistics = chunk_statistics(graph, chunk, count)
+        traffic = chunk_traffic(graph, chunk, count)
+        found = assignment_of(own, workload(statistics), traffic, workers)
+        clock.note("assignment")
+        return chunk, count, found, statistics
+    cap = chunk_cap(graph, workers, settings.per_worker)
+    made = make_chunks(graph, cap, levels=settings.levels, seed=settings.seed, threads=threads)
+    clock.note("generation")
+    statistics = chunk_statistics(graph, made.chunk, made.count)
+    found = assign_chunks(
+        workload(statistics),
+        chunk_traffic(graph, made.chunk, made.count),
+        workers,
+        mean=settings.mean,
+        empty=settings.empty,
+    )
+    clock.note("assignment")
+    return made.chunk, made.count, found, statistics
+
+
+def _refined(
+    graph: Supergraph,
+    counts: ExchangeCounts,
+    workers: int,
+    settings: ChunkSettings,
+    workload: Workload,
+    first: dict[str, Tensor],
+    statistics: ChunkStatistics,
+    floats: dict[str, int],
+    clock: _Clock,
+    threads: int | None,
+) -> tuple[Tensor, Tensor]:
+    """(worker, load) of vertex-steps after refinement."""
+    load = _vertex_loads(graph, statistics, workload)
+    fine = hypergraph_of(graph, counts, load)
+    cap = int((1 + settings.slack) * int(load.sum()) / workers)
+    large = graph.csr.nnz // 2 >= LARGE
+    starts = {name: worker for name, worker in first.items() if name in (*settings.starts, *BY[1:])}
+    if settings.by == "labels":
+        for k in range(1, settings.seeds if "labels" in settings.starts else 0):
+            other = replace(settings, seed=(settings.seed + k) % 2**32)
+            chunk, _, found, _ = _plain(graph, workers, other, workload, clock, threads)
+            starts[f"labels {k + 1}"] = found.worker[chunk.long()]
+        starts |= _runs(graph, load, workers, settings.starts)
+    for name, worker in starts.items():
+        floats[name] = fine.cost(worker)
+    options = {"seed": settings.seed, "threads": threads}
+    if large and len(starts) > 1:
+        settled = {
+            name: fine.refine(worker, workers, cap, sweeps=2) for name, worker in starts.items()
+        }
+        best = min(settled, key=lambda name: fine.cost(settled[name]))
+        starts = {best: settled[best]}
+    rounds = settings.rounds
+    if rounds is None:
+        rounds = 1 if large else ROUNDS
+    better: dict[str, Tensor] = {}
+    for name, worker in starts.items():
+        better[name] = (
+            improve(fine, graph, worker, workers, cap, **options)
+            if rounds
+            else fine.refine(worker, workers, cap)
+        )
+        floats[f"improved {name}"] = fine.cost(better[name])
+    worker = min(better.items(), key=lambda item: floats[f"improved {item[0]}"])[1]
+    for k in range(1, rounds):
+        again = {**options, "seed": (settings.seed + k) % 2**32}
+        worker = improve(fine, graph, worker, workers, cap, **again)
+    floats["end"] = fine.cost(worker)
+    return worker, load
+
+
+def _runs(
+    graph: Supergraph, load: Tensor, workers: int, starts: tuple[Start, ...]
+) -> dict[str, Tensor]:
+    """Runs of entities and of snapshots of about equal work."""
+    found: dict[str, Tensor] = {}
+    if "entity" in starts:
+        upto = torch.cumsum(load, 0)
+        last = graph.start[graph.entity.long() + 1] - 1
+        found["entity"] = _equal_shares(upto[last], int(upto[-1]), workers)
+    if "blocks" in starts:
+        step = graph.step.long()
+        upto = torch.cumsum(torch.zeros(graph.steps, dtype=load.dtype).index_add_(0, step, load), 0)
+        found["blocks"] = _equal_shares(upto, int(upto[-1]), workers)[step]
+    return found
+
+
+def _equal_shares(upto: Tensor, total: int, workers: int) -> Tensor:
+    return ((upto - 1).clamp(min=0) * workers // max(1, total)).clamp(max=workers - 1).int()
+
+
+def _vertex_loads(graph: Supergraph, statistics: ChunkStatistics, workload: Workload) -> Tensor:
+    """int64[V]: work of vertex-steps, from the chunks' by least squares over vertices and edges.
+
+    The sum is about 2^30, or V where that is more.
+    """
+    terms = torch.stack([statistics.vertices, statistics.edges], 1).double()
+    guess = workload(statistics).double()
+    weight = torch.linalg.lstsq(terms, guess[:, None], driver="gelsd").solution[:, 0]
+    if bool((weight < 0).any()):  # one explains it better alone
+        alone = (terms * guess[:, None]).sum(0) / terms.square().sum(0).clamp(min=1)
+        weight = torch.where(weight < 0, 0.0, alone)
+    edges = _heard(graph)
+    work = weight[0] + weight[1] * edges
+    total = float(work.sum())
+    if not total > 0:
+        return torch.ones(graph.num_vertices, dtype=torch.int64)
+    return (work * (2**_WORK_BITS / total)).round().long().clamp(min=1)
+
+
+def _heard(graph: Supergraph) -> Tensor:
+    """float64[V]: edges that end at each vertex-step."""
+    return graph.hears().indptr.diff().double()
+
+
+def _rechunk(
+    graph: Supergraph,
+    chunk: Tensor,
+    worker: Tensor,
+    load: Tensor,
+    workers: int,
+    settings: ChunkSettings,
+    threads: int | None,
+) -> tuple[Tensor, int]:
+    """Chunks of one worker each: parts of the old ones, small ones joined to their neighbours."""
+    _, part = torch.unique(chunk.long() * workers + worker, return_inverse=True)
+    part = part.to(torch.int32)
+    count = int(part.max()) + 1
+    csr, sums = contract(graph.csr, within(graph.csr, graph.edge_weight, worker), part, count)
+    weight = (sums >> max(0, int(sums.max()).bit_length() - 31) if sums.numel() else sums).int()
+    sizes = torch.bincount(part, minlength=count).to(torch.int32)
+    cap = chunk_cap(graph, workers, settings.per_worker)
+    run = propagate_labels(csr, weight, sizes, cap=cap, seed=settings.seed, threads=threads)
+    joined, count = run.chunks()
+    return joined[part.long()].contiguous(), count
