@@ -7,17 +7,18 @@ fused, again and again, until nothing is left to save or memory ends.
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.runtime.errors import InvalidInputError, unknown_key
 
-Merge = Literal["distinct", "sum"]
-CLOSE = 0.9
+Rest = Literal["together", "apart"]
+CLOSE: Final = 0.9
 """Share of the memory limit from which on a fused chunk takes no other: "close to" the limit."""
 
 
@@ -75,9 +76,9 @@ class FusedUnits:
     Attributes:
         group: int64[units] in [0, groups), numbered by the smallest unit in each.
         groups: their number; a unit that was not fused is one.
-        merges: pairs that were fused.
-        saved_rows: loads that fusion spares in one round.
-        frozen: groups that would have gone on but for the memory.
+        merges: pairs with r > 0 that were fused.
+        saved_rows: rows of this worker that are not loaded a second time in one round.
+        frozen: groups that took no other because of the memory.
     """
 
     group: Tensor
@@ -90,65 +91,116 @@ class FusedUnits:
 def fuse_units(
     reads: UnitReads,
     *,
-    row_bytes: int = 1,
     memory: Tensor | None = None,
     limit: float | None = None,
-    present: Tensor | None = None,
-    rest: Literal["together", "apart"] = "together",
+    rest: Rest = "together",
 ) -> FusedUnits:
-    """Fuse the pair of groups with the largest r, until none is left (section 5.1.1)."""
-    units = reads.units
-    size = torch.zeros(units, dtype=torch.float64) if memory is None else memory
-    size = size.tolist()
+    """Fuse the pair of groups with the largest r until none is left.
+
+    A heap with entries that may be out of date: fusing a and b changes r of what either had an r
+    with, new entries are pushed and the old ones passed over. r(ab, c) counts distinct rows: one of
+    c that both a and b load is loaded once by the two together. O(K log K) for K pairs with r > 0,
+    and the rows that are loaded twice times the logarithm of the number of units.
+
+    The bytes of a row are alike everywhere, so the pair with most rows is the one with most bytes.
+
+    Args:
+        reads: of `shared_rows`.
+        memory: float64[units] bytes of each unit, measured in the first epoch or by
+            `unit_memory`; a fused group counts for the sum of its units. None: nothing.
+        limit: bytes of one group at most. A pair above it is not fused, and a group from `CLOSE`
+            of it on is frozen. None: none.
+        rest: units that share nothing with another save no load, and the paper leaves them alone:
+            `apart`. `together` joins what is left as memory allows, which spares calls.
+
+    Raises:
+        InvalidInputError: memory of another length or with a negative number, a limit without
+            memory or not above 0.
+        UnknownKeyError: another `rest`.
+    """
+    if rest not in ("together", "apart"):
+        raise unknown_key("rest", rest, ("together", "apart"))
+    size = _checked_memory(reads.units, memory, limit)
     most = float("inf") if limit is None else float(limit)
-    needs: list[set[int]] = [set() for _ in range(units)]
-    home: dict[int, int] = {}
-    for a, j, b in zip(
-        reads.reader.tolist(), reads.row.tolist(), reads.owner.tolist(), strict=True
-    ):
-        needs[a].add(j)
-        home[j] = b
-    near: list[dict[int, int]] = [{} for _ in range(units)]
-    for a, b, r in zip(*(t.tolist() for t in reads.pairs()), strict=True):
-        near[a][b] = near[b][a] = r
-    heap = [(-r, a, b) for a in range(units) for b, r in near[a].items() if a < b]
-    heapq.heapify(heap)
-    into = list(range(units))
-
-    def find(a: int) -> int:
-        while into[a] != a:
-            into[a] = into[into[a]]
-            a = into[a]
-        return a
-
-    merges = saved = 0
-    frozen = [s >= CLOSE * most for s in size]
-    while heap:
-        r, a, b = heapq.heappop(heap)
-        if into[a] != a or into[b] != b or near[a].get(b) != -r or frozen[a] or frozen[b]:
-            continue
-        if size[a] + size[b] > most:
-            continue
-        before = len(needs[a]) + len(needs[b])
-        both = needs[a] & needs[b]
-        for j in both:
-            c = find(home[j])
-            near[a][c] -= 1
-            near[c][a] -= 1
-        into[b] = a
-        for c, shared in near[b].items():
-            del near[c][b]
-            if c != a:
-                near[a][c] = near[c][a] = near[a].get(c, 0) + shared
-        near[b] = {}
-        needs[a] = {j for j in needs[a] | needs[b] if find(home[j]) != a}
-        saved += before - len(needs[a])
-        needs[b] = set()
-        size[a] += size[b]
-        frozen[a] = size[a] >= CLOSE * most
-        merges += 1
-        for c, shared in near[a].items():
-            heapq.heappush(heap, (-shared, min(a, c), max(a, c)))
-    root = torch.tensor([find(a) for a in range(units)], dtype=torch.int64)
+    root = torch.empty(reads.units, dtype=torch.int64)
+    total = torch.empty(3, dtype=torch.int64)
+    rows = int(reads.row.max()) + 1 if reads.row.numel() else 0
+    extension(root.device).fuse_units(
+        reads.reader, reads.row, reads.owner, rows, size, most, CLOSE, root, total
+    )
+    if rest == "together":
+        root = _join(root, size, most)
     names, group = torch.unique(root, return_inverse=True)
-    return FusedUnits(group, names.numel(), merges, saved, sum(frozen))
+    merges, saved, frozen = total.tolist()
+    return FusedUnits(group, names.numel(), merges, saved, frozen)
+
+
+def unit_memory(csr: Csr, unit: Tensor, units: int, floats: int) -> Tensor:
+    """float64[units]: a model of the bytes of each unit, where none are measured.
+
+    What it loads and what it makes of it, `floats` of 4 bytes for a row, and its entries, 8 bytes
+    each.
+
+    Args:
+        csr, unit, units: as in `shared_rows`.
+        floats: of a vertex-step over all rounds: what is shown and what is made.
+    """
+    rows = torch.bincount(unit, minlength=units)
+    reader = torch.repeat_interleave(unit, csr.indptr.diff(), output_size=csr.nnz)
+    entries = torch.bincount(reader, minlength=units)
+    loaded = _loaded(csr, unit, reader, units)
+    return ((loaded + rows) * floats * 4 + entries * 8).to(torch.float64)
+
+
+def unit_loads(csr: Csr, unit: Tensor, units: int) -> Tensor:
+    """int64[units]: rows that each unit loads in one round, its own and all others it hears.
+
+    With the groups of fusion as units: what is loaded after it.
+    """
+    reader = torch.repeat_interleave(unit, csr.indptr.diff(), output_size=csr.nnz)
+    return _loaded(csr, unit, reader, units)
+
+
+def _loaded(csr: Csr, unit: Tensor, reader: Tensor, units: int) -> Tensor:
+    column = csr.indices.long()
+    home = torch.full((csr.num_cols,), -1)
+    home[: csr.num_rows] = unit
+    apart = home[column] != reader
+    key = torch.unique(reader[apart] * max(1, csr.num_cols) + column[apart])
+    others = torch.bincount(key // max(1, csr.num_cols), minlength=units)
+    return torch.bincount(unit, minlength=units) + others
+
+
+def _checked_memory(units: int, memory: Tensor | None, limit: float | None) -> Tensor:
+    if limit is not None and not limit > 0:
+        raise InvalidInputError(f"limit is {limit}, allowed are bytes above 0")
+    if memory is None:
+        if limit is not None:
+            raise InvalidInputError(
+                "limit is given without memory", hint="`unit_memory` is a model of it"
+            )
+        return torch.zeros(units, dtype=torch.float64)
+    if memory.dtype != torch.float64 or memory.shape != (units,):
+        raise InvalidInputError(
+            f"memory is {memory.dtype} {list(memory.shape)}, expected torch.float64 [{units}]"
+        )
+    if not bool((memory.isfinite() & (memory >= 0)).all()):
+        raise InvalidInputError("memory holds a number that is negative or not finite")
+    return memory.contiguous()
+
+
+def _join(root: Tensor, size: Tensor, limit: float) -> Tensor:
+    """Groups one after the other into as few as the limit allows, in order of their names."""
+    names, group = torch.unique(root, return_inverse=True)
+    if limit == float("inf"):
+        return torch.zeros_like(root)
+    bytes_of = torch.zeros(names.numel(), dtype=torch.float64).index_add_(0, group, size)
+    into, held = [], 0.0
+    for i, more in enumerate(bytes_of.tolist()):
+        if not into or held + more > limit:
+            into.append(i)
+            held = more
+        else:
+            into.append(into[-1])
+            held += more
+    return torch.tensor(into, dtype=torch.int64)[group]

@@ -17,6 +17,7 @@ from dgbench.kernels_cuda.packed_scan import FROM_ZERO
 from dgbench.kernels_cuda.supergraph import Supergraph
 from dgbench.kernels_cuda.transpose import transpose_unchecked
 from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.systems.dgc.fusion import fuse_units, shared_rows, unit_memory
 from dgbench.systems.dgc.halo_lists import RowLists, halo_lists, make_lists
 from dgbench.systems.dgc.placement import Placement
 from dgbench.systems.dgc.segments import (
@@ -230,6 +231,8 @@ def plan_worker(
     fusion: Fusion = "none",
     temporal: Temporal = "packed",
     fused: Tensor | None = None,
+    memory_limit: float | None = None,
+    row_floats: int = 64,
     entries: Entries | None = None,
 ) -> WorkerPlan:
     """Everything a worker's rows, messages and sequences are made of.
@@ -241,11 +244,12 @@ def plan_worker(
         attention: the time encoder reads whole sequences instead of states.
         norm: of A-hat.
         fusion: `none`: the structure encoder goes unit by unit. `spatial`: units are joined, as
-            `fused` says or, without it, by `fusion.fuse_units` without a limit of memory. `whole`:
-            all rows of the worker at once.
+            `fused` says or else by `fusion.fuse_units`. `whole`: all rows of the worker at once.
         temporal: see `segments.plan_stages`. Padding is per chunk of a sequence's first own step
             with a partition by chunks, else over the worker.
         fused: int64[units], the group of each unit, from `fusion.fuse_units`.
+        memory_limit: bytes of a fused group at most, by `fusion.unit_memory`; None: none.
+        row_floats: floats of a vertex-step for that model of memory.
         entries: `step_entries(data, graph, norm)`, where several plans are made.
 
     Raises:
@@ -255,7 +259,9 @@ def plan_worker(
     _check(graph, placement, rank, fusion, temporal)
     if entries is None:
         entries = step_entries(data, graph, norm)
-    structure = _plan_structure(graph, placement, rank, entries, fusion, fused)
+    structure = _plan_structure(
+        graph, placement, rank, entries, fusion, fused, memory_limit, row_floats
+    )
     segments = None if attention else cut_segments(graph, placement.time)
     time = _plan_time(graph, placement, rank, structure.rows, segments, temporal)
     path = int(graph.num_vertices > 0) if segments is None else segments.stages
@@ -269,6 +275,8 @@ def _plan_structure(
     entries: Entries,
     fusion: Fusion,
     fused: Tensor | None,
+    limit: float | None,
+    floats: int,
 ) -> StructurePlan:
     owner = placement.structure
     rows = (owner == rank).nonzero().squeeze(1)
@@ -298,14 +306,13 @@ def _plan_structure(
     elif fusion == "none":
         group = unit
     else:
-        group = (_fuse(csr, unit, placement) if fused is None else fused)[unit]
+        group = (_fuse(csr, unit, placement.units, limit, floats) if fused is None else fused)[unit]
     return StructurePlan(rows, halo, lists, csr, loop, make_groups(csr, loop, group, unit))
 
 
-def _fuse(csr: Csr, unit: Tensor, placement: Placement) -> Tensor:
-    from dgbench.systems.dgc.fusion import fuse_units, shared_rows
-
-    return fuse_units(shared_rows(csr, unit, placement.units)).group
+def _fuse(csr: Csr, unit: Tensor, units: int, limit: float | None, floats: int) -> Tensor:
+    memory = None if limit is None else unit_memory(csr, unit, units, floats)
+    return fuse_units(shared_rows(csr, unit, units), memory=memory, limit=limit).group
 
 
 def make_groups(csr: Csr, loop: Tensor, group: Tensor, unit: Tensor) -> list[Group]:

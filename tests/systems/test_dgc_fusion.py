@@ -1,0 +1,239 @@
+"""Spatial fusion against sets and a plain heap, and against counting what groups load."""
+
+from __future__ import annotations
+
+import heapq
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.dgc.fusion import CLOSE, fuse_units, shared_rows, unit_loads, unit_memory
+from dgbench.systems.dgc.plan import make_groups
+
+
+def matrix(rows: int, columns: int, entries: set[tuple[int, int]]) -> Csr:
+    """A matrix from pairs of row and column."""
+    ordered = sorted(entries)
+    counts = torch.bincount(
+        torch.tensor([r for r, _ in ordered], dtype=torch.int64), minlength=rows
+    )
+    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    indices = torch.tensor([c for _, c in ordered], dtype=torch.int32)
+    return Csr(indptr, indices, columns, torch.rand(len(ordered)))
+
+
+@st.composite
+def workers(draw) -> tuple[Csr, Tensor, int]:
+    rows, halo = draw(st.integers(0, 14)), draw(st.integers(0, 4))
+    units = draw(st.integers(1, 8))
+    cells = st.tuples(st.integers(0, max(0, rows - 1)), st.integers(0, max(0, rows + halo - 1)))
+    entries = draw(st.sets(cells, max_size=60)) if rows else set()
+    entries = {(r, c) for r, c in entries if r != c}
+    unit = draw(st.lists(st.integers(0, units - 1), min_size=rows, max_size=rows))
+    return matrix(rows, rows + halo, entries), torch.tensor(unit, dtype=torch.int64), units
+
+
+def entries_of(csr: Csr) -> list[tuple[int, int]]:
+    ends = csr.indptr.tolist()
+    columns = csr.indices.tolist()
+    return [(r, c) for r in range(csr.num_rows) for c in columns[ends[r] : ends[r + 1]]]
+
+
+def loads(csr: Csr, group: list[int]) -> int:
+    """Rows that groups load of this worker's: their own and, once each, others that they hear."""
+    others = {
+        (group[r], c) for r, c in entries_of(csr) if c < csr.num_rows and group[c] != group[r]
+    }
+    return len(group) + len(others)
+
+
+def plain_fusion(
+    csr: Csr, unit: list[int], units: int, memory: list[float], limit: float
+) -> tuple[list[int], int]:
+    """Group of each unit and merges: r counted anew from sets after every merge."""
+    group = list(range(units))
+    size = list(memory)
+
+    def shared() -> dict[tuple[int, int], int]:
+        pairs = {(group[unit[r]], c) for r, c in entries_of(csr) if c < csr.num_rows}
+        found: dict[tuple[int, int], int] = {}
+        for a, c in pairs:
+            b = group[unit[c]]
+            if a != b:
+                found[min(a, b), max(a, b)] = found.get((min(a, b), max(a, b)), 0) + 1
+        return found
+
+    merges = 0
+    while True:
+        heap = [
+            (-r, a, b)
+            for (a, b), r in shared().items()
+            if max(size[a], size[b]) < CLOSE * limit and size[a] + size[b] <= limit
+        ]
+        if not heap:
+            return group, merges
+        _, a, b = min(heap)
+        heapq.heapify(heap)
+        assert heap[0][1:] == (a, b)
+        group = [a if g == b else g for g in group]
+        size[a] += size[b]
+        merges += 1
+
+
+@settings(deadline=None, max_examples=150)
+@given(workers(), st.data())
+def test_fusion_is_that_of_sets_counted_anew(worker, data) -> None:
+    csr, unit, units = worker
+    limited = data.draw(st.booleans())
+    memory = data.draw(st.lists(st.integers(0, 9), min_size=units, max_size=units))
+    limit = float(data.draw(st.integers(1, 30))) if limited else float("inf")
+    found = fuse_units(
+        shared_rows(csr, unit, units),
+        memory=torch.tensor(memory, dtype=torch.float64),
+        limit=limit if limited else None,
+        rest="apart",
+    )
+    group, merges = plain_fusion(csr, unit.tolist(), units, [float(m) for m in memory], limit)
+    names = {g: i for i, g in enumerate(sorted(set(group)))}
+    assert found.group.tolist() == [names[g] for g in group]
+    assert (found.merges, found.groups) == (merges, len(names))
+    before = loads(csr, unit.tolist())
+    after = loads(csr, [group[u] for u in unit.tolist()])
+    assert found.saved_rows == before - after
+    if limited:
+        size = torch.zeros(found.groups, dtype=torch.float64)
+        size.index_add_(0, found.group, torch.tensor(memory, dtype=torch.float64))
+        counts = torch.bincount(found.group)
+        assert bool((size[counts > 1] <= limit).all())
+        assert found.frozen == int((size >= CLOSE * limit).sum())
+
+
+@settings(deadline=None, max_examples=80)
+@given(workers())
+def test_reads_and_loads_are_those_of_sets(worker) -> None:
+    csr, unit, units = worker
+    reads = shared_rows(csr, unit, units)
+    home = unit.tolist()
+    wanted = {
+        (home[r], c, home[c]) for r, c in entries_of(csr) if c < csr.num_rows and home[c] != home[r]
+    }
+    found = list(zip(reads.reader.tolist(), reads.row.tolist(), reads.owner.tolist(), strict=True))
+    assert sorted(found) == sorted(wanted)
+    low, high, rows = reads.pairs()
+    pairs: dict[tuple[int, int], int] = {}
+    for a, _, b in wanted:
+        pairs[min(a, b), max(a, b)] = pairs.get((min(a, b), max(a, b)), 0) + 1
+    assert (
+        dict(zip(zip(low.tolist(), high.tolist(), strict=True), rows.tolist(), strict=True))
+        == pairs
+    )
+    every = {(home[r], c) for r, c in entries_of(csr)} | {(home[r], r) for r in range(csr.num_rows)}
+    assert unit_loads(csr, unit, units).tolist() == [
+        len({c for a, c in every if a == u}) for u in range(units)
+    ]
+
+
+@settings(deadline=None, max_examples=60)
+@given(workers(), st.data())
+def test_groups_compute_what_the_whole_matrix_does(worker, data) -> None:
+    csr, unit, units = worker
+    fused = fuse_units(
+        shared_rows(csr, unit, units), rest=data.draw(st.sampled_from(("apart", "together")))
+    )
+    loop = torch.rand(csr.num_rows)
+    x = torch.rand(csr.num_cols, 2, dtype=torch.float64, requires_grad=True)
+    dense = torch.zeros(csr.num_rows, csr.num_cols, dtype=torch.float64)
+    for (r, c), value in zip(entries_of(csr), csr.values.tolist(), strict=True):
+        dense[r, c] = value
+    wanted = dense @ x
+    out = torch.zeros_like(wanted)
+    groups = make_groups(csr, loop, fused.group[unit] if unit.numel() else unit, unit)
+    for group in groups:
+        local = torch.zeros(group.rows.numel(), group.columns.numel(), dtype=torch.float64)
+        for (r, c), value in zip(entries_of(group.csr), group.csr.values.tolist(), strict=True):
+            local[r, c] = value
+        out = out.index_copy(0, group.rows, local @ x[group.columns])
+        assert torch.equal(group.loop, loop[group.rows])
+        assert torch.equal(group.columns[: group.rows.numel()], group.rows)
+    assert torch.allclose(out, wanted, rtol=0, atol=1e-12)
+    weight = torch.rand_like(wanted)
+    found, known = (
+        torch.autograd.grad((y * weight).sum(), x, retain_graph=True)[0]
+        if y.requires_grad
+        else torch.zeros_like(x)
+        for y in (out, wanted)
+    )
+    assert torch.allclose(found, known, rtol=0, atol=1e-12)
+    every = sum(group.columns.numel() for group in groups)
+    assert every == int(
+        unit_loads(csr, fused.group[unit] if unit.numel() else unit, max(1, fused.groups)).sum()
+    )
+
+
+def test_a_row_between_two_chunks_is_loaded_twice_then_once() -> None:
+    """Figure 8: A - D with A in one chunk and D in the other."""
+    csr = matrix(4, 4, {(0, 3), (3, 0), (0, 1), (1, 0), (2, 3), (3, 2)})
+    unit = torch.tensor([0, 0, 1, 1])
+    assert unit_loads(csr, unit, 2).tolist() == [3, 3]
+    found = fuse_units(shared_rows(csr, unit, 2))
+    assert (found.groups, found.saved_rows) == (1, 2)
+    assert unit_loads(csr, found.group[unit], 1).tolist() == [4]
+
+
+def test_a_row_of_a_third_chunk_counts_once_for_the_fused_two() -> None:
+    """Chunks 0 and 1 hear each other and both hear row 4 of chunk 2."""
+    csr = matrix(6, 6, {(0, 2), (2, 0), (1, 2), (0, 4), (2, 4), (5, 4)})
+    unit = torch.tensor([0, 0, 1, 1, 2, 2])
+    memory = torch.tensor([4.0, 4.0, 4.0], dtype=torch.float64)
+    found = fuse_units(shared_rows(csr, unit, 3), memory=memory, limit=9.0)
+    assert found.group.tolist() == [0, 0, 1]
+    assert found.saved_rows == 3
+    assert found.frozen == 0
+
+
+def test_a_group_close_to_the_limit_takes_no_other() -> None:
+    csr = matrix(3, 3, {(0, 1), (1, 0), (1, 2), (2, 1), (0, 2)})
+    unit = torch.tensor([0, 1, 2])
+    memory = torch.tensor([5.0, 4.5, 0.1], dtype=torch.float64)
+    found = fuse_units(shared_rows(csr, unit, 3), memory=memory, limit=10.0, rest="apart")
+    assert found.group.tolist() == [0, 0, 1]
+    assert found.frozen == 1
+
+
+def test_what_shares_nothing_is_joined_as_memory_allows() -> None:
+    csr = matrix(4, 4, set())
+    unit = torch.arange(4)
+    reads = shared_rows(csr, unit, 4)
+    assert fuse_units(reads, rest="apart").groups == 4
+    assert fuse_units(reads).groups == 1
+    memory = torch.tensor([2.0, 2.0, 3.0, 1.0], dtype=torch.float64)
+    assert fuse_units(reads, memory=memory, limit=4.0).group.tolist() == [0, 0, 1, 1]
+
+
+def test_memory_of_a_unit_grows_with_what_it_loads() -> None:
+    csr = matrix(3, 5, {(0, 1), (0, 3), (1, 3), (1, 4), (2, 0)})
+    unit = torch.tensor([0, 1, 1])
+    # Unit 0: row 0 and columns 1, 3; unit 1: rows 1, 2 and columns 0, 3, 4.
+    assert unit_memory(csr, unit, 2, 10).tolist() == [
+        (3 + 1) * 40 + 2 * 8,
+        (5 + 2) * 40 + 3 * 8,
+    ]
+
+
+def test_refused() -> None:
+    reads = shared_rows(matrix(2, 2, {(0, 1)}), torch.tensor([0, 1]), 2)
+    with pytest.raises(UnknownKeyError):
+        fuse_units(reads, rest="none")
+    with pytest.raises(InvalidInputError, match="without memory"):
+        fuse_units(reads, limit=3.0)
+    with pytest.raises(InvalidInputError, match="limit is 0"):
+        fuse_units(reads, memory=torch.zeros(2, dtype=torch.float64), limit=0.0)
+    with pytest.raises(InvalidInputError, match=r"expected torch.float64 \[2\]"):
+        fuse_units(reads, memory=torch.zeros(3, dtype=torch.float64))
+    with pytest.raises(InvalidInputError, match="negative"):
+        fuse_units(reads, memory=torch.tensor([-1.0, 0.0], dtype=torch.float64))
