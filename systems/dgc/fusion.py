@@ -78,6 +78,7 @@ class FusedUnits:
         groups: their number; a unit that was not fused is one.
         merges: pairs with r > 0 that were fused.
         saved_rows: rows of this worker that are not loaded a second time in one round.
+        saved_bytes: the same in bytes.
         frozen: groups that took no other because of the memory.
     """
 
@@ -85,12 +86,14 @@ class FusedUnits:
     groups: int
     merges: int
     saved_rows: int
+    saved_bytes: int
     frozen: int
 
 
 def fuse_units(
     reads: UnitReads,
     *,
+    row_bytes: int = 1,
     memory: Tensor | None = None,
     limit: float | None = None,
     rest: Rest = "together",
@@ -102,10 +105,9 @@ def fuse_units(
     c that both a and b load is loaded once by the two together. O(K log K) for K pairs with r > 0,
     and the rows that are loaded twice times the logarithm of the number of units.
 
-    The bytes of a row are alike everywhere, so the pair with most rows is the one with most bytes.
-
     Args:
         reads: of `shared_rows`.
+        row_bytes: of a row, alike everywhere, so that most rows are most bytes.
         memory: float64[units] bytes of each unit, measured in the first epoch or by
             `unit_memory`; a fused group counts for the sum of its units. None: nothing.
         limit: bytes of one group at most. A pair above it is not fused, and a group from `CLOSE`
@@ -132,7 +134,7 @@ def fuse_units(
         root = _join(root, size, most)
     names, group = torch.unique(root, return_inverse=True)
     merges, saved, frozen = total.tolist()
-    return FusedUnits(group, names.numel(), merges, saved, frozen)
+    return FusedUnits(group, names.numel(), merges, saved, saved * row_bytes, frozen)
 
 
 def unit_memory(csr: Csr, unit: Tensor, units: int, floats: int) -> Tensor:

@@ -180,8 +180,8 @@ def test_a_row_between_two_chunks_is_loaded_twice_then_once() -> None:
     csr = matrix(4, 4, {(0, 3), (3, 0), (0, 1), (1, 0), (2, 3), (3, 2)})
     unit = torch.tensor([0, 0, 1, 1])
     assert unit_loads(csr, unit, 2).tolist() == [3, 3]
-    found = fuse_units(shared_rows(csr, unit, 2))
-    assert (found.groups, found.saved_rows) == (1, 2)
+    found = fuse_units(shared_rows(csr, unit, 2), row_bytes=8)
+    assert (found.groups, found.saved_rows, found.saved_bytes) == (1, 2, 16)
     assert unit_loads(csr, found.group[unit], 1).tolist() == [4]
 
 
