@@ -19,10 +19,10 @@ from dgbench.kernels_cuda.supergraph import PRESENCE, Presence, Supergraph, buil
 from dgbench.models import (
     SEQUENCE_MODELS,
     SequenceModel,
-    attend_rows,
     build_model,
     sample_pairs,
 )
+from dgbench.models.attention import plain_attend_rows
 from dgbench.models.sequence import CONTINUES, FROM_ZERO
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
@@ -509,7 +509,7 @@ class _Snapshot:
 
     def attend(self, values: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
         """As `models.attend_rows` does."""
-        return attend_rows(self._indptr, self._source, values, source, target, slope)
+        return plain_attend_rows(self._indptr, self._source, values, source, target, slope)
 
 
 class _Padded:
