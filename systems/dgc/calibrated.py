@@ -296,7 +296,7 @@ def held_cuts(quick: bool) -> list[GraphChunks]:
             continue
         graph = build_supergraph([data.topology[t] for t in range(len(data) - 1)])
         caps = sorted({max(1, graph.num_vertices // count) for count in CUTS})
-        cuts += cuts_of(data, graph, caps, source=name)
+        cuts += cuts_of(graph, caps, source=name)
     return cuts
 
 

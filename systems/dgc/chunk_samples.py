@@ -19,10 +19,8 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.dgc.chunk_times import LocalChunk
 from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_statistics, make_chunks
-from dgbench.systems.dgc.volumes import hearing
 
 if TYPE_CHECKING:
-    from dgbench.datasets import SnapshotSequence
     from dgbench.kernels_cuda.supergraph import Supergraph
 
 LARGEST: Final = 16384
@@ -37,19 +35,25 @@ class GraphChunks:
     """All chunks of one cut of a graph.
 
     Args:
-        graph: the vertex-steps. hears: from `volumes.hearing`.
+        graph: the vertex-steps.
         chunk: int32[V] in [0, count).
         source: the graph's name.
+        hears: `graph.hears()` where it is at hand.
+
+    Attributes:
+        statistics: sizes of the chunks.
     """
 
     def __init__(
-        self, graph: Supergraph, hears: Csr, chunk: Tensor, count: int, source: str
+        self, graph: Supergraph, chunk: Tensor, count: int, source: str, hears: Csr | None = None
     ) -> None:
-        self.graph, self.hears, self.count, self.source = graph, hears, count, source
+        self.graph, self.chunk = graph, chunk
+        self.hears = graph.hears() if hears is None else hears
+        self.count, self.source = count, source
         self.statistics: ChunkStatistics = chunk_statistics(graph, chunk, count)
         self._order = torch.argsort(chunk, stable=True)
         self._first = [0, *torch.cumsum(self.statistics.vertices, 0).tolist()]
-        degree = hears.indptr.diff() + 1
+        degree = self.hears.indptr.diff() + 1
         self._scale = degree.double().pow(-0.5).float()
         self._place = torch.full((graph.num_vertices,), -1, dtype=torch.int64)
 
@@ -58,29 +62,18 @@ class GraphChunks:
 
     def __getitem__(self, number: int) -> LocalChunk:
         """Chunk `number` as a worker sees it."""
-        members = self.members(number)
-        return self._cut(
-            members, int(self.statistics.edges[number]), int(self.statistics.inner_edges[number])
-        )
+        return self._cut(self.members(number))
 
     def members(self, number: int) -> Tensor:
         """int64[R], the vertex-steps of a chunk, ascending."""
         return self._order[self._first[number] : self._first[number + 1]]
 
     def together(self, numbers: Sequence[int]) -> LocalChunk:
-        """Several chunks as one, as fusion runs those of a worker.
-
-        Its edges are those of its parts; edges between them count as edges to others.
-        """
+        """Several chunks as one, as fusion runs those of a worker."""
         parts = [self.members(number) for number in numbers]
-        members = torch.cat(parts).sort().values if parts else torch.zeros(0, dtype=torch.int64)
-        chosen = torch.tensor(list(numbers), dtype=torch.int64)
-        stats = self.statistics
-        return self._cut(
-            members, int(stats.edges[chosen].sum()), int(stats.inner_edges[chosen].sum())
-        )
+        return self._cut(torch.cat(parts).sort().values if parts else torch.zeros(0).long())
 
-    def _cut(self, members: Tensor, edges: int, inner: int) -> LocalChunk:
+    def _cut(self, members: Tensor) -> LocalChunk:
         rows = members.numel()
         begin = self.hears.indptr[members]
         counts = self.hears.indptr[members + 1] - begin
@@ -101,7 +94,7 @@ class GraphChunks:
         csr = Csr(indptr, local.to(torch.int32), rows + others.numel(), values)
         _, lengths = torch.unique_consecutive(self.graph.entity[members], return_counts=True)
         key = int.from_bytes(blake2b(members.numpy().tobytes(), digest_size=8).digest())
-        return LocalChunk(csr, scale[members] ** 2, lengths, edges, inner, self.source, key)
+        return LocalChunk(csr, scale[members] ** 2, lengths, self.source, key)
 
 
 def _ascending(indptr: Tensor, columns: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,20 +105,12 @@ def _ascending(indptr: Tensor, columns: Tensor, values: Tensor) -> tuple[Tensor,
 
 
 def cuts_of(
-    data: SnapshotSequence,
-    graph: Supergraph,
-    caps: Sequence[int],
-    *,
-    source: str,
-    seed: int = 0,
+    graph: Supergraph, caps: Sequence[int], *, source: str, seed: int = 0
 ) -> list[GraphChunks]:
     """The graph cut by label propagation, once for each cap of vertex-steps."""
-    hears = hearing(data, graph)
-    found = []
-    for cap in caps:
-        made = make_chunks(graph, max(1, cap), seed=seed)
-        found.append(GraphChunks(graph, hears, made.chunk, made.count, source))
-    return found
+    hears = graph.hears()
+    made = [make_chunks(graph, max(1, cap), seed=seed) for cap in caps]
+    return [GraphChunks(graph, one.chunk, one.count, source, hears) for one in made]
 
 
 def mixed(
@@ -211,14 +196,8 @@ class RandomChunks:
             rows + seen.numel(),
             torch.rand(keys.numel(), generator=draw),
         )
-        arriving, leaving = int(outer.sum()), 0
-        if arriving:  # a graph without directions has as many that leave; a directed one may not
-            leaving = round(arriving * (1.0 if _uniform(draw) < 0.5 else _uniform(draw)))
-        low, high = torch.minimum(row, column)[~outer], torch.maximum(row, column)[~outer]
-        inner = (low * rows + high).unique().numel()
         loop = torch.rand(rows, generator=draw)
-        both = 2 * inner + max(arriving, leaving)
-        return LocalChunk(csr, loop, lengths, both, inner, "random", int(_uniform(draw) * 2**53))
+        return LocalChunk(csr, loop, lengths, "random", int(_uniform(draw) * 2**53))
 
 
 def _uniform(draw: torch.Generator) -> float:

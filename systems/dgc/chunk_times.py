@@ -25,7 +25,7 @@ from dgbench.models import build_model
 from dgbench.models.sequence import SequenceModel
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.dgc.neighbours import MatrixNeighbours
-from dgbench.systems.dgc.packing import pack_sequences
+from dgbench.systems.dgc.packing import PackedRows, pack_sequences
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import Shape
 
@@ -48,7 +48,6 @@ class LocalChunk:
         csr: R x (R + H), entries of A-hat without loops; columns below R are the chunk's own.
         loop: float32[R], the weight of each vertex-step in its own sum.
         lengths: int64[n], steps of each sequence; they add up to R.
-        edges, inner_edges: as `ChunkStatistics` counts them.
         source: where it comes from, for reports: a dataset's name, or `random`.
         key: tells chunks of one source apart; two with equal rows have the same.
     """
@@ -56,8 +55,6 @@ class LocalChunk:
     csr: Csr
     loop: Tensor
     lengths: Tensor
-    edges: int
-    inner_edges: int
     source: str = "random"
     key: int = 0
 
@@ -84,11 +81,20 @@ def statistics_of(chunks: Sequence[LocalChunk]) -> ChunkStatistics:
 
     return ChunkStatistics(
         numbers([chunk.rows for chunk in chunks]),
-        numbers([chunk.edges for chunk in chunks]),
-        numbers([chunk.inner_edges for chunk in chunks]),
+        numbers([chunk.csr.nnz for chunk in chunks]),
+        numbers([_inner_pairs(chunk.csr) for chunk in chunks]),
         numbers([chunk.lengths.numel() for chunk in chunks]),
         numbers([int(chunk.lengths.max()) if chunk.lengths.numel() else 0 for chunk in chunks]),
     )
+
+
+def _inner_pairs(csr: Csr) -> int:
+    """Pairs of rows with an entry in either direction."""
+    row = torch.repeat_interleave(torch.arange(csr.num_rows), csr.indptr.diff())
+    column = csr.indices.long()
+    inner = column < csr.num_rows
+    low = torch.minimum(row[inner], column[inner])
+    return (low * csr.num_rows + torch.maximum(row[inner], column[inner])).unique().numel()
 
 
 def model_named(name: str, feature_dim: int, hidden_dim: int) -> SequenceModel:
@@ -111,6 +117,13 @@ def model_of(shape: Shape) -> str:
     return names[states]
 
 
+def pad_sequences(lengths: Tensor) -> PackedRows:
+    """Each sequence in a row of its own, as long as the longest."""
+    count = lengths.numel()
+    longest = int(lengths.max()) if count else 0
+    return PackedRows(lengths, torch.arange(count), torch.zeros_like(lengths), count, longest)
+
+
 class ChunkTimer:
     """Measures chunks of one model on one device.
 
@@ -119,6 +132,7 @@ class ChunkTimer:
         device: `cpu` or `cuda`.
         clock: seconds; None takes processor time on a CPU and elapsed time on a GPU.
         least, most, aim_s: repeats of one encoder: as many as fill `aim_s`, inside these bounds.
+        packed: sequences packed into rows; False pads each to the longest of the chunk.
     """
 
     def __init__(
@@ -130,6 +144,7 @@ class ChunkTimer:
         least: int = LEAST,
         most: int = MOST,
         aim_s: float = AIM_S,
+        packed: bool = True,
     ) -> None:
         if not 1 <= least <= most:
             raise InvalidInputError(
@@ -139,7 +154,7 @@ class ChunkTimer:
         self.model = model.to(self.device)
         self.cuda = self.device.type == "cuda"
         self._clock = clock or (time.perf_counter if self.cuda else time.process_time)
-        self._least, self._most, self._aim = least, most, aim_s
+        self._least, self._most, self._aim, self._packed = least, most, aim_s, packed
 
     def measure(
         self,
@@ -240,7 +255,7 @@ class ChunkTimer:
 
     def _time(self, chunk: LocalChunk) -> Callable[[], None]:
         model, device = self.model, self.device
-        packed = pack_sequences(chunk.lengths)
+        packed = (pack_sequences if self._packed else pad_sequences)(chunk.lengths)
         rows = _Rows(*(t.to(device) for t in (packed.begins, packed.sequence, packed.position)))
         place = packed.place.to(device)
         size = packed.row_length, packed.num_rows

@@ -30,6 +30,7 @@ EPOCHS: Final = 100
 BATCH: Final = 128
 RATE: Final = 2e-3
 """Largest rate of Adam; it rises and falls once over the training. The paper prints neither."""
+BETAS: Final = (0.9, 0.999)
 TERMS: Final = ("call", "vertices", "edges", "padded")
 
 
@@ -122,26 +123,38 @@ def train_mlp(
             *(part for linear in linears[:-1] for part in (linear, nn.ReLU())), linears[-1]
         )
         _descend(net, (inputs - mean) / scale, target, epochs, batch)
-    layers = [(linear.weight.detach(), linear.bias.detach()) for linear in linears]
+    layers = [(p.weight.detach().clone(), p.bias.detach().clone()) for p in linears]
     return Mlp(mean, scale, layers)
 
 
 def _descend(net: nn.Module, x: Tensor, target: Tensor, epochs: int, batch: int) -> None:
+    """Adam over one vector of all parameters; importing torch's own takes longer than training."""
+    parameters = list(net.parameters())
+    flat = torch.cat([p.detach().flatten() for p in parameters])
+    grad, first, second = (torch.zeros_like(flat) for _ in range(3))
+    parts = [p.numel() for p in parameters]
+    for p, values, slot in zip(parameters, flat.split(parts), grad.split(parts), strict=True):
+        p.data, p.grad = values.view_as(p), slot.view_as(p)
     count = target.numel()
-    steps = epochs * math.ceil(count / batch)
-    optimiser = torch.optim.Adam(net.parameters(), lr=RATE, fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, RATE, total_steps=steps, pct_start=0.1, cycle_momentum=False
-    )
+    steps, step = epochs * math.ceil(count / batch), 0
     for _ in range(epochs):
         for part in torch.randperm(count).split(batch):
+            step += 1
             gap = net(x[part]).squeeze(1) - target[part]
             # |predicted / measured - 1|; far off the mark the ratio itself would overflow.
             loss = torch.expm1(gap.clamp(max=3.0)).abs().add((gap - 3.0).clamp(min=0)).mean()
-            optimiser.zero_grad()
+            grad.zero_()
             loss.backward()
-            optimiser.step()
-            schedule.step()
+            first.lerp_(grad, 1 - BETAS[0])
+            second.mul_(BETAS[1]).addcmul_(grad, grad, value=1 - BETAS[1])
+            unbiased = (second / (1 - BETAS[1] ** step)).sqrt_().add_(1e-8)
+            rate = RATE * _wave(step / steps) / (1 - BETAS[0] ** step)
+            flat.addcdiv_(first, unbiased, value=-rate)
+
+
+def _wave(done: float) -> float:
+    """Rises to 1 in the first tenth of the steps, then falls to 0 as half a cosine does."""
+    return done / 0.1 if done < 0.1 else 0.5 * (1 + math.cos(math.pi * (done - 0.1) / 0.9))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

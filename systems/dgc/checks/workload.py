@@ -1,0 +1,147 @@
+"""Claims on the times of chunks, on predicting them, and on how even they make workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dgbench.systems.base import Check, Claim, Finding
+from dgbench.systems.dgc.checks.common import any_graph, finding, missing, some, strength
+from dgbench.systems.dgc.experiments.fig7 import spreads
+from dgbench.systems.dgc.experiments.fig16 import (
+    ENCODER_TITLES,
+    datasets_of,
+    mean_divergence,
+    rows_of,
+)
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
+
+NO_TRAINING = "no predictor was trained in this run: the experiment 'fig16' did not run"
+MLP = "mlp"
+
+Rows = Sequence[Any]
+
+
+@any_graph
+def time_gap(claim: Claim, rows: Rows) -> Finding:
+    """Slowest over fastest of four chunks of equally many vertices, sequences padded as unfused."""
+    every = spreads(rows, " padded")
+    found = {key: ratio for key, ratio in every.items() if not ratio.twin} or every
+    if not found:
+        return missing("no chunks of equal size were timed in this run")
+    (dataset, model), most = max(found.items(), key=lambda item: item[1].value)
+    fused = spreads(rows)[dataset, model].value
+    used = [row for row in rows if row.id in set(most.rows)]
+    made = finding(
+        used,
+        evidence=strength(used),
+        measured=most.value,
+        direction=most.value > 1,
+        target=float(claim.value),
+        undecided=most.side == 0,
+        reason=(
+            f"largest of {some(len(found), 'graph and model', 'graphs and models')}: "
+            f"{MODEL_TITLES[model]} on {BY_NAME[dataset].title}, sequences padded; {fused:.2g}x "
+            "once they are packed"
+        ),
+    )
+    made.low, made.high = most.low, most.high
+    return made
+
+
+def training(claim: Claim, rows: Rows) -> Finding:
+    """Layers, units, chunks and epochs of the perceptrons that were trained."""
+    found = [row for row in rows_of(rows) if row.counters.get("trained")]
+    if not found:
+        return missing(NO_TRAINING)
+    row = max(found, key=lambda row: row.counters["trained"])
+    measured = {
+        "hidden_layers": row.counters["hidden_layers"],
+        "hidden_units": row.counters["hidden_units"],
+        "chunks": row.counters["trained"],
+        "epochs": row.counters["epochs"],
+    }
+    wanted = {**claim.value, "hidden_layers": 3}  # printed as a word
+    net = all(measured[key] == wanted[key] for key in measured if key != "chunks")
+    enough = measured["chunks"] >= wanted["chunks"]
+    return finding(
+        [row],
+        evidence="counted",
+        measured=measured,
+        holds=net and enough,
+        direction=net,
+        reason=""
+        if enough
+        else f"{measured['chunks']} chunks measured on this machine, the paper has "
+        f"{wanted['chunks']}; --preset paper has them all",
+    )
+
+
+@any_graph
+def error(claim: Claim, rows: Rows) -> Finding:
+    """The largest error of the workload, both encoders together, over the models."""
+    found = rows_of(rows)
+    if not found:
+        return missing(NO_TRAINING)
+    worst = max(found, key=lambda row: row.values[f"error both {MLP}"])
+    value, low, high = (100 * worst.values[f"{key} both {MLP}"] for key in ("error", "low", "high"))
+    bound = float(claim.value["high"])
+    parts = ", ".join(
+        f"{title} {100 * worst.values[f'error {encoder} {MLP}']:.1f} %"
+        for encoder, title in ENCODER_TITLES.items()
+        if encoder != "both"
+    )
+    made = finding(
+        found,
+        evidence=strength(found),
+        measured=value,
+        holds=value < bound,
+        undecided=low < bound <= high,
+        reason=(
+            f"{MODEL_TITLES[worst.params['model']]}, {worst.counters['tested']} unseen chunks; "
+            f"{parts}; measured again they change by {100 * worst.values['again both']:.1f} %"
+        ),
+    )
+    made.low, made.high = low, high
+    return made
+
+
+@any_graph
+def divergence(claim: Claim, rows: Rows) -> Finding:
+    """Mean Tmax/Tmin by one workload model; the paper's side: the perceptrons are below vertices."""
+    found = rows_of(rows)
+    if not found:
+        return missing(NO_TRAINING)
+    name = MLP if claim.id.endswith("mlp") else "vertices"
+    mean = {key: mean_divergence(found, key) for key in (MLP, "vertices")}
+    worse = sorted(
+        {
+            BY_NAME[dataset].title
+            for row in found
+            for dataset in datasets_of(row)
+            if row.values[f"divergence {MLP} {dataset}"]
+            >= row.values[f"divergence vertices {dataset}"]
+        }
+    )
+    graphs = sorted({dataset for row in found for dataset in datasets_of(row)})
+    said = f"not below vertex count on {', '.join(worse)}" if worse else "below it on every graph"
+    return finding(
+        found,
+        evidence=strength(found),
+        measured=mean[name],
+        direction=mean[MLP] < mean["vertices"],
+        target=float(claim.value["mean"]),
+        reason=(
+            f"measured chunk times added up by worker on {some(len(graphs), 'graph')}; "
+            f"perceptrons {mean[MLP]:.2f}, vertex count {mean['vertices']:.2f}, {said}"
+        ),
+    )
+
+
+CHECKS: dict[str, Check] = {
+    "dgc-fig7-chunk-time-gap": time_gap,
+    "dgc-s64-mlp-training": training,
+    "dgc-fig16-mlp-error": error,
+    "dgc-fig16-divergence-mlp": divergence,
+    "dgc-fig16-divergence-vertices": divergence,
+}

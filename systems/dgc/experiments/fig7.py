@@ -1,0 +1,203 @@
+"""Figure 7: chunks with equally many vertices take unequal times (section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from dgbench.runtime.statistics import median, paired_ratio
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.sequences import load_sequences, vertex_steps
+from dgbench.systems.dgc.chunk_samples import GraphChunks
+from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named
+from dgbench.systems.dgc.experiments.common import failed, panel
+from dgbench.systems.dgc.experiments.settings import (
+    BY_NAME,
+    GRAPHS,
+    HELD,
+    MODEL_TITLES,
+    MODELS,
+    workload,
+)
+from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_cap, make_chunks
+
+WORKERS = 4
+CHOSEN = ("fewest edges", "most edges", "fewest padded rows", "most padded rows")
+"""Which four of the chunks of full size are timed."""
+PARTS = ("structure", "time", "padded")
+FULL_SIZE = 0.95
+"""Vertex-steps, as a share of the cap, from which on a chunk counts as of full size."""
+PER_WORKER = {"quick": 64}
+TURNS = {"smoke": 3, "quick": 7, "full": 15, "paper": 15}
+QUICK = ("sx-mathoverflow",)
+SMOKE = ("email-eu-core",)
+
+
+class Fig7(Experiment):
+    paper = "dgc"
+    name = "fig7"
+    title = "Figure 7: times of chunks with equally many vertices"
+    question = "How far apart are the times of chunks that have the same number of vertices?"
+    reading = (
+        "The paper names neither the graph, the model nor the size of its four chunks. Ours come "
+        "from label propagation at 16 chunks a worker and 4 workers: of all chunks within 5 % of "
+        "the cap, those with the fewest and the most edges, and with the fewest and the most rows "
+        "of sequences padded to the longest. A time is structure encoder plus time encoder, "
+        "forward and backward, one thread on a CPU. Sequences are packed; beside it they are "
+        "padded to the longest of their chunk, as before the paper's fusion. `quick` has chunks of "
+        "a quarter of the size and two models."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        every = tuple(graph.name for graph in (*HELD, *GRAPHS))
+        names = {"smoke": SMOKE, "quick": QUICK}.get(preset, every)
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name},
+                group=name,
+                timeout_s=900 if preset in ("full", "paper") else 60,
+            )
+            for name in names
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        snapshots = {"snapshots": None} if context.preset != "smoke" else {}
+        task = workload(graph, MODELS[0], context.preset, **snapshots)
+        data = load_sequences(task)
+        steps = vertex_steps(data, task)
+        made = make_chunks(steps, chunk_cap(steps, WORKERS, PER_WORKER.get(context.preset, 16)))
+        cut = GraphChunks(steps, made.chunk, made.count, graph.name)
+        places = four(cut.statistics, made.cap)
+        chunks = [cut[place] for place in places]
+        counters = {"cap": made.cap, "chunks": made.count}
+        sizes = cut.statistics
+        for name, place in zip(CHOSEN, places, strict=True):
+            counters |= {
+                f"vertices {name}": int(sizes.vertices[place]),
+                f"edges {name}": int(sizes.edges[place]),
+                f"sequences {name}": int(sizes.sequences[place]),
+                f"longest {name}": int(sizes.longest[place]),
+            }
+        values: dict[str, float] = {}
+        for model in MODELS[:2] if context.preset == "quick" else MODELS:
+            net = model_named(model, task.feature_dim, task.hidden_dim)
+            timers = [
+                ChunkTimer(net, device=context.device, least=1, most=1, packed=packed)
+                for packed in (True, False)
+            ]
+            turns = []
+            for _ in range(TURNS[context.preset]):
+                packed = timers[0].measure(chunks, passes=1)
+                padded = [timers[1].once(chunk, "time") for chunk in chunks]
+                turns.append(torch.cat([packed, torch.tensor(padded).double()[:, None]], 1))
+            values |= _values(model, torch.stack(turns))
+        return Measurement(
+            values=values,
+            units={key: "s" for key in values if key.endswith("_s")},
+            counters=counters,
+            data=describe(data),
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="fig7",
+                title="Chunks of equally many vertices",
+                points=points,
+                options={"xlabel": "", "ylabel": "milliseconds"},
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = spreads(rows)
+        if not found:
+            return ""
+        (dataset, model), most = max(found.items(), key=lambda item: item[1].value)
+        padded = max(ratio.value for ratio in spreads(rows, " padded").values())
+        return (
+            f"Up to {most.value:.3g}x ({MODEL_TITLES[model]} on {BY_NAME[dataset].title}), up to "
+            f"{padded:.3g}x where sequences are padded; the paper saw up to 8x on a GPU."
+        )
+
+
+def four(sizes: ChunkStatistics, cap: int) -> list[int]:
+    """The numbers of four chunks of about equally many vertices, in the order of CHOSEN.
+
+    Where fewer than four chunks are of full size, the four largest stand in. The same chunk may be
+    chosen twice.
+    """
+    full = (sizes.vertices >= FULL_SIZE * cap).nonzero().squeeze(1)
+    if full.numel() < 4:
+        full = sizes.vertices.argsort(descending=True, stable=True)[:4]
+    edges, padded = sizes.edges[full], sizes.padded[full]
+    picked = (edges.argmin(), edges.argmax(), padded.argmin(), padded.argmax())
+    return [int(full[place]) for place in picked]
+
+
+def _values(model: str, turns: torch.Tensor) -> dict[str, float]:
+    """Values of one model: median times of the four, and slowest over fastest with its interval.
+
+    `turns` is float64[turns, 4, 3], seconds: structure, time, time with padded sequences.
+    """
+    values: dict[str, float] = {}
+    for i, name in enumerate(CHOSEN):
+        for j, part in enumerate(PARTS):
+            values[f"{model} {name} {part}_s"] = median(turns[:, i, j].tolist())
+    for kind, last in (("", 1), (" padded", 2)):
+        total = turns[:, :, 0] + turns[:, :, last]
+        middle = [median(total[:, i].tolist()) for i in range(len(CHOSEN))]
+        slow, fast = middle.index(max(middle)), middle.index(min(middle))
+        ratio = paired_ratio(total[:, slow].tolist(), total[:, fast].tolist(), method="sign")
+        values[f"{model} spread{kind}"] = ratio.value
+        if ratio.low is not None and ratio.high is not None:
+            values[f"{model} spread{kind} low"] = ratio.low
+            values[f"{model} spread{kind} high"] = ratio.high
+    return values
+
+
+def spreads(rows: Sequence[Any], kind: str = "") -> dict[tuple[str, str], Ratio]:
+    """(dataset, model) -> slowest over fastest of the four chunks, of the last row of a dataset.
+
+    `kind` is " padded" for sequences padded to the longest instead of packed.
+    """
+    found: dict[tuple[str, str], Ratio] = {}
+    for row in select(rows, experiment="fig7"):
+        for model in MODELS:
+            name = f"{model} spread{kind}"
+            if name in row.values:
+                found[row.params["dataset"], model] = Ratio(
+                    value=row.values[name],
+                    low=row.values.get(f"{name} low"),
+                    high=row.values.get(f"{name} high"),
+                    n=1,
+                    rows=[row.id],
+                    twin=bool(row.data.get("twin")),
+                )
+    return found
+
+
+def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """A dot per model and chunk, one panel per graph."""
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        if row.experiment != "fig7":
+            continue
+        base = {"panel": panel(row), "row_ids": [row.id]}
+        if row.status != "ok":
+            found.append({**base, "series": "all", "x": CHOSEN[0], "failed": failed(row)})
+            continue
+        for model in (model for model in MODELS if f"{model} spread" in row.values):
+            for kind, part in (("", "time"), (", padded", "padded")):
+                for name in CHOSEN:
+                    seconds = [row.values[f"{model} {name} {key}_s"] for key in ("structure", part)]
+                    series = MODEL_TITLES[model] + kind
+                    found.append({**base, "series": series, "x": name, "y": 1e3 * sum(seconds)})
+    return found
