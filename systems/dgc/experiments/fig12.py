@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from dataclasses import dataclass
 from typing import Any, Final
 
-from dgbench.runtime.statistics import pooled_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.compare import Ratio
 from dgbench.systems.base.turns import TURN_INTERVAL
 from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
-from dgbench.systems.dgc.experiments.projection import LINKS, WORKERS, Epoch, with_share
+from dgbench.systems.dgc.experiments.fig12_rows import (
+    NAME,
+    decisive,
+    mean_gain,
+    projected,
+    projected_gain,
+    projected_ids,
+)
+from dgbench.systems.dgc.experiments.projection import WORKERS
 from dgbench.systems.dgc.experiments.projection_runs import GROUPS, project_all
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -20,11 +27,13 @@ from dgbench.systems.dgc.experiments.race_runs import (
     EXACT,
     FUSED,
     HELD_NAMES,
+    LINK_TITLES,
     PAPER_NAMES,
     PHASES,
     PHASES_FROM,
     PLAIN,
     TWINS,
+    Link,
     Race,
     contenders,
     dataset_title,
@@ -34,16 +43,14 @@ from dgbench.systems.dgc.experiments.race_runs import (
     real,
 )
 from dgbench.systems.dgc.experiments.settings import (
-    BY_NAME,
     MODEL_TITLES,
     MODELS,
 )
 
-NAME: Final = "fig12"
 BAR: Final = 1.25
 """What DGC has to gain over the best baseline on average, on 4 ranks over Gloo."""
 
-QUICK_HELD: Final = ("sx-mathoverflow", "amazon-magazine")
+QUICK: Final = "sx-mathoverflow"
 TURNS: Final = {"smoke": 1, "quick": 6, "full": 12, "paper": 20}
 BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.5, "full": 8.0, "paper": 60.0}
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 60, "full": 900, "paper": 3600}
@@ -63,7 +70,9 @@ class Fig12(Experiment):
         "by snapshot and pads sequences. They take turns, epoch by epoch, on one group of "
         "processes over Gloo's sockets; these share the cores of one machine, so that computing "
         "costs more and sending less than between GPUs. All but the stale rows train the very "
-        "same model. Preparation (partition, plans) is left out, as in the paper. Beside the "
+        "same model. Where links are emulated, a row is held back as long as a link of 1 Gb/s "
+        "would take, so that sending costs as much beside computing as it does between GPUs. "
+        "Preparation (partition, plans) is left out, as in the paper. Beside the "
         "paper's six, the baselines are given our chunk fusion, too: what DGC without stale rows "
         "then gains is the partition's. The paper's graphs are twins here, and a twin has no real "
         "communities: real graphs decide. For eight V100 epochs are projected from counted "
@@ -91,25 +100,21 @@ class Fig12(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         found = []
-        for name, (datasets, models) in groups(preset).items():
-            one = {"dataset": datasets[0]} if len(datasets) == 1 else {"graphs": name}
-            for ranks in _ranks(preset):
-                params = {"part": "race", **one, "models": len(models), "ranks": ranks}
-                lacking = devices_lacking(ranks, device)
-                found.append(self._cell(params, f"{name}/{ranks}", preset, lacking))
-        if preset != "smoke":
-            found += [
-                self._cell(
-                    {
-                        "part": "projected",
-                        **({"dataset": name} if name in datasets else {"graphs": name}),
-                        "workers": WORKERS,
-                    },
-                    f"projected/{name}",
-                    preset,
-                )
-                for name, datasets in GROUPS[preset].items()
-            ]
+        for group in groups(preset):
+            params = {
+                "part": "race",
+                "dataset": group.dataset,
+                "models": " ".join(group.models),
+                "ranks": group.ranks,
+                "link": group.link,
+            }
+            lacking = devices_lacking(group.ranks, device)
+            name = f"{group.dataset}/{group.ranks}/{group.link}"
+            found.append(self._cell(params, name, preset, lacking))
+        for name, datasets in GROUPS[preset].items():
+            one = {"dataset": name} if name in datasets else {"graphs": name}
+            params = {"part": "projected", **one, "workers": WORKERS}
+            found.append(self._cell(params, f"projected/{name}", preset))
         return found
 
     def _cell(
@@ -127,11 +132,12 @@ class Fig12(Experiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         params, preset = cell.params, context.preset
         if params["part"] == "projected":
-            return project_all(GROUPS[preset][_name(params)], preset)
-        name = _name(params)
-        datasets, models = groups(preset)[name]
+            name = str(params.get("dataset", params.get("graphs")))
+            return project_all(GROUPS[preset][name], preset)
+        dataset, link = str(params["dataset"]), params["link"]
+        chosen = contenders(fused=dataset in HELD_NAMES, link=link)  # type: ignore[arg-type]
         return race(
-            jobs_of(datasets, models, preset, contenders(fused=datasets[0] in HELD_NAMES)),
+            jobs_of((dataset,), str(params["models"]).split(), preset, chosen),
             int(params["ranks"]),  # type: ignore[arg-type]
             context,
             least=TURNS[preset],
@@ -208,14 +214,14 @@ class Fig12(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = [one for one in real(races(rows, NAME)) if one.row.params["ranks"] <= 4]
+        found = decisive(races(rows, NAME))
         if not found:
             return ""
         over = mean_gain(found, DGC)
         without, alone = mean_gain(found, EXACT), mean_gain(found, PLAIN)
         words = [
             f"On real graphs DGC is {over.value:.2f}x as fast as the best baseline (mean of "
-            f"{len(found)} pairs of model and graph, {found[0].row.params['ranks']} ranks over "
+            f"{len(found)} pairs of model and graph, {found[0].ranks} ranks over "
             f"Gloo; asked for are {BAR}x), "
             f"{without.value:.2f}x without stale rows, {alone.value:.2f}x by the partition alone."
         ]
@@ -223,71 +229,54 @@ class Fig12(Experiment):
         if fair:
             ratio = mean_gain(fair, EXACT, (*FUSED.values(), CONTIGUOUS))
             words.append(
-                f"Against the best baseline with our chunk fusion, DGC without stale rows comes to "
+                "Against the best baseline with our chunk fusion, DGC without stale rows comes to "
                 f"{ratio.value:.2f}x."
+            )
+        wired = [one for one in real(races(rows, NAME)) if one.link == "wire"]
+        if wired:
+            ratio, other = (mean_gain(wired, name) for name in (DGC, EXACT))
+            words.append(
+                f"Over {LINK_TITLES['wire']} links DGC is {ratio.value:.2f}x as fast as the best "
+                f"baseline, {other.value:.2f}x without stale rows."
             )
         return " ".join(words)
 
 
-def _name(params: Mapping[str, Any]) -> str:
-    return str(params.get("dataset", params.get("graphs")))
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The races of a cell: models of one graph on one group of ranks."""
+
+    dataset: str
+    models: tuple[str, ...]
+    ranks: int = 4
+    link: Link = "gloo"
 
 
-def groups(preset: Preset) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Name of a cell -> graphs and models of its races; several graphs where time is short."""
+def groups(preset: Preset) -> list[Group]:
+    """Cells of a preset; in quick one real graph, by all models over Gloo, and one over a wire."""
     if preset == "smoke":
-        return {"amazon-magazine": (("amazon-magazine",), MODELS[:1])}
+        return [Group("amazon-magazine", ("mpnn_lstm_bare",), 2)]
     if preset == "quick":
-        found: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-            name: ((name,), MODELS) for name in QUICK_HELD
-        }
-        # Where only a direction counts, one model is enough: the one that fusion serves most.
-        return found | {"paper": (TWINS, ("mpnn_lstm_bare",))}
-    return {name: ((name,), MODELS) for name in (*HELD_NAMES, *TWINS)}
-
-
-def _ranks(preset: Preset) -> tuple[int, ...]:
-    return {"smoke": (2,), "quick": (4,)}.get(preset, (4, 8))
-
-
-# What rows say.
-
-
-def mean_gain(found: Sequence[Race], name: str, baselines: Sequence[str] = BASELINE_NAMES) -> Ratio:
-    """Geometric mean over races of the gain over the race's best baseline.
-
-    The interval is that of the mean where each race's turns vary as they did; the races are fixed.
-    """
-    return pooled([(one, one.best(baselines), name) for one in found])
-
-
-def pooled(pairs: Sequence[tuple[Race, str, str]]) -> Ratio:
-    """Geometric mean over (race, slow, fast) of how much faster is the one than the other.
-
-    Raises:
-        InvalidInputError: no pair.
-    """
-    mean = pooled_ratio([(one.turns(slow), one.turns(fast)) for one, slow, fast in pairs])
-    rows = dict.fromkeys(one.row.id for one, _, _ in pairs)
-    gaps = [gap for one, _, _ in pairs for gap in one.row.deviation.values()]
-    return Ratio(
-        value=mean.value,
-        low=mean.low,
-        high=mean.high,
-        n=mean.n,
-        rows=list(rows),
-        deviation=max(gaps, default=None),
-        twin=any(one.twin for one, _, _ in pairs),
-    )
+        return [Group(QUICK, MODELS), Group(QUICK, ("tgcn_2layer",), link="wire")]
+    return [
+        *(Group(name, MODELS, link=link) for link in ("gloo", "wire") for name in HELD_NAMES),
+        *(Group(name, MODELS) for name in TWINS),
+        *(Group(name, MODELS, 8) for name in HELD_NAMES[:1]),
+    ]
 
 
 def _base(one: Race) -> dict[str, Any]:
     return {
         "panel": MODEL_TITLES[one.model],
-        "row": f"{dataset_title(one.dataset)}, {one.row.params['ranks']} ranks",
+        "row": _row(one.dataset, one.ranks, one.link),
         "twin": one.twin,
         "row_ids": [one.row.id],
     }
+
+
+def _row(dataset: str, ranks: int, link: str) -> str:
+    wire = "" if link == "gloo" else f", {LINK_TITLES[link]}"
+    return f"{dataset_title(dataset)}, {ranks} ranks{wire}"
 
 
 def _point(ratio: Ratio, **fields: Any) -> dict[str, Any]:
@@ -307,19 +296,17 @@ def _failed(rows: Rows, systems: Sequence[str], **fields: Any) -> list[dict[str,
     for row in failures(rows, NAME):
         if row.params["part"] != "race":
             continue
-        name = row.params.get("dataset")
-        title = dataset_title(name) if name in BY_NAME else "twins"
-        models = MODELS if row.params["models"] == len(MODELS) else MODELS[:1]
+        params = row.params
         points += [
             {
                 "panel": MODEL_TITLES[model],
-                "row": f"{title}, {row.params['ranks']} ranks",
+                "row": _row(params["dataset"], params["ranks"], params["link"]),
                 "system": system,
                 "failed": failed(row),
                 "row_ids": [row.id],
                 **fields,
             }
-            for model in models
+            for model in params["models"].split()
             for system in systems
         ]
     return points
@@ -336,7 +323,7 @@ def best_points(rows: Rows) -> list[dict[str, Any]]:
                 _point(one.gain(first, name), **_base(one), system=_system(name), baseline=first)
             )
     for model in MODELS:
-        mine = [one for one in real(found) if one.model == model]
+        mine = [one for one in decisive(found) if one.model == model]
         if len(mine) < 2:
             continue
         for name in (PLAIN, EXACT, DGC):
@@ -345,7 +332,7 @@ def best_points(rows: Rows) -> list[dict[str, Any]]:
                 _point(
                     ratio,
                     panel=MODEL_TITLES[model],
-                    row=f"geometric mean of {len(mine)} real",
+                    row=f"geometric mean of {len(mine)} real, Gloo",
                     system=_system(name),
                     baseline="best baseline",
                     rest=True,
@@ -417,49 +404,6 @@ def module_points(rows: Rows) -> list[dict[str, Any]]:
 # Projections.
 
 
-def projected(rows: Rows) -> dict[tuple[str, str, str], dict[str, Epoch]]:
-    """(dataset, model, links) -> epochs of the baselines and of DGC; projections all of them.
-
-    DGC with stale rows is there where a race of the model on real data says what share of the bytes
-    still travels.
-    """
-    found: dict[tuple[str, str, str], dict[str, Epoch]] = {}
-    shares = sent_shares(rows)
-    for row in select(rows, experiment=NAME, part="projected"):
-        for key in row.values:
-            dataset, _, rest = key.partition("/")
-            model, _, what = rest.partition("/")
-            links, _, what = what.partition(" ")
-            part, _, name = what.partition(" ")
-            if links not in LINKS or part != "compute_s":
-                continue
-            head = f"{dataset}/{model}/{links}"
-            parts = ("compute_s", "load_s", "communicate_s")
-            found.setdefault((dataset, model, links), {})[name] = Epoch(
-                *(row.values[f"{head} {part} {name}"] for part in parts)
-            )
-    for (_, model, _), epochs in found.items():
-        if model in shares and EXACT in epochs:
-            epochs[DGC] = with_share(epochs[EXACT], shares[model])
-    return found
-
-
-def sent_shares(rows: Rows) -> dict[str, float]:
-    """By model: mean share of rows that travel with stale rows, over races on real data."""
-    shares: dict[str, list[float]] = {}
-    for one in real(races(rows, NAME)):
-        if one.has("sent", DGC):
-            shares.setdefault(one.model, []).append(one.value("sent", DGC))
-    return {model: fmean(values) for model, values in shares.items()}
-
-
-def projected_gain(epochs: Mapping[str, Epoch], name: str) -> float | None:
-    """Seconds of the best baseline over those of one of DGC's steps; None where it is not there."""
-    if name not in epochs:
-        return None
-    return min(epochs[n].seconds for n in BASELINE_NAMES) / epochs[name].seconds
-
-
 def projected_points(rows: Rows) -> list[dict[str, Any]]:
     """DGC's steps over the best baseline by model and graph, for both links."""
     ids = projected_ids(rows)
@@ -482,15 +426,6 @@ def projected_points(rows: Rows) -> list[dict[str, Any]]:
                 }
             )
     return points
-
-
-def projected_ids(rows: Rows) -> dict[str, str]:
-    """Dataset -> id of the row that projects it."""
-    return {
-        key.partition("/")[0]: row.id
-        for row in select(rows, experiment=NAME, part="projected")
-        for key in row.counters
-    }
 
 
 def link_title(links: str) -> str:

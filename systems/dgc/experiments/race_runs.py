@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 
@@ -55,14 +55,21 @@ PHASES: Final = ("transfer", "gnn", "rnn", "communicate", "update")
 PHASES_FROM: Final = "from epochs after those timed; communicate: waiting for other ranks"
 """What a figure says of the phases of a race."""
 
+Link = Literal["gloo", "wire"]
+WIRE: Final = (5e-5, 125e6)
+"""Seconds of a message and bytes per second of a rank's emulated link: 1 Gb/s. To half a core of
+this kind (four ranks share two) it is about what a PCIe port is to a V100: 12 GB/s beside 900 GB/s
+of memory."""
+LINK_TITLES: Final = {"gloo": "Gloo", "wire": "emulated 1 Gb/s"}
+
 KEPT: Final[dict[str, dict[Preset, int | None]]] = {
-    "sx-mathoverflow": {"smoke": 3, "quick": 12, "full": 40, "paper": None},
-    "epinions-2011-ratings": {"smoke": 1, "quick": 2, "full": 4, "paper": None},
-    "amazon-magazine": {"smoke": 5, "quick": 20, "full": 80, "paper": None},
-    "wikipedia": {"smoke": 3, "quick": 10, "full": 30, "paper": None},
-    "email-eu-core": {"smoke": 8, "quick": 26, "full": 26, "paper": None},
+    "sx-mathoverflow": {"smoke": 3, "quick": 6, "full": 40, "paper": None},
+    "epinions-2011-ratings": {"smoke": 1, "quick": 1, "full": 4, "paper": None},
+    "amazon-magazine": {"smoke": 5, "quick": 10, "full": 80, "paper": None},
+    "wikipedia": {"smoke": 3, "quick": 5, "full": 30, "paper": None},
+    "email-eu-core": {"smoke": 8, "quick": 16, "full": 26, "paper": None},
     "amazon": {"smoke": 9, "quick": 40, "full": 120, "paper": None},
-    "epinions": {"smoke": 9, "quick": 24, "full": 200, "paper": None},
+    "epinions": {"smoke": 9, "quick": 40, "full": 200, "paper": None},
     "movie": {"smoke": 9, "quick": 40, "full": 160, "paper": None},
     "stack": {"smoke": 5, "quick": 17, "full": 92, "paper": None},
 }
@@ -70,8 +77,13 @@ KEPT: Final[dict[str, dict[Preset, int | None]]] = {
 in quick and up to a second in full."""
 
 
-def contenders(*, fused: bool = False) -> dict[str, RankSettings]:
-    """The paper's six, in its order; `fused`: and the baselines with our chunk fusion."""
+def contenders(*, fused: bool = False, link: Link = "gloo") -> dict[str, RankSettings]:
+    """The paper's six, in its order.
+
+    Args:
+        fused: also the baselines with our chunk fusion.
+        link: what rows travel over.
+    """
     found = {name: BASELINES[name] for name in BASELINE_NAMES}
     found |= {name: LADDER[name] for name in LADDER_NAMES}
     if fused:
@@ -79,7 +91,8 @@ def contenders(*, fused: bool = False) -> dict[str, RankSettings]:
         parts = {name: BASELINES[name].partition for name in BASELINE_NAMES}
         found |= {FUSED[n]: replace(whole, partition=p) for n, p in parts.items()}
         found[CONTIGUOUS] = replace(whole, partition="snapshots-contiguous")
-    return found
+    wire = WIRE if link == "wire" else None
+    return {name: replace(settings, wire=wire) for name, settings in found.items()}
 
 
 def task_of(dataset: str, model: str, preset: Preset, **fields: Any) -> SequenceWorkload:
@@ -179,9 +192,11 @@ def race(
         _keep(found, job, turns, truth)
         said = describe(job.data)
         found.data = {**said, "dataset": job.dataset} if not found.data else _joined(found, said)
-        note = f"{ranks} processes over {turns.carrier}"
-        if note not in found.notes:
-            found.notes.append(note)
+        wired = any(settings.wire is not None for settings in job.contenders.values())
+        note = f"{ranks} processes over {turns.carrier}" + (", emulated wire" if wired else "")
+        for words in (note, *(w for many in turns.notes.values() for w in many)):
+            if words not in found.notes:
+                found.notes.append(words)
     if not found.values:
         raise UnsupportedError("this cell has no race")
     return found
@@ -260,6 +275,15 @@ class Race:
         return bool(self.row.data.get("twin"))
 
     @property
+    def ranks(self) -> int:
+        return int(self.row.params["ranks"])
+
+    @property
+    def link(self) -> str:
+        """What rows travelled over: `gloo`, or the emulated `wire`."""
+        return str(self.row.params.get("link", "gloo"))
+
+    @property
     def title(self) -> str:
         """Model and dataset in words."""
         return f"{MODEL_TITLES[self.model]} on {dataset_title(self.dataset, self.twin)}"
@@ -317,7 +341,7 @@ def dataset_title(dataset: str, twin: bool = False) -> str:
 def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[Race]:
     """All races of an experiment's rows, in the order of datasets and models; of several rounds the
     last counts."""
-    found: dict[tuple[str, str, int], Race] = {}
+    found: dict[tuple[Any, ...], Race] = {}
     for row in select(rows, experiment=experiment, **params):
         names: dict[tuple[str, str], list[str]] = {}
         for key in row.values:
@@ -326,8 +350,8 @@ def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[Race]:
             if what.startswith("turn ") and what.endswith(" 0"):
                 names.setdefault((dataset, model), []).append(what[5:-2])
         for (dataset, model), mine in names.items():
-            ranks = row.params.get("ranks", 0)
-            found[dataset, model, ranks] = Race(row, dataset, model, tuple(mine))
+            key = dataset, model, row.params.get("ranks"), row.params.get("link")
+            found[key] = Race(row, dataset, model, tuple(mine))
     order = {name: i for i, name in enumerate((*BY_NAME,))}
     models = {name: i for i, name in enumerate(MODEL_TITLES)}
     return sorted(

@@ -1,0 +1,111 @@
+"""What rows of Figure 12 say: means over races, and projected epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, Final
+
+from dgbench.runtime.statistics import pooled_ratio
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.dgc.experiments.projection import LINKS, Epoch, with_share
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    DGC,
+    EXACT,
+    Race,
+    races,
+    real,
+)
+
+NAME: Final = "fig12"
+
+Rows = Sequence[Any]
+
+
+def decisive(found: Sequence[Race]) -> list[Race]:
+    """Races that the bar and the claims rest on: real graphs, over Gloo, on 4 ranks (on fewer where
+    a run had no 4)."""
+    mine = [one for one in real(found) if one.link == "gloo"]
+    size = max((one.ranks for one in mine if one.ranks <= 4), default=0)
+    return [one for one in mine if one.ranks == size]
+
+
+def mean_gain(found: Sequence[Race], name: str, baselines: Sequence[str] = BASELINE_NAMES) -> Ratio:
+    """Geometric mean over races of the gain over the race's best baseline.
+
+    The interval is that of the mean where each race's turns vary as they did; the races are fixed.
+    """
+    return pooled([(one, one.best(baselines), name) for one in found])
+
+
+def pooled(pairs: Sequence[tuple[Race, str, str]]) -> Ratio:
+    """Geometric mean over (race, slow, fast) of how much faster is the one than the other.
+
+    Raises:
+        InvalidInputError: no pair.
+    """
+    mean = pooled_ratio([(one.turns(slow), one.turns(fast)) for one, slow, fast in pairs])
+    rows = dict.fromkeys(one.row.id for one, _, _ in pairs)
+    gaps = [gap for one, _, _ in pairs for gap in one.row.deviation.values()]
+    return Ratio(
+        value=mean.value,
+        low=mean.low,
+        high=mean.high,
+        n=mean.n,
+        rows=list(rows),
+        deviation=max(gaps, default=None),
+        twin=any(one.twin for one, _, _ in pairs),
+    )
+
+
+def projected(rows: Rows) -> dict[tuple[str, str, str], dict[str, Epoch]]:
+    """(dataset, model, links) -> epochs of the baselines and of DGC; projections all of them.
+
+    DGC with stale rows is there where a race of the model on real data says what share of the bytes
+    still travels.
+    """
+    found: dict[tuple[str, str, str], dict[str, Epoch]] = {}
+    shares = sent_shares(rows)
+    for row in select(rows, experiment=NAME, part="projected"):
+        for key in row.values:
+            dataset, _, rest = key.partition("/")
+            model, _, what = rest.partition("/")
+            links, _, what = what.partition(" ")
+            part, _, name = what.partition(" ")
+            if links not in LINKS or part != "compute_s":
+                continue
+            head = f"{dataset}/{model}/{links}"
+            parts = ("compute_s", "load_s", "communicate_s")
+            found.setdefault((dataset, model, links), {})[name] = Epoch(
+                *(row.values[f"{head} {part} {name}"] for part in parts)
+            )
+    for (_, model, _), epochs in found.items():
+        if model in shares and EXACT in epochs:
+            epochs[DGC] = with_share(epochs[EXACT], shares[model])
+    return found
+
+
+def sent_shares(rows: Rows) -> dict[str, float]:
+    """By model: mean share of rows that travel with stale rows, over races on real data."""
+    shares: dict[str, list[float]] = {}
+    for one in real(races(rows, NAME)):
+        if one.has("sent", DGC):
+            shares.setdefault(one.model, []).append(one.value("sent", DGC))
+    return {model: fmean(values) for model, values in shares.items()}
+
+
+def projected_gain(epochs: Mapping[str, Epoch], name: str) -> float | None:
+    """Seconds of the best baseline over those of one of DGC's steps; None where it is not there."""
+    if name not in epochs:
+        return None
+    return min(epochs[n].seconds for n in BASELINE_NAMES) / epochs[name].seconds
+
+
+def projected_ids(rows: Rows) -> dict[str, str]:
+    """Dataset -> id of the row that projects it."""
+    return {
+        key.partition("/")[0]: row.id
+        for row in select(rows, experiment=NAME, part="projected")
+        for key in row.counters
+    }
