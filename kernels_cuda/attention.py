@@ -22,8 +22,8 @@ from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
-CUDA_WIDTH = 128
-"""Columns of a head at most on a CUDA device: what the lanes of a warp hold."""
+CUDA_WIDTHS = {"attend_rows": 128, "packed_attention": 64}
+"""Columns of a head at most on a CUDA device, by function: what its threads hold in registers."""
 
 
 def serves(name: str, x: Tensor, width: int) -> bool:
@@ -36,7 +36,7 @@ def serves(name: str, x: Tensor, width: int) -> bool:
     """
     if x.dtype != torch.float32 or x.is_meta or x.device.type not in ("cpu", "cuda"):
         return False
-    if x.device.type == "cuda" and width > CUDA_WIDTH:
+    if x.device.type == "cuda" and width > CUDA_WIDTHS[name]:
         return False
     try:
         return hasattr(extension(x.device), f"{name}_forward")
@@ -113,10 +113,14 @@ def _check_rows(
             f"values has {columns} rows, expected at least the {rows} rows of the matrix",
             hint="columns 0 .. R - 1 are the rows themselves",
         )
-    if values.device.type == "cuda" and width > CUDA_WIDTH:
+    _check_width("attend_rows", values.device, width)
+
+
+def _check_width(name: str, device: torch.device, width: int) -> None:
+    if device.type == "cuda" and width > CUDA_WIDTHS[name]:
         raise UnsupportedError(
-            f"values has {width} columns a head, allowed are {CUDA_WIDTH} on CUDA",
-            hint="use `models.attend_rows`, which takes the plain form there",
+            f"a head has {width} columns, allowed are {CUDA_WIDTHS[name]} on CUDA",
+            hint=f"use `models.{name}`, which takes the plain form there",
         )
 
 
@@ -236,11 +240,7 @@ def packed_attention(
         UnsupportedError: no compiled operator for that device or width.
     """
     _check_steps(q, k, v, sequence, heads, own)
-    if q.device.type == "cuda" and q.shape[2] > CUDA_WIDTH * heads:
-        raise UnsupportedError(
-            f"q has {q.shape[2] // heads} columns a head, allowed are {CUDA_WIDTH} on CUDA",
-            hint="use `models.packed_attention`, which takes the plain form there",
-        )
+    _check_width("packed_attention", q.device, q.shape[2] // heads)
     if q.numel() == 0:
         return torch.zeros_like(v)
     spans = spans_of(sequence, own, q.shape[:2], q.device)
@@ -399,6 +399,9 @@ class _PackedAttention(torch.autograd.Function):
         spans = ctx.spans
         make = torch.empty if spans.complete else torch.zeros
         grads = [make(q.shape, dtype=q.dtype, device=q.device) for _ in range(3)]
+        stats = None
+        if q.device.type == "cuda":  # a maximum, a factor and a mean of each wanted step and head
+            stats = q.new_empty(spans.wanted.numel(), ctx.heads, 3)
         given = (spans.sequence, spans.first, spans.wanted, q, k, v, ctx.heads, ctx.causal)
-        call("packed_attention_backward", q.device, *given, _dense_steps(grad), *grads)
+        call("packed_attention_backward", q.device, *given, _dense_steps(grad), stats, *grads)
         return (*grads, None, None, None)

@@ -2,15 +2,16 @@
 //
 //   packed_attention_forward(sequence int32[S, 3], first, wanted, q, k, v [T, N, H], heads, causal,
 //                            out, threads)
-//   packed_attention_backward(..., grad, grad_q, grad_k, grad_v, threads)
+//   packed_attention_backward(..., grad, stats, grad_q, grad_k, grad_v, threads)
 //
 // A sequence of L steps of which m are wanted costs m L, whatever else stands in its row. Its keys
 // and values are copied to dense, padded rows once; then some queries at a time: scores for all
 // keys, softmax, sums, each a small dense product in cache. The backward pass makes the scores
-// again from q and k, so the forward pass keeps nothing. A sequence has one owner, so the number of
+// again from q and k, so the forward pass keeps nothing (a device needs `stats`, here unread). A sequence has one owner, so the number of
 // threads does not show.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 
 #include <atomic>
 #include <cmath>
@@ -345,8 +346,8 @@ void packed_attention_forward(Array<const std::int32_t> sequence, Array<const st
 
 void packed_attention_backward(Array<const std::int32_t> sequence, Array<const std::int64_t> first,
                                Array<const std::int32_t> wanted, Steps q, Steps k, Steps v,
-                               std::int64_t heads, bool causal, Steps grad, Out grad_q, Out grad_k,
-                               Out grad_v, int threads) {
+                               std::int64_t heads, bool causal, Steps grad, Maybe<float> /*stats*/,
+                               Out grad_q, Out grad_k, Out grad_v, int threads) {
   PackedAttention a = arguments(sequence, first, wanted, q, k, v, heads, causal);
   a.grad = step_rows(grad, q, "grad");
   a.grad_q = dense(grad_q, q, "grad_q");
@@ -365,8 +366,9 @@ void bind_packed_attention(nb::module_& m) {
         "v"_a.noconvert(), "heads"_a, "causal"_a, "out"_a.noconvert(), "threads"_a);
   m.def("packed_attention_backward", &packed_attention_backward, "sequence"_a.noconvert(),
         "first"_a.noconvert(), "wanted"_a.noconvert(), "q"_a.noconvert(), "k"_a.noconvert(),
-        "v"_a.noconvert(), "heads"_a, "causal"_a, "grad"_a.noconvert(), "grad_q"_a.noconvert(),
-        "grad_k"_a.noconvert(), "grad_v"_a.noconvert(), "threads"_a);
+        "v"_a.noconvert(), "heads"_a, "causal"_a, "grad"_a.noconvert(),
+        "stats"_a.noconvert().none(), "grad_q"_a.noconvert(), "grad_k"_a.noconvert(),
+        "grad_v"_a.noconvert(), "threads"_a);
 }
 
 }  // namespace dgbench

@@ -11,6 +11,7 @@ void bind_aggregate(nb::module_& m);
 void bind_scan(nb::module_& m);
 void bind_difference(nb::module_& m);
 void bind_wire(nb::module_& m);
+void bind_attention(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(DGBENCH_MODULE, m) {
@@ -31,4 +32,5 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_scan(m);
   dgbench::bind_difference(m);
   dgbench::bind_wire(m);
+  dgbench::bind_attention(m);
 }

@@ -42,13 +42,15 @@ inline dim3 threadIdx, blockIdx, gridDim;
 
 namespace emulated {
 
-enum class State { ready, at_block, at_warp, done };
+enum class State { ready, at_block, at_warp, at_exchange, done };
 
 struct Fibre {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
   State state = State::ready;
   bool predicate = false;
+  unsigned members = 0;  // lanes of the warp that this one exchanges with
+  float sent = 0.0f;
 };
 
 constexpr std::size_t kStack = 64 << 10;
@@ -87,6 +89,28 @@ inline bool release(std::size_t first, std::size_t last, State state) {
   return waiting;
 }
 
+// Frees the lanes of the warp from `first` on whose partners of an exchange have all arrived.
+inline bool release_exchanges(std::size_t first, std::size_t threads) {
+  bool moved = false;
+  for (std::size_t i = first; i < first + 32 && i < threads; ++i) {
+    if (fibres[i].state != State::at_exchange) continue;
+    const unsigned members = fibres[i].members;
+    bool complete = true;
+    for (std::size_t l = 0; l < 32; ++l) {
+      if (!(members >> l & 1u)) continue;
+      const bool there = first + l < threads && fibres[first + l].state == State::at_exchange &&
+                         fibres[first + l].members == members;
+      complete = complete && there;
+    }
+    if (!complete) continue;
+    for (std::size_t l = 0; l < 32; ++l) {
+      if (members >> l & 1u) fibres[first + l].state = State::ready;
+    }
+    moved = true;
+  }
+  return moved;
+}
+
 inline void run_block(std::size_t threads, bool reverse) {
   fibres.resize(threads);
   for (Fibre& fibre : fibres) {
@@ -109,6 +133,7 @@ inline void run_block(std::size_t threads, bool reverse) {
     bool moved = false;
     for (std::size_t w = 0; w < threads; w += 32) {
       moved = release(w, w + 32 < threads ? w + 32 : threads, State::at_warp) || moved;
+      moved = release_exchanges(w, threads) || moved;
     }
     if (moved) continue;
     any_predicate = false;
@@ -159,6 +184,17 @@ inline int __syncthreads_or(int predicate) {
   const bool any = emulated::any_predicate;
   emulated::fibres[threadIdx.x].predicate = false;
   return any;
+}
+
+// Two meetings: nobody may send again before everybody has read.
+inline float __shfl_xor_sync(unsigned members, float value, int distance) {
+  const unsigned self = threadIdx.x;
+  emulated::fibres[self].members = members;
+  emulated::fibres[self].sent = value;
+  emulated::wait(emulated::State::at_exchange);
+  const float received = emulated::fibres[self ^ static_cast<unsigned>(distance)].sent;
+  emulated::wait(emulated::State::at_exchange);
+  return received;
 }
 
 // A clock that loads and its own readings move on.
