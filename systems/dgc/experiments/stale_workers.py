@@ -9,8 +9,7 @@ both and compares them) at a fraction of its time, as P processes on two cores m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,19 +18,21 @@ from torch import Tensor
 from dgbench.datasets.transforms import factors
 from dgbench.kernels_cuda.aggregate import spmm
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.kernels_cuda.packed_scan import FROM_ZERO
 from dgbench.kernels_cuda.supergraph import Supergraph
 from dgbench.models import attend_rows
 from dgbench.models.sequence import SequenceModel, Starts
+from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.sequences import (
     SequenceTask,
     SequenceTrainer,
     SequenceWorkload,
+    by_step,
     find_vertex_steps,
 )
 from dgbench.systems.base.training import coordinates
 from dgbench.systems.dgc.packing import PackedRows, pack_sequences
+from dgbench.systems.dgc.placement import Placement
 from dgbench.systems.dgc.stale import LastSent, StaleEpoch, StaleSettings, Threshold
 
 if TYPE_CHECKING:
@@ -116,9 +117,11 @@ class Workers:
 
     Args:
         workload, data, graph: what is trained.
-        worker: int64[V] in [0, count), who owns each vertex-step.
-        count: P.
+        placement: who owns each vertex-step, in both encoders.
         attention: of the model; its sequences are attended to, not walked.
+
+    Raises:
+        InvalidInputError: vertex-steps that change workers between the two encoders.
     """
 
     def __init__(
@@ -126,20 +129,19 @@ class Workers:
         workload: SequenceWorkload,
         data: SnapshotSequence,
         graph: Supergraph,
-        worker: Tensor,
-        count: int,
+        placement: Placement,
         *,
         attention: bool,
     ) -> None:
-        self.workload, self.data, self.graph, self.count = workload, data, graph, count
-        self.worker = worker.long()
+        if placement.moves:
+            raise InvalidInputError(
+                f"rows of '{placement.partition}' change workers between the encoders",
+                hint="a placement by chunks, snapshots or sequences",
+            )
+        self.workload, self.data, self.graph = workload, data, graph
+        self.count, self.worker = placement.workers, placement.structure.long()
         self.task = SequenceTask(data, workload, graph)
-        self.inputs = torch.cat(
-            [
-                torch.as_tensor(data.features[t])[graph.entity[ids].long()]
-                for t, ids in enumerate(_by_step(graph))
-            ]
-        )[torch.cat(_by_step(graph)).argsort()]
+        self.inputs = torch.as_tensor(data.features)[graph.step.long(), graph.entity.long()]
         self._lay_out_structure()
         self.stages = [] if attention else self._stages()
         self.attended = self._attended() if attention else None
@@ -147,7 +149,7 @@ class Workers:
     def _lay_out_structure(self) -> None:
         graph, sources, targets, values = self.graph, [], [], []
         loop = torch.zeros(graph.num_vertices)
-        for t, ids in enumerate(_by_step(graph)):
+        for t, ids in enumerate(by_step(graph)):
             csr = self.data.topology[t]
             row_scale, col_scale = factors(csr, self.workload.norm)
             entity = graph.entity[ids].long()
@@ -216,12 +218,6 @@ class Workers:
         return _Attended(boundary, gather, own, pack_sequences(lengths))
 
 
-def _by_step(graph: Supergraph) -> Sequence[Tensor]:
-    from dgbench.systems.base.sequences import by_step
-
-    return by_step(graph)
-
-
 @dataclass(slots=True)
 class Totals:
     """What runs have sent, summed over the epochs that count.
@@ -243,7 +239,6 @@ class _Kept:
 
     last: LastSent
     received: Tensor | None = None
-    states: dict[str, Tensor] = field(default_factory=dict)
 
 
 class StaleWorkers(SequenceTrainer):
@@ -252,7 +247,6 @@ class StaleWorkers(SequenceTrainer):
     Args:
         workers: the placement.
         settings: when a row counts as unchanged; None: everything is sent.
-        precompute: rows of round 0 are constants and go once, in the first epoch.
 
     Attributes:
         history: what each epoch sent, all workers together.
@@ -354,7 +348,7 @@ class StaleWorkers(SequenceTrainer):
         place = torch.searchsorted(earlier.steps, stage.before)
         states = torch.cat([s.index_select(0, place) for s in ends[-1]], dim=1)
         # A segment begins where its sequence was cut, so another worker reads every row.
-        return self._fetch(f"state{number}", states, stage.boundary)
+        return self._fetch(f"state{number - 1}", states, stage.boundary)
 
     def _fetch(self, name: str, x: Tensor, boundary: Boundary) -> Tensor:
         """The rows that others read as they read them, [B, W]."""
@@ -404,6 +398,3 @@ class _Table:
 
     def attend(self, values: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
         return attend_rows(self._csr.indptr, self._csr.indices, values, source, target, slope)
-
-
-__all__ = ["FROM_ZERO", "Boundary", "StaleWorkers", "Totals", "Workers"]

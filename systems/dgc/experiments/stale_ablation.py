@@ -1,0 +1,222 @@
+"""Ablation of stale aggregation: its formula, what it compares with, what D ranges over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+from dgbench.runtime.collectives import Communicator
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.ranks import launch
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.sequences import load_sequences
+from dgbench.systems.dgc.experiments.common import one_thread
+from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
+from dgbench.systems.dgc.experiments.stale_base import (
+    COMMON_READING,
+    HELD_NAMES,
+    LOST,
+    SAVED,
+    StaleTable,
+    missing_points,
+    said,
+    title,
+)
+from dgbench.systems.dgc.experiments.stale_runs import (
+    LAST,
+    TITLES,
+    WORKERS,
+    Job,
+    Outcome,
+    measured,
+    place_chunks,
+    points,
+    run_jobs,
+)
+from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
+from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
+from dgbench.systems.dgc.trainer import RankTrainer
+
+_QUICK: Final = ("without", "adaptive", "printed", "previous", "global", "past")
+_FULL: Final = (*_QUICK, "fresh states", "quantile", "ten whole epochs")
+CHECKED_EPOCHS: Final = 4
+MOST_GAP: Final = 1e-3
+"""Relative gap of losses between ranks and one process, above which they train something else.
+Sums in another order may move a row across its threshold, and what it held then differs."""
+
+
+class StaleAblation(StaleTable):
+    name = "stale_ablation"
+    title = "Stale aggregation: what its parts do"
+    question = "Which choices of stale aggregation matter, and does one process train as ranks do?"
+    reading = COMMON_READING + (
+        " Equation 6 as printed makes theta fall with the loss, the text wants it to rise; with "
+        "the other sign of the exponent it does. Whether states that a cut sequence hands on "
+        "are embeddings is not said; by default they may be stale. Ranks run a few epochs of each "
+        "model beside one process; losses must agree and rows sent are compared."
+    )
+    models: ClassVar = ("dysat",)
+    settings: ClassVar = {
+        "smoke": ("without", "adaptive", "printed"),
+        "quick": _QUICK,
+        "full": _FULL,
+        "paper": _FULL,
+    }
+    graphs: ClassVar = {
+        "smoke": (("wikipedia",),),
+        "quick": (("wikipedia",),),
+        "full": tuple((name,) for name in HELD_NAMES),
+        "paper": tuple((name,) for name in HELD_NAMES),
+    }
+
+    def jobs(self, cell: Cell, preset: Preset) -> list[Job]:
+        models = ("tgcn_2layer",) if preset in ("smoke", "quick") else MODELS
+        return [
+            Job(dataset, model, self.settings[preset], preset)
+            for dataset in str(cell.params["graphs"]).split()
+            for model in models
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        jobs = self.jobs(cell, context.preset)
+        outcomes = run_jobs(jobs, timeout_s=cell.timeout_s)
+        found = measured(jobs, outcomes)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            _note(found, job, outcome)
+        name = str(cell.params["graphs"]).split()[0]
+        if context.preset != "smoke":
+            checked = ("tgcn_2layer",) if context.preset == "quick" else MODELS
+            for model in checked:
+                _compare(found, Job(name, model, (), "smoke", epochs=CHECKED_EPOCHS))
+        return found
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="stale_ablation",
+                title="Rows saved and accuracy lost by each choice",
+                points=choice_points,
+                options={"xlabel": "choice", "ylabel": "", "ylog": False},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="stale_threshold",
+                title="The adaptive threshold over D by epoch, by sign of equation 6",
+                points=share_points,
+                options={"xlabel": "epoch", "ylabel": "theta / D", "xlog": False, "ylog": False},
+            ),
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = select(rows, experiment=self.name)
+        words = [
+            f"{TITLES[setting]}: {text}"
+            for setting in _FULL[1:]
+            if (text := said(found, self.name, setting))
+        ]
+        return f"Saved on held graphs: {'; '.join(words)}." if words else ""
+
+
+def _note(found: Measurement, job: Job, outcome: Outcome) -> None:
+    """Add thresholds, copies and late savings of each run to a row."""
+    for name, run in outcome.learned.items():
+        start = f"{job.dataset} {job.model} {name}"
+        if name == "without":
+            continue
+        shares = [share for share in run.shares if share]
+        if name in ("adaptive", "printed") and shares:
+            found.values[f"{start} first share"] = shares[0]
+            found.values[f"{start} last share"] = shares[-1]
+            found.values |= {
+                f"{start} share {epoch}": share
+                for epoch, share in enumerate(run.shares, 1)
+                if share and epoch in _shown(len(run.shares))
+            }
+        found.values[f"{start} held late"] = sum(run.held[-LAST:]) / LAST
+        found.counters[f"{start} cache_bytes"] = run.cache_bytes
+        found.counters[f"{start} cache_formula"] = run.cache_formula
+        found.counters[f"{start} owned_bytes"] = run.owned_bytes
+
+
+def _shown(epochs: int) -> set[int]:
+    """Epochs whose threshold a row keeps: twenty at most."""
+    return set(range(2, epochs + 1, max(1, epochs // 20))) | {epochs}
+
+
+def _compare(found: Measurement, job: Job) -> None:
+    """Train on ranks and in one process; raise CheckFailed where losses differ."""
+    task = job.workload()
+    data = load_sequences(task)
+    with one_thread():
+        graph, placement = place_chunks(data, task)
+        workers = Workers(task, data, graph, placement, attention=job.model == "dysat")
+        alone = StaleWorkers(workers, StaleSettings())
+        losses = [alone.train_epoch() for _ in range(job.length)]
+    ranks = launch(_be, WORKERS, (job,), timeout_s=120, threads=1)
+    gap = max(abs(a / b - 1) for a, b in zip(ranks[0][0], losses, strict=True))
+    if not gap <= MOST_GAP:
+        raise CheckFailed(
+            f"{MODEL_TITLES[job.model]} with stale rows: losses of {WORKERS} ranks and of one "
+            f"process differ by {gap:.2g}, allowed are {MOST_GAP:g}"
+        )
+    history = summed([rank[1] for rank in ranks])
+    start = f"ranks {job.dataset} {job.model}"
+    found.values[f"{start} gap"] = gap
+    for name, epochs in (("ranks", history), ("alone", alone.history)):
+        found.counters[f"{start} sent by {name}"] = sum(epoch.sent for epoch in epochs)
+        found.counters[f"{start} index by {name}"] = sum(epoch.index_bytes for epoch in epochs)
+    found.counters[f"{start} cache_bytes"] = sum(rank[2] for rank in ranks)
+    found.counters[f"{start} received_bytes"] = sum(rank[3] for rank in ranks)
+    found.counters[f"{start} cache_formula"] = alone.cache_bytes
+
+
+def _be(comm: Communicator, job: Job) -> tuple[list[float], list[Any], int, int]:
+    """Be one rank: losses, history, bytes of copies as a sender and as a receiver."""
+    task = job.workload()
+    data = load_sequences(task)
+    graph, placement = place_chunks(data, task)
+    rows = StaleRows(comm, StaleSettings())
+    trainer = RankTrainer(comm, task, data, placement, exchange=rows, graph=graph)
+    losses = [trainer.train_epoch() for _ in range(job.length)]
+    return losses, rows.history, rows.cache_bytes, rows.received_bytes
+
+
+def choice_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `sweep`: savings and losses by choice, a mark for each graph and model."""
+    found: list[dict[str, Any]] = []
+    runs = points(select(rows, experiment="stale_ablation"))
+    for panel in (SAVED, LOST):
+        for p in runs:
+            found.append(
+                {
+                    "panel": panel,
+                    "series": f"{title(p)}, {MODEL_TITLES[p.model]}",
+                    "x": TITLES.get(p.setting, p.setting),
+                    "y": p.saved_rows if panel == SAVED else p.drop,
+                    "counted": panel == SAVED,
+                    "row_ids": [p.row.id],
+                }
+            )
+    return found + missing_points(rows, "stale_ablation", SAVED)
+
+
+def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `sweep`: theta / D by epoch, a panel for each graph and model."""
+    found: list[dict[str, Any]] = []
+    usable = select(rows, experiment="stale_ablation")
+    for p in points(usable, where=lambda d, m, s: s in ("adaptive", "printed")):
+        start = f"{p.dataset} {p.model} {p.setting} share "
+        for name, value in p.row.values.items():
+            if name.startswith(start):
+                found.append(
+                    {
+                        "panel": f"{title(p)}, {MODEL_TITLES[p.model]}",
+                        "series": "corrected" if p.setting == "adaptive" else "as printed",
+                        "x": int(name.removeprefix(start)),
+                        "y": value,
+                        "row_ids": [p.row.id],
+                    }
+                )
+    return found + missing_points(rows, "stale_ablation", "all graphs")

@@ -1,0 +1,119 @@
+"""What the tables of stale aggregation share: their cells and their figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.dgc.experiments.common import failed, failures
+from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, MODEL_TITLES
+from dgbench.systems.dgc.experiments.stale_runs import (
+    WORKERS,
+    Job,
+    Point,
+    mean,
+    measured,
+    points,
+    run_jobs,
+)
+
+HELD_NAMES: Final = tuple(graph.name for graph in HELD)
+TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
+QUICK_HELD: Final = ("email-eu-core", "sx-mathoverflow", "wikipedia", "amazon-magazine")
+"""Without Epinions 2011, of which even two windows take minutes."""
+SAVED, LOST = "traffic saved (%)", "accuracy lost (points)"
+
+COMMON_READING: Final = (
+    f"{WORKERS} workers by chunks. Task, accuracy and learning rate are not printed: we "
+    "ask whether a vertex has an edge in the next snapshot (chance is 0.5) and train by Adam at "
+    "0.01. Saved are rows sent over rows of a run that sends all, as the paper counts embeddings, "
+    "the first epoch included; saved bytes add gradients, which go back for sent rows alone, and "
+    "ids of rows. Accuracy is the mean of the last five epochs on a fifth held out, with fresh "
+    "rows. All workers live in one process, which gives what ranks give (see the ablation)."
+)
+
+
+class StaleTable(Experiment):
+    """A table whose cells train several graphs in one go, each row holding all their runs."""
+
+    paper = "dgc"
+    models: ClassVar[tuple[str, ...]]
+    settings: ClassVar[dict[str, tuple[str, ...]]]
+    graphs: ClassVar[dict[str, tuple[tuple[str, ...], ...]]]
+    """By preset, the graphs of each cell."""
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"graphs": " ".join(names)},
+                group="-".join(names),
+                timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}[preset],
+            )
+            for names in self.graphs[preset]
+        ]
+
+    def jobs(self, cell: Cell, preset: Preset) -> list[Job]:
+        """What a cell trains, the costliest first."""
+        return [
+            Job(dataset, model, self.settings[preset], preset)
+            for dataset in str(cell.params["graphs"]).split()
+            for model in self.models
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        jobs = self.jobs(cell, context.preset)
+        return measured(jobs, run_jobs(jobs, timeout_s=cell.timeout_s))
+
+
+def title(point: Point) -> str:
+    """A graph's title as a figure shows it."""
+    return BY_NAME[point.dataset].title
+
+
+def trade_off(rows: Sequence[Any], experiment: str) -> list[dict[str, Any]]:
+    """Points of `sweep`: accuracy lost against rows saved, a panel for each model."""
+    found = []
+    for p in points(select(rows, experiment=experiment)):
+        found.append(
+            {
+                "panel": MODEL_TITLES[p.model],
+                "series": title(p) + (" (twin)" if p.twin else ""),
+                "x": p.saved_rows,
+                "y": p.drop,
+                "low": p.drop - 1.96 * p.noise,
+                "high": p.drop + 1.96 * p.noise,
+                "setting": p.setting,
+                "row_ids": [p.row.id],
+            }
+        )
+    found.sort(key=lambda one: (one["panel"], one["series"], one["x"]))
+    return found + missing_points(rows, experiment, "all models")
+
+
+def missing_points(rows: Sequence[Any], experiment: str, panel: str) -> list[dict[str, Any]]:
+    """A point for each cell that did not run."""
+    return [
+        {"panel": panel, "series": row.params["graphs"], "x": 0.0, "failed": failed(row)}
+        for row in failures(rows, experiment)
+    ]
+
+
+def of_held(rows: Sequence[Any], experiment: str, setting: str) -> list[Point]:
+    """Runs of one setting on held data."""
+    usable = select(rows, experiment=experiment)
+    return points(usable, where=lambda d, m, s: d in HELD_NAMES and s == setting)
+
+
+def said(rows: Sequence[Any], experiment: str, setting: str) -> str:
+    """What a setting saves and costs on held data, in words; "" without runs."""
+    found = mean(of_held(rows, experiment, setting))
+    if not found.runs:
+        return ""
+    return (
+        f"{found.saved_rows:.1f} % of the rows and {found.saved_bytes:.1f} % of the bytes for "
+        f"{found.drop:.2f} points of accuracy"
+    )

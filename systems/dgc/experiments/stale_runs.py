@@ -1,0 +1,428 @@
+"""What the experiments on stale aggregation train, many runs in a process that is started once.
+
+Accuracy is the mean over the last epochs, measured with fresh rows; a run's savings are of all its
+epochs, the first, which sends everything, included.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.collectives import Communicator
+from dgbench.runtime.ranks import launch
+from dgbench.systems.base import Measurement, Preset
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.sequences import (
+    PlainSequences,
+    SequenceWorkload,
+    load_sequences,
+    sequence_model,
+    vertex_steps,
+)
+from dgbench.systems.dgc.experiments.common import one_thread
+from dgbench.systems.dgc.experiments.settings import BY_NAME, PRESETS, workload
+from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
+from dgbench.systems.dgc.partition import partition_chunks
+from dgbench.systems.dgc.placement import Placement
+from dgbench.systems.dgc.stale import StaleSettings
+from dgbench.systems.dgc.volumes import shape_of
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+    from dgbench.kernels_cuda.supergraph import Supergraph
+
+WORKERS: Final = 4
+LEARNING_RATE: Final = 1e-2
+"""Not printed. With the 1e-3 of our other runs a hundred epochs leave models half trained, and the
+accuracy of most of them at chance; nothing could be said about a loss of it."""
+LAST: Final = 5
+"""Epochs whose accuracies are averaged."""
+
+STALE: Final[dict[str, StaleSettings | None]] = {
+    "without": None,
+    "0.1D": StaleSettings(threshold=0.1),
+    "0.3D": StaleSettings(threshold=0.3),
+    "0.5D": StaleSettings(threshold=0.5),
+    "0.7D": StaleSettings(threshold=0.7),
+    "0.9D": StaleSettings(threshold=0.9),
+    "adaptive": StaleSettings(),
+    "past": StaleSettings(reach="past"),
+    "printed": StaleSettings(sign="printed"),
+    "previous": StaleSettings(cache="previous"),
+    "global": StaleSettings(scope="global"),
+    "fresh states": StaleSettings(states=False),
+    "quantile": StaleSettings(quantile=0.9),
+    "ten whole epochs": StaleSettings(whole_epochs=10),
+}
+"""Settings by their name in rows; `0.3D` is a fixed theta of 0.3 D."""
+TITLES: Final = {
+    "without": "all rows sent",
+    "adaptive": "adaptive",
+    "past": "adaptive, D of all epochs so far",
+    "printed": "adaptive, sign as printed",
+    "previous": "adaptive, previous epoch's copy",
+    "global": "adaptive, D over all workers",
+    "fresh states": "adaptive, states always sent",
+    "quantile": "adaptive, D the 90 % quantile",
+    "ten whole epochs": "adaptive, ten epochs first",
+}
+
+EPOCHS: Final = {"smoke": 4, "quick": 20, "full": 100, "paper": 100}
+STEPS: Final[dict[str, tuple[int | None, int | None, int | None, int | None]]] = {
+    # Smoke, quick, full, paper. email-Eu's last windows but one are empty, so all are taken.
+    "email-eu-core": (None, None, None, None),
+    "wikipedia": (3, 6, 16, None),
+    "amazon-magazine": (6, 10, 24, None),
+    "sx-mathoverflow": (2, 6, 16, None),
+    "epinions-2011-ratings": (1, 2, 2, None),
+    "amazon": (8, 24, 60, None),
+    "epinions": (8, 48, 99, None),
+    "movie": (8, 24, 60, None),
+    "stack": (4, 8, 24, None),
+}
+"""Snapshots that a model runs over, the last ones."""
+
+
+def steps(name: str, preset: Preset) -> int | None:
+    """Snapshots of a graph at a preset; None: all."""
+    return STEPS[name][PRESETS.index(preset)]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Runs on one graph and model that share data and placement.
+
+    Attributes:
+        dataset, model: of the settings of experiments.
+        stale: names in `STALE`, run one after the other.
+        preset: of the sizes.
+        epochs: None takes the preset's.
+        changes: epochs whose change of embeddings is kept, of the first run.
+        lr: learning rate of Adam.
+        twice: compare the first epoch's loss with the oracle's.
+    """
+
+    dataset: str
+    model: str
+    stale: tuple[str, ...]
+    preset: Preset
+    epochs: int | None = None
+    changes: tuple[int, ...] = ()
+    lr: float = LEARNING_RATE
+    twice: bool = True
+
+    @property
+    def length(self) -> int:
+        return EPOCHS[self.preset] if self.epochs is None else self.epochs
+
+    def workload(self) -> SequenceWorkload:
+        """What is trained."""
+        return workload(
+            BY_NAME[self.dataset],
+            self.model,
+            self.preset,
+            snapshots=steps(self.dataset, self.preset),
+            lr=self.lr,
+        )
+
+
+@dataclass(slots=True)
+class Learned:
+    """One run.
+
+    Attributes:
+        accuracy: with fresh rows, mean of the last epochs.
+        seen: of the training passes' own outputs, stale rows included, mean of the last epochs.
+        tested: vertex-steps it is measured on.
+        rows, plain_rows, bytes, plain_bytes: sums over workers and epochs, see `Totals`.
+        losses: of every epoch.
+        shares: theta / D of every epoch, 1-based from the first; 0 where everything was sent.
+        held: share of rows that were held back, by epoch.
+        cache_bytes, cache_formula: copies of senders, measured and 4 W for each row.
+        owned_bytes: 4 W for each row of the same exchanges, read by others or not.
+    """
+
+    accuracy: float
+    seen: float
+    tested: int
+    rows: int
+    plain_rows: int
+    bytes: int
+    plain_bytes: int
+    losses: list[float]
+    shares: list[float]
+    held: list[float]
+    cache_bytes: int
+    cache_formula: int
+    owned_bytes: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a job found.
+
+    Attributes:
+        learned: by setting.
+        changes: epoch -> distances between outputs of that epoch and the one before, [V].
+        data: the `data` field of a measurement.
+        vertices, boundary: vertex-steps; rows that others read in a structure round.
+        gap: relative difference of the first loss from the oracle's, or None.
+    """
+
+    learned: dict[str, Learned]
+    changes: dict[int, Tensor]
+    data: dict[str, Any]
+    vertices: int
+    boundary: int
+    gap: float | None
+
+
+def place_chunks(
+    data: SnapshotSequence, task: SequenceWorkload, count: int = WORKERS
+) -> tuple[Supergraph, Placement]:
+    """Vertex-steps and their chunks; the work of a chunk is its vertices and edges.
+
+    No predictor decides, so that a run on another machine places the same.
+    """
+    counts = shape_of(sequence_model(task)).counts()
+    spatial, temporal = counts.weights()
+    graph = vertex_steps(
+        data, task, spatial=spatial, temporal=temporal, per_length=counts.all_steps
+    )
+    return graph, partition_chunks(graph, counts, count).placement
+
+
+def run_job(job: Job) -> Outcome:
+    """Train all settings of a job in this process, one thread."""
+    task = job.workload()
+    data = load_sequences(task)
+    with one_thread():
+        graph, placement = place_chunks(data, task)
+        workers = Workers(task, data, graph, placement, attention=job.model == "dysat")
+        learned: dict[str, Learned] = {}
+        changes: dict[int, Tensor] = {}
+        for number, name in enumerate(job.stale):
+            trainer = StaleWorkers(workers, STALE[name])
+            learned[name] = _train(trainer, job, changes if number == 0 else None)
+        gap = None
+        if job.twice:
+            plain = PlainSequences(task, data, graph=graph)
+            first = plain.accumulate()
+            gap = abs(learned[job.stale[0]].losses[0] / first - 1)
+    return Outcome(
+        learned=learned,
+        changes=changes,
+        data=describe(data),
+        vertices=graph.num_vertices,
+        boundary=workers.structure.rows.numel(),
+        gap=gap,
+    )
+
+
+def _train(trainer: StaleWorkers, job: Job, changes: dict[int, Tensor] | None) -> Learned:
+    losses, fresh, seen = [], [], []
+    before: Tensor | None = None
+    for epoch in range(1, job.length + 1):
+        losses.append(trainer.train_epoch())
+        if changes is not None and epoch in job.changes and before is not None:
+            changes[epoch] = torch.linalg.vector_norm(trainer.hidden - before, dim=1)
+        before = trainer.hidden
+        if epoch > job.length - LAST:
+            right, total = trainer.hits
+            seen.append(right / total if total else 0.0)
+            fresh.append(trainer.accuracy())
+    totals, vertices = trainer.totals, trainer.graph.num_vertices
+    rows = trainer.cache_rows()
+    return Learned(
+        accuracy=sum(fresh) / len(fresh),
+        seen=sum(seen) / len(seen),
+        tested=trainer.hits[1],
+        rows=totals.rows,
+        plain_rows=totals.plain_rows,
+        bytes=totals.bytes,
+        plain_bytes=totals.plain_bytes,
+        losses=losses,
+        shares=[epoch.share or 0.0 for epoch in trainer.history],
+        held=[epoch.saved for epoch in trainer.history],
+        cache_bytes=trainer.cache_bytes,
+        cache_formula=sum(4 * count * width for count, width in rows.values()),
+        owned_bytes=sum(
+            4 * vertices * width for name, (_, width) in rows.items() if "state" not in name
+        ),
+    )
+
+
+def run_jobs(jobs: Sequence[Job], *, timeout_s: float) -> list[Outcome]:
+    """Run jobs in as many processes as there are cores, at most two, each started once.
+
+    Args:
+        jobs: in order of falling cost, if it is known, so that both end alike.
+        timeout_s: of all of them.
+
+    Raises:
+        RankError: one failed.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    processes = min(2, cores or 1, len(jobs))
+    if processes < 2:
+        return [run_job(job) for job in jobs]
+    found = launch(_take, processes, (tuple(jobs),), timeout_s=timeout_s, threads=1)
+    joined: dict[int, Outcome] = {}
+    for part in found:
+        joined |= part
+    return [joined[number] for number in range(len(jobs))]
+
+
+def _take(comm: Communicator, jobs: tuple[Job, ...]) -> dict[int, Outcome]:
+    """Every rank takes each P-th job, there and back, so that the first is not always the worst."""
+    turns = [number % (2 * comm.size) for number in range(len(jobs))]
+    mine = [
+        number
+        for number, turn in enumerate(turns)
+        if comm.rank == (turn if turn < comm.size else 2 * comm.size - 1 - turn)
+    ]
+    return {number: run_job(jobs[number]) for number in mine}
+
+
+def key(dataset: str, model: str, setting: str, what: str) -> str:
+    """The name of a value of one run in a row that holds many."""
+    return f"{dataset} {model} {setting} {what}"
+
+
+def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
+    """All runs of a cell as one measurement, the names of values by `key`."""
+    values: dict[str, float] = {}
+    counters: dict[str, int] = {}
+    gaps: list[float] = []
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        where = f"{job.dataset} {job.model}"
+        counters[f"{where} vertices"] = outcome.vertices
+        counters[f"{where} boundary"] = outcome.boundary
+        counters[f"{where} epochs"] = job.length
+        if outcome.gap is not None:
+            gaps.append(outcome.gap)
+        for name, run in outcome.learned.items():
+            values[f"{where} {name} accuracy"] = run.accuracy
+            values[f"{where} {name} seen"] = run.seen
+            values[f"{where} {name} loss"] = run.losses[-1]
+            counters[f"{where} {name} tested"] = run.tested
+            for what in ("rows", "plain_rows", "bytes", "plain_bytes"):
+                counters[f"{where} {name} {what}"] = getattr(run, what)
+    names = [job.dataset for job in jobs]
+    data = dict(outcomes[0].data)
+    data["dataset"] = ", ".join(dict.fromkeys(names))
+    data["twin"] = any(outcome.data["twin"] for outcome in outcomes)
+    data["note"] = "; ".join(
+        dict.fromkeys(outcome.data["note"] for outcome in outcomes if outcome.data["note"])
+    )
+    return Measurement(
+        values=values,
+        units={name: "share of right predictions" for name in values if "accuracy" in name},
+        counters=counters,
+        deviation={"loss": max(gaps)} if gaps else {},
+        data=data,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A run of a row.
+
+    Attributes:
+        row: the row.
+        dataset, model, setting: which run.
+        accuracy: share. drop: points below that without stale aggregation.
+        noise: one standard error of the drop in points, both runs tested on the same.
+        saved_rows, saved_bytes: percent.
+    """
+
+    row: Any
+    dataset: str
+    model: str
+    setting: str
+    accuracy: float
+    drop: float
+    noise: float
+    saved_rows: float
+    saved_bytes: float
+
+    @property
+    def twin(self) -> bool:
+        return bool(self.row.data.get("twin"))
+
+
+def points(
+    rows: Sequence[Any], *, where: Callable[[str, str, str], bool] | None = None
+) -> list[Point]:
+    """All runs of rows that have one without stale aggregation beside them.
+
+    Args:
+        rows: of the experiments on stale aggregation, status ok.
+        where: (dataset, model, setting) -> whether to take it; None: all but `without`.
+    """
+    found = []
+    for row in rows:
+        for name in row.values:
+            if not name.endswith(" accuracy"):
+                continue
+            dataset, model, setting = name.removesuffix(" accuracy").split(" ", 2)
+            start = f"{dataset} {model}"
+            base = row.values.get(f"{start} without accuracy")
+            if (
+                base is None
+                or setting == "without"
+                or (where and not where(dataset, model, setting))
+            ):
+                continue
+            c, share = row.counters, row.values[name]
+            tested = max(1, c[f"{start} {setting} tested"])
+            found.append(
+                Point(
+                    row=row,
+                    dataset=dataset,
+                    model=model,
+                    setting=setting,
+                    accuracy=share,
+                    drop=100 * (base - share),
+                    noise=100 * (max(base * (1 - base), 0.0) / tested) ** 0.5,
+                    saved_rows=_saved(c, start, setting, "rows"),
+                    saved_bytes=_saved(c, start, setting, "bytes"),
+                )
+            )
+    return found
+
+
+def _saved(counters: Mapping[str, int], start: str, setting: str, unit: str) -> float:
+    plain = counters[f"{start} {setting} plain_{unit}"]
+    return 100 * (1 - counters[f"{start} {setting} {unit}"] / plain) if plain else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Means over runs, in points and percent."""
+
+    drop: float = 0.0
+    saved_rows: float = 0.0
+    saved_bytes: float = 0.0
+    runs: int = 0
+    parts: tuple[Point, ...] = field(default=())
+
+
+def mean(found: Sequence[Point]) -> Mean:
+    """Means of drops and savings, every run alike."""
+    if not found:
+        return Mean()
+    n = len(found)
+    return Mean(
+        drop=sum(p.drop for p in found) / n,
+        saved_rows=sum(p.saved_rows for p in found) / n,
+        saved_bytes=sum(p.saved_bytes for p in found) / n,
+        runs=n,
+        parts=tuple(found),
+    )

@@ -1,0 +1,77 @@
+"""Table 2: fixed stale thresholds from nothing to 0.9 D (section 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from dgbench.systems.base import FigureSpec
+from dgbench.systems.base.compare import select
+from dgbench.systems.dgc.experiments.stale_base import (
+    COMMON_READING,
+    HELD_NAMES,
+    LOST,
+    SAVED,
+    TWIN_NAMES,
+    StaleTable,
+    missing_points,
+    said,
+    title,
+)
+from dgbench.systems.dgc.experiments.stale_runs import points
+
+THETAS = ("0.1D", "0.3D", "0.5D", "0.7D", "0.9D")
+_ALL = ("without", *THETAS)
+
+
+class Table2(StaleTable):
+    name = "table2"
+    title = "Table 2: fixed stale thresholds"
+    question = "How do savings and accuracy move with the threshold?"
+    reading = COMMON_READING + (
+        " Table 2 does not name its model; its numbers come closest to DySAT, which is trained "
+        "here. theta = 0 is the run that sends every row."
+    )
+    models: ClassVar = ("dysat",)
+    settings: ClassVar = {"smoke": ("without", "0.5D"), "quick": _ALL, "full": _ALL, "paper": _ALL}
+    graphs: ClassVar = {
+        "smoke": (("wikipedia",),),
+        "quick": (("email-eu-core", "wikipedia"), ("stack", "movie", "amazon", "epinions")),
+        "full": (*((name,) for name in HELD_NAMES), TWIN_NAMES),
+        "paper": (*((name,) for name in HELD_NAMES), *((name,) for name in TWIN_NAMES)),
+    }
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="table2",
+                title="Rows saved and accuracy lost by a fixed threshold, DySAT",
+                points=sweep_points,
+                options={"xlabel": "theta / D", "ylabel": "", "xlog": False, "ylog": False},
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = select(rows, experiment=self.name)
+        words = [f"theta = {t} saves {text}" for t in THETAS if (text := said(found, self.name, t))]
+        return f"DySAT on held graphs: {'; '.join(words)}." if words else ""
+
+
+def sweep_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `sweep`: savings and losses by theta, a line for each graph."""
+    found: list[dict[str, Any]] = []
+    runs = points(select(rows, experiment="table2"), where=lambda d, m, s: s in THETAS)
+    for panel in (SAVED, LOST):
+        for p in runs:
+            found.append(
+                {
+                    "panel": panel,
+                    "series": title(p) + (" (twin)" if p.twin else ""),
+                    "x": float(p.setting.removesuffix("D")),
+                    "y": p.saved_rows if panel == SAVED else p.drop,
+                    "counted": panel == SAVED,
+                    "row_ids": [p.row.id],
+                }
+            )
+    return found + missing_points(rows, "table2", SAVED)
