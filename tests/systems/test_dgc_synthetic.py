@@ -18,6 +18,7 @@ from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.checks import synthetic as checks
 from dgbench.systems.dgc.experiments import fig14
 from dgbench.systems.dgc.experiments.lifetimes import gini
+from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN
 from dgbench.systems.dgc.experiments.synthetic import (
     EDGES,
     ENDS,
@@ -132,13 +133,14 @@ def row(kind, family, *, values=None, counters=None, **params):
 
 
 def counted(family, ours=lambda level: 0.5 - level / 10, **changed):
-    counters = {}
+    values, counters = {}, {}
     for ends, level in product(ENDS, fig14.LEVELS[family]):
         key = f"{ends} {level:g}"
+        values |= {f"gini edges {key}": level / 2, f"gini lengths {key}": 0.1}
         counters |= {f"vertices {key}": 50_000, f"edges {key}": 20_000, f"snapshots {key}": 100}
-        counters |= {f"bytes {key} {other}": 1000 for other in fig14.PARTITIONS[:-1]}
-        counters[f"bytes {key} chunks"] = int(1000 * ours(level))
-    return row("traffic", family, counters={**counters, **changed}, ranks=8)
+        counters |= {f"bytes {key} {other}": 1000 for other in fig14.SHOWN}
+        counters[f"bytes {key} {fig14.CHUNKS}"] = int(1000 * ours(level))
+    return row("traffic", family, values=values, counters={**counters, **changed}, ranks=8)
 
 
 def test_sizes_are_those_printed_at_scale():
@@ -153,21 +155,40 @@ def test_sizes_are_those_printed_at_scale():
         ).holds
 
 
-def times(level, ours, best=1.0):
-    values = {f"seconds {name}": best for name in fig14.BASELINES}
-    return row("time", "spatial", values={**values, f"seconds {fig14.OURS}": ours}, level=level,
-               ends="groups")  # fmt: skip
+def times(*series, best=1.0):
+    """A row of timed epochs: level and seconds of chunks, seconds of all others; `*` per turn."""
+    values, counters = {}, {}
+    for level, ours in series:
+        key = f"synthetic-spatial#groups {level:g}/{fig14.MODEL}"
+        counters[f"{key}/steps"] = 99
+        for turn, noise in enumerate((1.0, 1.01, 0.99, 1.02, 0.98, 1.0)):
+            values |= {f"{key}/turn {name} {turn}": best for name in BASELINE_NAMES}
+            values[f"{key}/turn {PLAIN} {turn}"] = ours * noise
+    return row("time", "spatial", values=values, counters=counters, model=fig14.MODEL, ranks=4)
 
 
 def test_chunks_have_to_be_best_at_every_level_and_fall():
     claim = CLAIMS["fig14-nonuniform-trend"]
-    good = [counted("spatial"), counted("temporal"), times(0.0, 0.8), times(1.0, 0.6)]
+    good = [counted("spatial"), counted("temporal"), times((0.0, 0.8), (1.0, 0.6))]
     found = checks.trend(claim, good)
-    assert (found.holds, found.evidence) == (True, "analogue")
+    assert (found.holds, found.evidence, found.undecided) == (True, "analogue", False)
+    assert found.measured["epochs, spatial, groups, best other over chunks"] == [1.25, 1.67]
     rising = checks.trend(claim, [counted("spatial", lambda level: 0.5 + level / 10)])
     assert rising.holds is False
-    assert "not falling in traffic, spatial" in rising.reason
-    beaten = checks.trend(claim, [*good[:3], times(1.0, 1.2)])
-    assert beaten.holds is False
-    assert "beaten in time" in beaten.reason
+    assert "traffic, spatial, random: not falling" in rising.reason
+    for wrong in (times((0.0, 0.8), (1.0, 1.2)), times((0.0, 0.6), (1.0, 0.8))):
+        assert checks.trend(claim, [*good[:2], wrong]).holds is False
     assert checks.trend(claim, [counted("temporal", lambda level: 1.2 - level)]).holds is False
+    same = checks.trend(claim, [*good[:2], times((0.0, 1.0), (1.0, 0.8))])
+    assert same.undecided
+    assert "open" in same.reason
+
+
+def test_drawn_are_all_partitions_and_all_epochs():
+    rows = [counted("spatial"), times((0.0, 0.8), (1.0, 0.6))]
+    made = fig14.Fig14()
+    drawn = {figure.name: figure.points(rows) for figure in made.figures()}
+    assert len(drawn["fig14_traffic"]) == len(ENDS) * len(fig14.SHOWN) * 4
+    assert {p["x"] for p in drawn["fig14"]} == {0.0, 1.0}
+    assert {p["series"] for p in drawn["fig14"]} == {*BASELINE_NAMES, PLAIN}
+    assert "0.50x to 0.40x" in made.answer(rows)

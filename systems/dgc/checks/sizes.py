@@ -16,6 +16,7 @@ from dgbench.systems.dgc.checks.common import (
     strength,
 )
 from dgbench.systems.dgc.experiments.fig5 import of_quarters, spans
+from dgbench.systems.dgc.experiments.race_runs import races
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF
 from dgbench.systems.dgc.experiments.table1 import RULE_TITLES, agrees, same_printed
 
@@ -69,20 +70,21 @@ def windows(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def protocol(claim: Claim, rows: Sequence[Any]) -> Finding:
     """How the main race is timed: epochs, workers, and what lies inside the time."""
-    timed = [r for r in select(rows, experiment="fig12") if r.counters.get("turns")]
+    timed = races(rows, "fig12")
     if not timed:
         return missing("no epoch of Figure 12 was timed in this run")
-    ranks = [int(r.params.get("ranks", r.counters.get("ranks", 1))) for r in timed]
-    epochs = min(r.counters["turns"] for r in timed)
-    most = max(ranks)
+    used = list({one.row.id: one.row for one in timed}.values())
+    epochs = min(len(one.turns(name)) for one in timed for name in one.names)
+    ranks = max(int(row.params.get("ranks", 1)) for row in used)
+    device = used[0].device
     return finding(
-        timed,
-        evidence=strength(timed),
-        measured={"epochs": epochs, "gpus": most if timed[0].device == "cuda" else 0},
-        holds=epochs >= claim.value["epochs"] and most >= 8 and timed[0].device == "cuda",
+        used,
+        evidence=strength(used),
+        measured={"epochs": epochs, "gpus": ranks if device == "cuda" else 0},
+        holds=epochs >= claim.value["epochs"] and ranks >= 8 and device == "cuda",
         reason=(
-            f"medians of at least {some(epochs, 'epoch')} on up to {some(most, 'rank')} of a "
-            f"{timed[0].device}, loading, communication and update in the time, partitioning not"
+            f"medians of at least {some(epochs, 'epoch')} on up to {some(ranks, 'rank')} "
+            f"({device}); loading, communication and update lie in the time, partitioning does not"
         ),
     )
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,37 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import select
 from dgbench.systems.dgc.experiments.common import PARTITION_TITLES, failed, failures, one_thread
 from dgbench.systems.dgc.experiments.lifetimes import gini
+from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race
 from dgbench.systems.dgc.experiments.synthetic import ENDS, FAMILIES, Synthetic
+from dgbench.systems.dgc.settings_run import BASELINES, LADDER
 
 LEVELS = {"spatial": (0.0, 0.25, 0.5, 1.0), "temporal": (0.0, 0.02, 0.05, 0.1, 0.2)}
 """Standard deviation over mean; of vertices less is enough, as each change ends sequences."""
-SCALES = {"smoke": 1 / 2500, "quick": 1 / 100, "full": 1 / 10, "paper": 1.0}
-TIMED_SCALES = {"smoke": 1 / 2500, "quick": 1 / 200, "full": 1 / 20, "paper": 1.0}
+FEW = {"spatial": (0.0, 0.5, 1.0), "temporal": (0.0, 0.05, 0.2)}
+"""Levels of the smaller presets."""
+SCALES = {"smoke": 1 / 2500, "quick": 1 / 500, "full": 1 / 20, "paper": 1.0}
+TIMED = {
+    "smoke": (1 / 12500, 12),
+    "quick": (1 / 625, 40),
+    "full": (1 / 50, 100),
+    "paper": (1.0, 100),
+}
+"""Scale and snapshots of graphs that are timed; an epoch of the baselines takes its time in steps."""
 RANKS = {"smoke": 2, "quick": 4, "full": 4, "paper": 8}
 WORKERS = 8
 MODEL = "tgcn_2layer"
-PARTITIONS = ("snapshots", "sequences", "both", "chunks")
+OTHERS = ("snapshots", "sequences", "both")
+CHUNKS = "chunks"
+DESCRIBED = "chunks-described"
+CONTIGUOUS = "snapshots-contiguous"
+SHOWN = {
+    **{name: PARTITION_TITLES[name] for name in (*OTHERS, CONTIGUOUS)},
+    DESCRIBED: "PGC, labels once",
+    CHUNKS: "PGC, refined",
+}
+"""Partitions whose traffic is counted, with their titles."""
 VARIED = {"spatial": "edges per snapshot", "temporal": "vertices per snapshot"}
 JOINED = {"random": "random ends", "groups": "ends in groups"}
-BASELINES = ("PyGT-PSS", "PyGT-PTS", "PyGT-PSS-TS")
-OURS = "DGC w/o CF&SG"
 
 
 class Fig14(Experiment):
@@ -40,8 +57,11 @@ class Fig14(Experiment):
         "neither the model, nor what a normal draw below zero becomes, nor how edges find their "
         "ends. We take the T-GCN model, clip at zero, and let ends be random or meet in groups: "
         "random ends leave nothing for a partition to find. The partition stands alone, without "
-        "fusion and without stale aggregation, as in the paper. Traffic is counted for 8 workers; "
-        "epochs take turns on one group of ranks."
+        "fusion and without stale aggregation, as in the paper: once with labels propagated once, "
+        "as described there, and with the refinement that our system adds. Traffic is counted for "
+        "8 workers; whole runs of snapshots (PSS, contiguous) stand beside, as they send little "
+        "and make the workers of a recurrence wait for one another. Epochs take turns on one group "
+        "of ranks, in the small presets over fewer snapshots."
     )
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
@@ -49,13 +69,11 @@ class Fig14(Experiment):
             self._cell(preset, family, kind="traffic", model=MODEL, ranks=WORKERS)
             for family in FAMILIES
         ]
-        ranks = RANKS[preset]
-        for family, level, ends in timed(preset):
-            cells.append(
-                self._cell(
-                    preset, family, kind="time", model=MODEL, ranks=ranks, level=level, ends=ends
-                )
-            )
+        families = FAMILIES[:1] if preset in ("smoke", "quick") else FAMILIES
+        cells += [
+            self._cell(preset, family, kind="time", model=MODEL, ranks=RANKS[preset])
+            for family in families
+        ]
         return cells
 
     def _cell(self, preset: Preset, family: str, **params: Any) -> Cell:
@@ -70,7 +88,8 @@ class Fig14(Experiment):
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         run = _count if cell.params["kind"] == "traffic" else _time
-        return run(cell, context)
+        with one_thread():  # graphs are small, and ranks have one thread each
+            return run(cell, context)
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -104,7 +123,7 @@ class Fig14(Experiment):
                 points=time_points,
                 options={
                     "xlabel": "standard deviation over mean of what varies",
-                    "ylabel": "ms per epoch",
+                    "ylabel": "ms per epoch, median and range of turns",
                     "xlog": False,
                 },
             ),
@@ -115,10 +134,8 @@ class Fig14(Experiment):
         for row in traffic_rows(rows):
             family = row.params["dataset"].removeprefix("synthetic-")
             for ends in ENDS:
-                first, last = (
-                    against_best(row, ends, level)
-                    for level in (LEVELS[family][0], LEVELS[family][-1])
-                )
+                levels = levels_of(row)
+                first, last = (against_best(row, ends, level) for level in (levels[0], levels[-1]))
                 parts.append(f"{VARIED[family]}, {JOINED[ends]}: {first:.2f}x to {last:.2f}x")
         if not parts:
             return ""
@@ -128,18 +145,20 @@ class Fig14(Experiment):
         )
 
 
-def timed(preset: Preset) -> list[tuple[str, float, str]]:
-    """Families, levels and ends whose epochs are timed."""
+def timed(preset: Preset, family: str) -> list[tuple[str, float]]:
+    """Ends and levels of a family whose epochs are timed."""
+    levels = LEVELS[family]
     if preset == "smoke":
-        return [("spatial", 0.5, "groups")]
+        return [("groups", levels[-1])]
     if preset == "quick":
-        return [("spatial", level, "groups") for level in (0.0, 1.0)]
-    return [(f, level, ends) for f in FAMILIES for level in LEVELS[f] for ends in ENDS]
+        return [("groups", level) for level in (levels[0], levels[-1])]
+    return list(product(ENDS, levels))
 
 
 def _count(cell: Cell, context: RunContext) -> Measurement:
     """Traffic of every partition at every level."""
     from dgbench.models import build_model
+    from dgbench.systems.dgc.partition import critical_path
     from dgbench.systems.dgc.volumes import hearing, shape_of, traffic_of
 
     family = str(cell.params["dataset"]).removeprefix("synthetic-")
@@ -150,7 +169,8 @@ def _count(cell: Cell, context: RunContext) -> Measurement:
     values: dict[str, float] = {}
     counters: dict[str, int] = {}
     made = None
-    for ends, level in product(ENDS, LEVELS[family]):
+    levels = FEW if context.preset in ("smoke", "quick") else LEVELS
+    for ends, level in product(ENDS, levels[family]):
         made = Synthetic(
             family=family,  # type: ignore[arg-type]
             level=level,
@@ -168,19 +188,25 @@ def _count(cell: Cell, context: RunContext) -> Measurement:
         values[f"gini lengths {key}"] = gini(lengths[lengths > 0])
         values[f"gini edges {key}"] = gini(edges)
         hears = hearing(data, graph)
-        for placement in _placements(graph, shape, workers):
-            found = traffic_of(graph, hears, placement, shape)
-            counters[f"bytes {key} {placement.partition}"] = found.bytes()
-            loads = placement.loads().double()
-            values[f"load {key} {placement.partition}"] = float(
-                (loads.amax(1) / loads.mean(1)).max()
+        for name, placement in _placements(graph, shape, workers):
+            counters[f"bytes {key} {name}"] = traffic_of(graph, hears, placement, shape).bytes()
+            counters[f"stages {key} {name}"], values[f"span {key} {name}"] = critical_path(
+                graph, placement
             )
+            loads = placement.loads().double()
+            values[f"load {key} {name}"] = float((loads.amax(1) / loads.mean(1)).max())
     return Measurement(
         values=values,
-        units={k: "max over mean" for k in values if k.startswith("load")},
+        units={
+            **{k: "max over mean" for k in values if k.startswith("load")},
+            **{k: "of an even share" for k in values if k.startswith("span")},
+        },
         counters=counters,
         data=made.described() if made else {},
-        notes=[f"'load' counts vertex-steps of the fuller encoder of {workers} workers"],
+        notes=[
+            f"'load' counts vertex-steps of the fuller encoder of {workers} workers, 'span' those "
+            "that recurrences run one after another"
+        ],
     )
 
 
@@ -193,50 +219,46 @@ def _graph(topology: Sequence[Any], counts: Any) -> Supergraph:
     )
 
 
-def _placements(graph: Supergraph, shape: Any, workers: int) -> Iterator[Any]:
-    from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
+def _placements(graph: Supergraph, shape: Any, workers: int) -> Iterator[tuple[str, Any]]:
+    from dgbench.systems.dgc.partition import PAPER, ChunkSettings, partition_chunks
     from dgbench.systems.dgc.placement import by_both, by_sequences, by_snapshots
 
-    yield by_snapshots(graph, workers)
-    yield by_sequences(graph, workers)
-    yield by_both(graph, workers)
-    settings = ChunkSettings(workload="vertices")
-    yield partition_chunks(graph, shape.counts(), workers, settings, None).placement
+    yield OTHERS[0], by_snapshots(graph, workers)
+    yield OTHERS[1], by_sequences(graph, workers)
+    yield OTHERS[2], by_both(graph, workers)
+    yield CONTIGUOUS, by_snapshots(graph, workers, contiguous=True)
+    for name, settings in ((DESCRIBED, PAPER), (CHUNKS, ChunkSettings())):
+        yield name, partition_chunks(graph, shape.counts(), workers, settings, None).placement
 
 
 def _time(cell: Cell, context: RunContext) -> Measurement:
-    """Epochs of the baselines and of the partition alone, in turns."""
+    """Epochs of the baselines and of the partition alone, in turns, at several levels."""
     from dgbench.systems.base.sequences import SequenceWorkload
-    from dgbench.systems.dgc.settings_run import BASELINES as PLAIN
-    from dgbench.systems.dgc.settings_run import LADDER
-    from dgbench.systems.dgc.turns import take_rank_turns
 
     family = str(cell.params["dataset"]).removeprefix("synthetic-")
-    made = Synthetic(
-        family=family,  # type: ignore[arg-type]
-        level=float(cell.params["level"]),  # type: ignore[arg-type]
-        ends=cell.params["ends"],  # type: ignore[arg-type]
-        scale=TIMED_SCALES[context.preset],
-    )
-    workload = SequenceWorkload(dataset=made.name, model=cell.params["model"])  # type: ignore[arg-type]
-    contenders = {**PLAIN, OURS: LADDER[OURS]}
-    with one_thread():
-        turns = take_rank_turns(
-            workload,
-            made.snapshots(),
-            int(cell.params["ranks"]),  # type: ignore[arg-type]
-            contenders,
-            least=1 if context.preset == "smoke" else 5,
-            budget_s=context.budget_s,
-            timeout_s=cell.timeout_s,
-            device=context.device,
+    chosen = {**{name: BASELINES[name] for name in BASELINE_NAMES}, PLAIN: LADDER[PLAIN]}
+    levels = timed(context.preset, family)
+    jobs = []
+    for ends, level in levels:
+        made = Synthetic(
+            family=family,  # type: ignore[arg-type]
+            level=level,
+            ends=ends,  # type: ignore[arg-type]
+            scale=TIMED[context.preset][0],
+            steps=TIMED[context.preset][1],
         )
-    values = {f"seconds {name}": median(seconds) for name, seconds in turns.seconds.items()}
-    for name, seconds in turns.seconds.items():
-        ordered = sorted(seconds)
-        values |= {f"low {name}": ordered[0], f"high {name}": ordered[-1]}
-    counters = {"turns": min(map(len, turns.seconds.values()))}
-    return Measurement(values=values, counters=counters, data=made.described())
+        task = SequenceWorkload(dataset=made.name, model=cell.params["model"])  # type: ignore[arg-type]
+        jobs.append(Job(f"{made.name}#{ends} {level:g}", task, made.snapshots(), chosen))
+    found = race(
+        jobs,
+        int(cell.params["ranks"]),  # type: ignore[arg-type]
+        context,
+        least=1 if context.preset == "smoke" else 6,  # fewer have no interval
+        budget_s=context.budget_s,
+        timeout_s=cell.timeout_s,
+    )
+    found.data = made.described()
+    return found
 
 
 def traffic_rows(rows: Sequence[Any]) -> list[Any]:
@@ -244,9 +266,33 @@ def traffic_rows(rows: Sequence[Any]) -> list[Any]:
     return select(rows, experiment="fig14", kind="traffic")
 
 
-def time_rows(rows: Sequence[Any]) -> list[Any]:
-    """Rows of timed epochs."""
-    return select(rows, experiment="fig14", kind="time")
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Epochs timed on one synthetic graph.
+
+    Attributes:
+        race: what took turns. family, ends, level: of the graph.
+    """
+
+    race: Race
+    family: str
+    ends: str
+    level: float
+
+
+def timed_races(rows: Sequence[Any]) -> list[Timed]:
+    """All timed graphs, by family, ends and level."""
+    found = []
+    names = (*BASELINE_NAMES, PLAIN)
+    for row in select(rows, experiment="fig14", kind="time"):
+        for key in row.counters:
+            dataset, _, rest = key.partition("/")
+            if rest != f"{row.params['model']}/steps":
+                continue
+            ends, level = dataset.partition("#")[2].split()
+            one = Race(row, dataset, row.params["model"], names)
+            found.append(Timed(one, family_of(row), ends, float(level)))
+    return sorted(found, key=lambda one: (one.family, one.ends, one.level))
 
 
 def family_of(row: Any) -> str:
@@ -254,15 +300,21 @@ def family_of(row: Any) -> str:
     return str(row.params["dataset"]).removeprefix("synthetic-")
 
 
+def levels_of(row: Any) -> list[float]:
+    """Levels that a row of traffic holds, ascending."""
+    parts = (key.split() for key in row.counters)
+    return sorted({float(part[2]) for part in parts if part[:2] == ["vertices", ENDS[0]]})
+
+
 def traffic(row: Any, ends: str, level: float, partition: str) -> int:
     """Bytes of an epoch under a partition."""
     return row.counters[f"bytes {ends} {level:g} {partition}"]
 
 
-def against_best(row: Any, ends: str, level: float) -> float:
-    """Traffic of chunks over that of the best other partition."""
-    best = min(traffic(row, ends, level, other) for other in PARTITIONS[:-1])
-    return traffic(row, ends, level, PARTITIONS[-1]) / best if best else 1.0
+def against_best(row: Any, ends: str, level: float, ours: str = CHUNKS) -> float:
+    """Traffic of chunks over that of the best of the paper's other partitions."""
+    best = min(traffic(row, ends, level, other) for other in OTHERS)
+    return traffic(row, ends, level, ours) / best if best else 1.0
 
 
 def uneven_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -279,7 +331,7 @@ def uneven_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         }
         for row in traffic_rows(rows)
         for kind, title in words.items()
-        for level in LEVELS[family_of(row)]
+        for level in levels_of(row)
     ]
     return points + _failures(rows, "traffic", words.values(), _varied)
 
@@ -289,7 +341,7 @@ def traffic_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     points = [
         {
             "panel": f"{VARIED[family_of(row)]}, {JOINED[ends]}",
-            "series": PARTITION_TITLES[partition],
+            "series": title,
             "x": level,
             "y": traffic(row, ends, level, partition) / 1e6,
             "counted": True,
@@ -297,40 +349,31 @@ def traffic_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         }
         for row in traffic_rows(rows)
         for ends in ENDS
-        for partition in PARTITIONS
-        for level in LEVELS[family_of(row)]
+        for partition, title in SHOWN.items()
+        for level in levels_of(row)
     ]
-    names = [PARTITION_TITLES[partition] for partition in PARTITIONS]
     return points + _failures(
-        rows, "traffic", names, lambda row: f"{VARIED[family_of(row)]}, {JOINED[ENDS[0]]}"
+        rows, "traffic", SHOWN.values(), lambda row: f"{VARIED[family_of(row)]}, {JOINED[ENDS[0]]}"
     )
 
 
 def time_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Milliseconds of an epoch of each contender, where epochs were timed."""
+    """Milliseconds of an epoch of each contender: the median, the quickest and the slowest turn."""
     points = [
         {
-            "panel": f"{VARIED[family_of(row)]}, {JOINED[row.params['ends']]}",
+            "panel": f"{VARIED[one.family]}, {JOINED[one.ends]}",
             "series": name,
-            "x": row.params["level"],
-            "y": 1e3 * row.values[f"seconds {name}"],
-            "row_ids": [row.id],
-            "deviation": max(row.deviation.values(), default=None),
+            "x": one.level,
+            "y": 1e3 * one.race.epoch(name),
+            "low": 1e3 * min(one.race.turns(name)),
+            "high": 1e3 * max(one.race.turns(name)),
+            "row_ids": [one.race.row.id],
+            "deviation": one.race.row.deviation.get(one.race.key),
         }
-        for row in time_rows(rows)
-        for name in (*BASELINES, OURS)
+        for one in timed_races(rows)
+        for name in one.race.names
     ]
-    return points + [
-        {
-            "panel": f"{VARIED[family_of(row)]}, {JOINED[row.params['ends']]}",
-            "series": name,
-            "x": row.params["level"],
-            "failed": failed(row),
-        }
-        for row in failures(rows, "fig14")
-        if row.params["kind"] == "time"
-        for name in (*BASELINES, OURS)
-    ]
+    return points + _failures(rows, "time", (*BASELINE_NAMES, PLAIN), _varied)
 
 
 def _varied(row: Any) -> str:
