@@ -174,7 +174,7 @@ def find_vertex_steps(graph: Supergraph, entity: Tensor, step: Tensor) -> Tensor
     key = graph.entity.long() * graph.steps + graph.step
     wanted = entity.long() * graph.steps + step
     at = torch.searchsorted(key, wanted).clamp_(max=key.numel() - 1)
-    return torch.where(key[at] == wanted, at, -1)
+    return torch.where((key[at] == wanted) & (step < graph.steps), at, -1)
 
 
 def by_step(graph: Supergraph) -> tuple[Tensor, ...]:
@@ -467,6 +467,8 @@ class PlainSequences(SequenceTrainer):
         x = torch.cat(spatial).index_select(0, self._order)
         rows = self._rows
         steps, entities = rows.sequence.shape
+        if not x.shape[0]:
+            return x[:, : self.model.output_dim]  # nothing to run, but a part of the graph
         packed = x.new_zeros(steps * entities, x.shape[1]).index_copy(0, rows.place, x)
         out = self.model.temporal(packed.view(steps, entities, -1), rows)[0]
         return out.reshape(-1, out.shape[2]).index_select(0, rows.place)

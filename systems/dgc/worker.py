@@ -122,7 +122,7 @@ class Worker:
         self._set_time()
         self._inputs: Tensor | None = None
         if precompute:
-            self._set_inputs()
+            self.fetch_inputs()
 
     def forward(self) -> Tensor:
         """Outputs [M, D], of which `place` says where those of the worker's rows are.
@@ -161,7 +161,8 @@ class Worker:
         return MatrixNeighbours(moved, loop.to(self.device))
 
     @torch.no_grad()
-    def _set_inputs(self) -> None:
+    def fetch_inputs(self) -> None:
+        """Have the input rows of others from now on; all workers call it alike."""
         received = self.exchange.fetch("structure0", self._x, self._lists)
         self._inputs = torch.cat([self._x, received])
         shown = self.model.show(0, self._inputs)

@@ -1,0 +1,48 @@
+"""Small sequences for tests of DGC: random, uneven, with vertices that come, go and stand alone."""
+
+from __future__ import annotations
+
+import torch
+
+from dgbench.datasets import SnapshotSequence
+from dgbench.datasets.origin import Origin
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.systems.base.sequences import SequenceWorkload
+
+
+def sequence_of(edges: list[list[tuple[int, int]]], nodes: int, features: int = 2, seed: int = 0):
+    """A sequence from the (destination, source) pairs of each snapshot; loops are left out."""
+    draw = torch.Generator().manual_seed(seed)
+    topology = []
+    for pairs in edges:
+        kept = sorted({(r, c) for r, c in pairs if r != c})
+        counts = torch.bincount(
+            torch.tensor([r for r, _ in kept], dtype=torch.int64), minlength=nodes
+        )
+        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+        topology.append(Csr(indptr, torch.tensor([c for _, c in kept], dtype=torch.int32), nodes))
+    shape = (len(edges), nodes)
+    return SnapshotSequence(
+        topology,
+        torch.randn(*shape, features, generator=draw),
+        torch.randn(shape, generator=draw),
+        nodes,
+        Origin("tiny", "twin"),
+    )
+
+
+def random_sequence(nodes: int, snapshots: int, most: int, seed: int) -> SnapshotSequence:
+    """Snapshots of 0 to `most` edges among vertices of which the last is never used."""
+    draw = torch.Generator().manual_seed(seed)
+    edges = []
+    for _ in range(snapshots):
+        count = int(torch.randint(0, most + 1, (1,), generator=draw))
+        ends = torch.randint(0, max(1, nodes - 1), (count, 2), generator=draw)
+        edges.append([tuple(pair) for pair in ends.tolist()])
+    return sequence_of(edges, nodes, seed=seed)
+
+
+def tiny_workload(model: str = "tgcn_2layer", **fields) -> SequenceWorkload:
+    return SequenceWorkload(
+        **{"dataset": "tiny", "model": model, "hidden_dim": 4, "theta": 0.5, "lr": 1e-2} | fields
+    )

@@ -1,0 +1,186 @@
+"""Vertex-steps as a task: what is scored, and the oracle against loops over single vertices."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from dgc_tiny import random_sequence, sequence_of, tiny_workload
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.models import SEQUENCE_MODELS, attend_rows
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base import sequences
+from dgbench.systems.base.sequences import (
+    PlainSequences,
+    Scored,
+    SequenceTask,
+    find_vertex_steps,
+    vertex_steps,
+)
+
+
+def present(data, t, presence="edges"):
+    """Vertices with an edge in a snapshot."""
+    csr = data.topology[t]
+    rows = {v for v in range(data.num_nodes) if csr.indptr[v + 1] > csr.indptr[v]}
+    return rows | set(csr.indices.tolist())
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 9), st.integers(2, 6), st.integers(0, 12), st.integers(0, 999))
+def test_numbers_of_vertex_steps_are_found(nodes, steps, most, seed):
+    data = random_sequence(nodes, steps, most, seed)
+    for presence in ("edges", "span", "tail"):
+        graph = vertex_steps(data, tiny_workload(presence=presence))
+        known = {
+            (int(e), int(t)): i
+            for i, (e, t) in enumerate(zip(graph.entity, graph.step, strict=True))
+        }
+        pairs = [(v, t) for v in range(nodes) for t in range(steps)]
+        entity, step = torch.tensor(pairs).t()
+        found = find_vertex_steps(graph, entity, step)
+        assert found.tolist() == [known.get(pair, -1) for pair in pairs]
+        if presence == "edges":
+            assert set(known) == {(v, t) for t in range(steps - 1) for v in present(data, t)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 9), st.integers(2, 6), st.integers(0, 15), st.integers(0, 999))
+def test_as_many_active_vertex_steps_as_others_are_scored(nodes, steps, most, seed):
+    data = random_sequence(nodes, steps, most, seed)
+    work = tiny_workload(held_out=0.25, seed=seed)
+    graph = vertex_steps(data, work)
+    task = SequenceTask(data, work, graph)
+    scored = task.scored
+    assert scored.places.unique().numel() == scored.places.numel()
+    for t in range(steps - 1):
+        here = graph.step[scored.places] == t
+        label = scored.label[here]
+        active = present(data, t + 1)
+        entities = graph.entity[scored.places[here]].tolist()
+        assert [int(e in active) for e in entities] == label.tolist()
+        there = graph.entity[graph.step == t].tolist()
+        yes = sum(e in active for e in there)
+        assert label.sum() == (1 - label).sum() == min(yes, len(there) - yes)
+    assert task.tested == int(0.25 * scored.label.numel())
+    assert task.count == max(1, scored.label.numel() - task.tested)
+    again = SequenceTask(data, work, graph).scored
+    assert torch.equal(again.places, scored.places)
+    assert torch.equal(again.test, scored.test)
+
+
+def test_pairs_name_absent_vertices():
+    # Vertex 3 appears in the target snapshot only.
+    data = sequence_of([[(0, 1), (1, 2)], [(0, 1)], [(3, 0), (0, 3), (1, 3)]], 4)
+    work = tiny_workload(task="link", theta=1.0, held_out=0.0)
+    graph = vertex_steps(data, work)
+    task = SequenceTask(data, work, graph)
+    positive = task.scored.places[:, task.scored.label == 1].t().tolist()
+    of = find_vertex_steps(graph, torch.tensor([0, 1]), torch.tensor([1, 1])).tolist()
+    absent = graph.num_vertices
+    found = {tuple(pair) for pair in positive if absent in pair}
+    assert found == {(of[0], absent), (absent, of[0]), (absent, of[1])}
+    worker = torch.arange(graph.num_vertices, dtype=torch.int32)
+    for (a, b), owner in zip(task.scored.places.t().tolist(), task.owners(worker), strict=True):
+        assert owner == (a if a < absent else b if b < absent else 0)
+
+
+@pytest.mark.parametrize("kind", ["active", "link"])
+def test_losses_of_parts_add_up(kind):
+    data = random_sequence(9, 6, 14, 3)
+    work = tiny_workload(task=kind, held_out=0.5)
+    trainer = PlainSequences(work, data, dtype=torch.float64)
+    hidden, task, head = trainer.outputs(), trainer.task, trainer.model.head
+    whole = task.loss_sum(head, hidden, task.scored).detach()
+    some = torch.rand(task.scored.label.numel()) < 0.4
+    parts = [
+        Scored(task.scored.places[..., m], task.scored.label[m], task.scored.test[m])
+        for m in (some, ~some)
+    ]
+    total = sum(task.loss_sum(head, hidden, part).detach() for part in parts)
+    assert float(total) == pytest.approx(float(whole), rel=1e-12)
+    hits = [task.hits(head, hidden, part) for part in (*parts, task.scored)]
+    assert tuple(a + b for a, b in zip(*hits[:2], strict=True)) == hits[2]
+    assert hits[2][1] == task.tested
+    before = trainer.accuracy()
+    assert before == hits[2][0] / hits[2][1]
+
+
+@pytest.mark.parametrize("model", SEQUENCE_MODELS)
+@pytest.mark.parametrize("presence", ["edges", "span", "tail"])
+@pytest.mark.parametrize("norm", ["sym", "mean"])
+def test_the_oracle_is_a_loop_over_entities(model, presence, norm):
+    data = random_sequence(8, 6, 9, 17)
+    work = tiny_workload(model, presence=presence, norm=norm)
+    trainer = PlainSequences(work, data, dtype=torch.float64)
+    graph, net = trainer.graph, trainer.model
+    spatial = {}
+    for t in range(graph.steps):
+        csr = data.topology[t]
+        dense = torch.eye(data.num_nodes, dtype=torch.float64)
+        for v in range(data.num_nodes):
+            dense[v, csr.indices[csr.indptr[v] : csr.indptr[v + 1]].long()] += 1
+        degree = dense.sum(1)
+        if norm == "sym":
+            dense = dense / degree.sqrt()[:, None] / degree.sqrt()[None, :]
+        else:
+            dense = dense / degree[:, None]
+        near = SimpleNamespace(
+            rows=data.num_nodes,
+            propagate=lambda shown, a=dense: a @ shown,
+            attend=lambda v, s, g, k, c=csr: attend_rows(c.indptr, c.indices, v, s, g, k),
+        )
+        spatial[t] = net.spatial(near, data.features[t].double())
+    want = []
+    for v in range(data.num_nodes):
+        steps = graph.step[graph.start[v] : graph.start[v + 1]].tolist()
+        if presence == "span" and steps:
+            assert steps == list(range(steps[0], steps[-1] + 1))
+        if steps:
+            x = torch.stack([spatial[t][v] for t in steps]).unsqueeze(1)
+            want.append(net.temporal(x)[0][:, 0])
+    torch.testing.assert_close(trainer.outputs(), torch.cat(want), rtol=1e-6, atol=1e-7)
+
+
+def test_training_falls_and_is_repeatable():
+    data = random_sequence(12, 6, 20, 5)
+    losses = [
+        [trainer.train_epoch() for _ in range(8)]
+        for trainer in (PlainSequences(tiny_workload(), data) for _ in range(2))
+    ]
+    assert losses[0] == losses[1]
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_what_cannot_be_trained_is_refused(monkeypatch):
+    for fields in ({"held_out": 1.0}, {"theta": 0.0}, {"hidden_dim": 0}, {"snapshots": 0}):
+        with pytest.raises(InvalidInputError, match=next(iter(fields))):
+            tiny_workload(**fields).check()
+    for fields in ({"task": "node"}, {"presence": "always"}, {"norm": "max"}, {"model": "tgcn"}):
+        with pytest.raises(UnknownKeyError, match=next(iter(fields))):
+            tiny_workload(**({"model": "dysat"} | fields)).check()
+    one = random_sequence(4, 1, 5, 0)
+    with pytest.raises(InvalidInputError, match="2 are needed"):
+        PlainSequences(tiny_workload(), one)
+    with pytest.raises(InvalidInputError, match="feature_dim is 3"):
+        PlainSequences(tiny_workload(feature_dim=3), random_sequence(4, 3, 5, 0))
+    trainer = PlainSequences(tiny_workload(), random_sequence(4, 3, 5, 0))
+    with pytest.raises(InvalidInputError, match="frame is 1"):
+        trainer.step(1)
+    data = random_sequence(6, 9, 8, 1)
+    monkeypatch.setattr("dgbench.datasets.open_snapshots", lambda spec: data)
+    loaded = sequences.load_sequences(tiny_workload(snapshots=4))
+    assert len(loaded) == 5
+    assert loaded.topology[-1] is data.topology[-1]
+
+
+def test_a_sequence_without_edges_has_nothing_to_score():
+    data = sequence_of([[], [], [(0, 1)]], 3)
+    trainer = PlainSequences(tiny_workload(), data)
+    assert trainer.graph.num_vertices == 0
+    assert trainer.train_epoch() == 0.0
+    assert trainer.accuracy() == 0.0
+    assert trainer.evaluate().shape == (0, 4)

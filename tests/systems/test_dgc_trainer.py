@@ -1,0 +1,272 @@
+"""DGC's engine against the plain trainer: every placement, model and task trains the same."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from dgc_ranks import as_ranks
+from dgc_tiny import random_sequence, sequence_of, tiny_workload
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.models import SEQUENCE_MODELS
+from dgbench.runtime.collectives import LocalCommunicator
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base.race import _largest, relative
+from dgbench.systems.base.sequences import PlainSequences, sequence_model, vertex_steps
+from dgbench.systems.dgc.placement import (
+    Placement,
+    by_both,
+    by_chunks,
+    by_sequences,
+    by_snapshots,
+)
+from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.stale import StaleRows, StaleSettings
+from dgbench.systems.dgc.store import StoreRows
+from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.volumes import count_traffic, shape_of
+
+TASKS = ("active", "link")
+_one_at_a_time = threading.Lock()
+
+
+def opened(comm, work, data, placement, exchange=None, **options):
+    """A rank's trainer; parameters are drawn from torch's one generator, so by one thread."""
+    options = {"dtype": torch.float64} | options
+    made = exchange(comm) if exchange else None
+    with _one_at_a_time:
+        return RankTrainer(comm, work, data, placement, exchange=made, **options)
+
+
+def answers(trainer, epochs=2):
+    found = {"output": trainer.evaluate(), "gradients": trainer.gradients()}
+    found["accuracy"] = trainer.accuracy()
+    found["losses"] = [trainer.train_epoch() for _ in range(epochs)]
+    return found
+
+
+def differ(found, want):
+    """The largest relative deviation of anything."""
+    losses = zip(found["losses"], want["losses"], strict=True)
+    return max(
+        relative(found["output"], want["output"]),
+        _largest(found["gradients"], want["gradients"]),
+        abs(found["accuracy"] - want["accuracy"]),
+        *(abs(a - b) / max(abs(b), 1e-30) for a, b in losses),
+    )
+
+
+def train(work, data, placement, **options):
+    def be(comm):
+        trainer = opened(comm, work, data, placement, **options)
+        found = answers(trainer)
+        comm.traffic.clear()
+        comm.meter.counters.clear()
+        trainer.train_epoch()
+        return found | {"counters": dict(comm.meter.counters), "trainer": trainer}
+
+    return as_ranks(placement.workers, be)
+
+
+def check(work, data, placement, tolerance=1e-6, **options):
+    """Train on all ranks and compare each with the oracle, whose A-hat is not rounded to float32."""
+    want = answers(PlainSequences(work, data, dtype=torch.float64))
+    found = train(work, data, placement, **options)
+    for rank in found:
+        assert differ(rank, want) < tolerance, (placement.partition, options)
+    return found
+
+
+def drawn(graph, workers, units, seed, *, moves=False, entities=False):
+    """A placement at random, some workers possibly without anything."""
+    draw = torch.Generator().manual_seed(seed)
+    below = int(torch.randint(1, workers + 1, (1,), generator=draw))
+    count = graph.num_vertices
+
+    def some(below, length=count):
+        return torch.randint(0, below, (length,), generator=draw, dtype=torch.int32)
+
+    structure = some(below)
+    time = structure
+    if moves:
+        time = some(workers)
+        if entities:
+            time = some(workers, graph.start.numel() - 1)[graph.entity.long()]
+    return Placement("chunks", workers, structure, time, some(units), units)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    model=st.sampled_from(SEQUENCE_MODELS),
+    task=st.sampled_from(TASKS),
+    presence=st.sampled_from(["span", "edges", "tail"]),
+    workers=st.integers(1, 4),
+    nodes=st.integers(2, 9),
+    steps=st.integers(2, 6),
+    most=st.integers(0, 14),
+    moves=st.booleans(),
+    fusion=st.sampled_from(["none", "spatial", "whole"]),
+    temporal=st.sampled_from(["packed", "padded"]),
+    seed=st.integers(0, 9999),
+)
+def test_any_placement_trains_the_same(
+    model, task, presence, workers, nodes, steps, most, moves, fusion, temporal, seed
+):
+    data = random_sequence(nodes, steps, most, seed)
+    work = tiny_workload(model, task=task, presence=presence, held_out=0.3)
+    graph = vertex_steps(data, work)
+    placement = drawn(graph, workers, 5, seed, moves=moves, entities=seed % 2 == 0)
+    check(work, data, placement, fusion=fusion, temporal=temporal)
+
+
+def named(graph, workers):
+    draw = torch.Generator().manual_seed(2)
+    chunk = torch.randint(0, 6, (graph.num_vertices,), generator=draw, dtype=torch.int32)
+    owner = torch.randint(0, workers, (6,), generator=draw)
+    return [
+        by_snapshots(graph, workers),
+        by_snapshots(graph, workers, contiguous=True),
+        by_sequences(graph, workers),
+        by_both(graph, workers),
+        by_chunks(graph, chunk, 6, owner, workers),
+    ]
+
+
+@pytest.mark.parametrize("model", SEQUENCE_MODELS)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_every_partition_trains_and_sends_as_counted(model, workers):
+    data = random_sequence(14, 7, 22, 4)
+    for task in TASKS:
+        work = tiny_workload(model, task=task)
+        graph = vertex_steps(data, work)
+        for placement in named(graph, workers):
+            found = check(work, data, placement)
+            assert len({rank["trainer"].stages for rank in found}) == 1
+            expected = count_traffic(data, graph, placement, shape_of(sequence_model(work)))
+            sent: dict[str, int] = {}
+            for rank in found:
+                for name, number in rank["counters"].items():
+                    sent[name] = sent.get(name, 0) + number
+            counted = 0
+            for flow in expected.flows:
+                names = [
+                    n
+                    for n in sent
+                    if n.endswith(f"_floats_{flow.direction}")
+                    and n.split("_")[0].rstrip("0123456789") == flow.name.rstrip("0123456789")
+                    and (flow.name == "state" or n.startswith(flow.name + "_"))
+                ]
+                floats = sum(sent[n] for n in names)
+                assert floats == int(flow.rows.sum()) * flow.width, (placement.partition, flow.name)
+                counted += floats
+            spent = sum(n for k, n in sent.items() if k.startswith("all_to_all_floats"))
+            of_task = sum(n for k, n in sent.items() if k.startswith("task_floats"))
+            assert spent == counted + of_task
+            assert (task == "link" and workers > 1) or not of_task
+
+
+@pytest.mark.parametrize("model", SEQUENCE_MODELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_fused_is_unfused(model, dtype):
+    data = random_sequence(30, 8, 60, 9)
+    work = tiny_workload(model, hidden_dim=8)
+    graph = vertex_steps(data, work)
+    placement = named(graph, 2)[-1]
+    plain = train(work, data, placement, fusion="none", temporal="padded", dtype=dtype)[0]
+    for fusion, temporal in (("whole", "packed"), ("spatial", "packed"), ("whole", "padded")):
+        fused = train(work, data, placement, fusion=fusion, temporal=temporal, dtype=dtype)[0]
+        assert differ(fused, plain) < (1e-6 if dtype is torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("model", SEQUENCE_MODELS)
+def test_single_precision_is_near_double(model):
+    data = random_sequence(40, 9, 80, 21)
+    work = tiny_workload(model, hidden_dim=16)
+    for placement in named(vertex_steps(data, work), 2):
+        check(work, data, placement, tolerance=1e-5, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("model", SEQUENCE_MODELS)
+def test_inputs_can_be_fetched_once(model):
+    data = random_sequence(14, 7, 22, 4)
+    work = tiny_workload(model)
+    placement = by_sequences(vertex_steps(data, work), 2)
+    plain = check(work, data, placement)
+
+    def be(comm):
+        with _one_at_a_time:
+            trainer = RankTrainer(comm, work, data, placement, dtype=torch.float64)
+        trainer.worker.fetch_inputs()  # which all ranks do together, so outside of the lock
+        found = answers(trainer)
+        comm.meter.counters.clear()
+        trainer.train_epoch()
+        return found | {"counters": dict(comm.meter.counters)}
+
+    found = as_ranks(2, be)
+    for rank, before in zip(found, plain, strict=True):
+        assert differ(rank, before) < 1e-12
+        assert before["counters"]["structure0_floats_forward"] > 0
+        assert "structure0_floats_forward" not in rank["counters"]
+
+
+def _never_stale(comm):
+    return StaleRows(comm, StaleSettings(threshold=0.0))
+
+
+def test_a_store_and_a_threshold_of_nothing_change_nothing():
+    data = random_sequence(14, 7, 22, 4)
+    for model in SEQUENCE_MODELS:
+        work = tiny_workload(model)
+        graph = vertex_steps(data, work)
+        placement = named(graph, 2)[-1]
+        more = Placement("chunks", 3, placement.structure, placement.time, placement.unit, 6)
+        check(work, data, more, exchange=StoreRows)
+        check(work, data, placement, exchange=_never_stale)
+
+
+def test_stale_rows_hold_back_and_still_learn():
+    data = random_sequence(20, 7, 40, 4)
+    work = tiny_workload(lr=3e-2)
+    placement = named(vertex_steps(data, work), 2)[-1]
+
+    def be(comm):
+        trainer = opened(comm, work, data, placement, exchange=StaleRows)
+        losses = [trainer.train_epoch() for _ in range(12)]
+        return losses, trainer.exchange.history
+
+    (losses, history), _ = as_ranks(2, be)
+    assert losses[-1] < losses[0]
+    assert len(history) == 12
+    assert history[0].held == 0
+    assert sum(epoch.held for epoch in history) > 0
+
+
+def test_nothing_to_do_at_all():
+    data = sequence_of([[], [], [(0, 1)]], 3)
+    for model in SEQUENCE_MODELS:
+        work = tiny_workload(model)
+        placement = by_snapshots(vertex_steps(data, work), 2)
+        for rank in train(work, data, placement):
+            assert rank["losses"] == [0.0, 0.0]
+            assert rank["accuracy"] == 0.0
+
+
+def test_a_placement_for_others_is_refused():
+    data = random_sequence(8, 4, 9, 1)
+    work = tiny_workload()
+    graph = vertex_steps(data, work)
+    with pytest.raises(InvalidInputError, match="for 2 workers"):
+        RankTrainer(LocalCommunicator(), work, data, by_sequences(graph, 2))
+    other = vertex_steps(random_sequence(9, 5, 12, 2), work)
+    with pytest.raises(InvalidInputError, match="vertex-steps"):
+        RankTrainer(LocalCommunicator(), work, data, by_sequences(other, 1), graph=graph)
+    for bad in ({"partition": "rows"}, {"temporal": "sorted"}, {"transport": "mail"}):
+        with pytest.raises(UnknownKeyError, match=next(iter(bad))):
+            RankSettings(**bad).check()
+    with pytest.raises(InvalidInputError, match="memory_limit_bytes"):
+        RankSettings(memory_limit_bytes=0).check()
+    with pytest.raises(InvalidInputError, match="store"):
+        RankSettings(store=True, stale=StaleSettings()).check()
