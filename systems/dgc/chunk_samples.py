@@ -140,11 +140,11 @@ def spread(sizes: Tensor, count: int, draw: torch.Generator) -> Tensor:
 
     Most chunks of a cut are tiny; drawn evenly there would be few of those that hold the work.
     """
-    if sizes.numel() <= count:
-        return torch.randperm(sizes.numel(), generator=draw)
     band = sizes.clamp(min=1).double().log2().mul(2).round().long()
-    weight = 1.0 / torch.bincount(band).double()[band]
-    return torch.multinomial(weight, count, generator=draw)
+    crowd = torch.bincount(band)[band] if band.numel() else band
+    # The smallest of exponential waits are a draw without replacement by weights 1 / crowd.
+    wait = torch.empty(sizes.numel(), dtype=torch.float64).exponential_(generator=draw) * crowd
+    return wait.argsort()[:count]
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def error(claim: Claim, rows: Rows) -> Finding:
 
 @any_graph
 def divergence(claim: Claim, rows: Rows) -> Finding:
-    """Mean Tmax/Tmin by one workload model; the paper's side: the perceptrons are below vertices."""
+    """Mean Tmax/Tmin by one workload model; the paper has perceptrons below vertices."""
     found = rows_of(rows)
     if not found:
         return missing(NO_TRAINING)

@@ -1,0 +1,352 @@
+"""DGC's workload predictor: training, plainer guesses, errors, and the file of a machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
+from dgbench.systems.base.calibration import calibration_path
+from dgbench.systems.dgc import calibrated, workloads
+from dgbench.systems.dgc import predictor as predictor_module
+from dgbench.systems.dgc.chunk_samples import RandomChunks
+from dgbench.systems.dgc.chunk_times import ENCODERS, model_named, statistics_of
+from dgbench.systems.dgc.predictor import (
+    TERMS,
+    Linear,
+    error_of,
+    fit_linear,
+    inputs_of,
+    scaled_to,
+    train_mlp,
+)
+from dgbench.systems.dgc.study import WHOLE, Size, Study, study
+from dgbench.systems.dgc.supergraph import ChunkStatistics
+from dgbench.systems.dgc.volumes import shape_of
+from dgbench.systems.dgc.workloads import workload_of
+
+SHAPE = shape_of(model_named("tgcn_2layer", 2, 32))
+TINY = Size(train=60, test=20, largest=300, budget_s=60.0, epochs=60, units=32)
+
+
+def sizes_of(count: int, seed: int = 1, largest: int = 3000) -> ChunkStatistics:
+    return statistics_of(RandomChunks(seed, largest).take(count))
+
+
+def law(s: ChunkStatistics) -> torch.Tensor:
+    """Seconds of both encoders, float64[C, 2]; the second hangs on the longest sequence."""
+    structure = 4e-4 + 5e-7 * s.vertices + 3e-8 * s.edges
+    return torch.stack([structure, 3e-4 + 7e-7 * s.vertices + 2e-5 * s.longest], 1).double()
+
+
+class LawTimer:
+    """Stands for `ChunkTimer`: known times, and what was measured."""
+
+    def __init__(self, model: str = "tgcn_2layer", hidden: int = 32, noise: float = 0.0) -> None:
+        self.model = model_named(model, 2, hidden)
+        self.noise, self.seen, self._draw = noise, [], torch.Generator().manual_seed(hidden)
+
+    def measure(self, chunks, *, passes=2, budget_s=float("inf"), told=None):
+        self.seen.append([(c.source, c.key) for c in chunks])
+        times = law(statistics_of(chunks)) * (self.model.hidden_dim / 32)
+        spread = torch.randn(times.shape, generator=self._draw, dtype=torch.float64)
+        if told is not None:
+            told(len(chunks))
+        return times * (1 + self.noise * spread).clamp(min=0.1)
+
+
+# --- inputs and training --------------------------------------------------------------------------
+
+
+def test_inputs_are_those_of_the_paper_with_lengths_beside_them():
+    s = sizes_of(5)
+    paper = inputs_of(s, SHAPE, "structure", "paper")
+    # vertices, edges, features of a vertex, and the two layers' dimensions
+    assert paper.shape == (5, 5)
+    torch.testing.assert_close(paper[:, 0], s.vertices.float().log1p())
+    torch.testing.assert_close(paper[:, 1], s.edges.float().log1p())
+    longer = inputs_of(s, SHAPE, "structure")
+    assert torch.equal(longer[:, :5], paper)
+    torch.testing.assert_close(longer[:, 5], s.sequences.float().log1p())
+    torch.testing.assert_close(longer[:, 6], s.padded.float().log1p())
+    assert not torch.equal(inputs_of(s, SHAPE, "time", "paper")[:, 3:], paper[:, 3:])
+    with pytest.raises(UnknownKeyError, match="inputs"):
+        inputs_of(s, SHAPE, "structure", "all")
+
+
+def test_a_law_is_learnt_far_better_than_by_vertices():
+    s, unseen = sizes_of(300), sizes_of(80, seed=2)
+    seconds, truth = law(s)[:, 1], law(unseen)[:, 1]
+    net = train_mlp(inputs_of(s, SHAPE, "time"), seconds, hidden=64, epochs=60)
+    found = error_of(net(inputs_of(unseen, SHAPE, "time")), truth)
+    assert found.mean < 0.1
+    assert found.low <= found.mean <= found.high
+    vertices = error_of(scaled_to(s.vertices, seconds)(unseen.vertices), truth)
+    assert vertices.mean > 3 * found.mean
+    again = train_mlp(inputs_of(s, SHAPE, "time"), seconds, hidden=64, epochs=60)
+    assert torch.equal(net.layers[0][0], again.layers[0][0])
+
+
+def test_the_output_is_alive_for_constant_and_for_tiny_times():
+    s = sizes_of(40)
+    inputs = inputs_of(s, SHAPE, "time")
+    for seconds in (1e-6, 3.0):
+        net = train_mlp(inputs, torch.full((40,), seconds).double(), hidden=16, epochs=80)
+        found = net(inputs)
+        assert bool((found > 0).all())
+        assert error_of(found, torch.full((40,), seconds).double()).mean < 0.1
+
+
+def test_steps_are_those_of_adam(monkeypatch):
+    monkeypatch.setattr(predictor_module, "_wave", lambda done: 1.0)
+    torch.manual_seed(3)
+    ours, theirs = (torch.nn.Sequential(torch.nn.Linear(4, 1)) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    x, target = torch.rand(6, 4), torch.rand(6)
+    predictor_module._descend(ours, x, target, 5, 6)
+    optimiser = torch.optim.Adam(theirs.parameters(), lr=predictor_module.RATE)
+    for _ in range(5):
+        loss = torch.expm1(theirs(x).squeeze(1) - target).abs().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_training_leaves_torchs_random_state_alone_and_refuses_bad_times():
+    before = torch.get_rng_state()
+    inputs = inputs_of(sizes_of(4), SHAPE, "time")
+    net = train_mlp(inputs, torch.ones(4).double(), hidden=8, epochs=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    for bad in (torch.zeros(4), torch.ones(3), torch.full((4,), float("nan"))):
+        with pytest.raises(InvalidInputError, match="seconds"):
+            train_mlp(inputs, bad.double(), hidden=8, epochs=1)
+    with pytest.raises(InvalidInputError, match=r"expected \[C, 7\]"):
+        net(inputs[:, :3])
+
+
+# --- linear models and errors ---------------------------------------------------------------------
+
+
+@given(
+    st.floats(1e-6, 1e-2), st.floats(0, 1e-5), st.floats(0, 1e-6), st.floats(0, 1e-6),
+    st.integers(0, 99),
+)  # fmt: skip
+@settings(max_examples=30, deadline=None)
+def test_a_linear_law_is_found(call, vertices, edges, padded, seed):
+    s = sizes_of(40, seed=seed)
+    wanted = Linear(torch.tensor([call, vertices, edges, padded]).double())
+    found = fit_linear(s, wanted(s))
+    torch.testing.assert_close(found(s), wanted(s), rtol=1e-4, atol=0)
+
+
+@given(st.lists(st.floats(1e-6, 1.0), min_size=2, max_size=30), st.integers(0, 9))
+@settings(max_examples=40, deadline=None)
+def test_no_coefficient_is_negative_whatever_was_measured(seconds, seed):
+    s = sizes_of(len(seconds), seed=seed)
+    found = fit_linear(s, torch.tensor(seconds).double())
+    assert found.coefficients.shape == (len(TERMS),)
+    assert bool((found.coefficients >= 0).all())
+    assert bool(found(s).isfinite().all())
+
+
+def test_terms_can_be_left_out_and_others_are_refused():
+    s = sizes_of(30)
+    only = fit_linear(s, law(s)[:, 0], terms=("call", "vertices"))
+    assert only.coefficients[2:].tolist() == [0.0, 0.0]
+    for terms in ((), ("call", "halo")):
+        with pytest.raises(InvalidInputError, match="terms"):
+            fit_linear(s, law(s)[:, 0], terms=terms)
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 9), st.floats(0.1, 9)), min_size=2, max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_an_error_is_equation_8_with_an_interval_around_it(pairs):
+    guess, truth = (torch.tensor(side).double() for side in zip(*pairs, strict=True))
+    found = error_of(guess, truth)
+    wanted = sum(abs(p - m) / m for p, m in pairs) / len(pairs)
+    assert found.mean == pytest.approx(wanted)
+    each = ((guess - truth).abs() / truth).tolist()
+    assert min(each) - 1e-12 <= found.low <= found.high <= max(each) + 1e-12
+    assert found.count == len(pairs)
+
+
+# --- a study --------------------------------------------------------------------------------------
+
+
+def test_unseen_chunks_are_unseen_and_noise_is_told_apart():
+    timer = LawTimer(noise=0.02)
+    found = study("tgcn_2layer", [], TINY, timer=lambda hidden: timer)
+    trained, tested, again = timer.seen
+    assert not set(trained) & set(tested)
+    assert tested == again
+    assert (found.trained, found.tested) == (60, 20)
+    assert 0.005 < found.repeat[WHOLE] < 0.05
+    assert found.errors[WHOLE, "mlp"].mean < found.errors[WHOLE, "vertices"].mean
+    assert set(found.errors) == {
+        (encoder, guess)
+        for encoder in (*ENCODERS, WHOLE)
+        for guess in ("mlp", "mlp, the paper's inputs", "linear", "edges", "vertices")
+    }
+    s = sizes_of(7)
+    total = found.workload("mlp", s)
+    parts = [found.predictors[e].guess("mlp", s, found.shapes[0], e) for e in ENCODERS]
+    torch.testing.assert_close(total, parts[0] + parts[1])
+
+
+def test_other_sizes_are_measured_and_predicted_as_well():
+    timers = {hidden: LawTimer(hidden=hidden) for hidden in (32, 64)}
+    size = replace(TINY, train=120, test=10, hidden_dims=(32, 64), epochs=80)
+    found = study("tgcn_2layer", [], size, timer=timers.get)
+    assert [len(timers[hidden].seen[0]) for hidden in (32, 64)] == [60, 60]
+    assert [shape.hidden_dim for shape in found.shapes] == [32, 64]
+    s = sizes_of(30, seed=3, largest=300)
+    ratio = found.workload("mlp", s, found.shapes[1]) / found.workload("mlp", s)
+    assert 1.5 < float(ratio.median()) < 2.5
+    with pytest.raises(InvalidInputError, match="train is 1"):
+        study("dysat", [], Size(train=1, test=2, largest=9, budget_s=1), timer=timers.get)
+
+
+# --- the file of a machine ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(monkeypatch, tmp_path):
+    """A machine without a predictor; what measures is a law."""
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+
+    def quick(model, cuts, size, *, device, told):
+        return study(
+            model, cuts, size, device=device, told=told,
+            timer=lambda hidden: LawTimer(model, hidden),
+        )  # fmt: skip
+
+    monkeypatch.setattr(calibrated, "study", quick)
+    workloads._measured.cache_clear()
+    return calibration_path("dgc", "cpu")
+
+
+def made(path, **options) -> dict:
+    options = {"size": TINY, "models": ("tgcn_2layer",), "graphs": lambda quick: [], **options}
+    return calibrated.calibrate(path, quick=True, **options)
+
+
+def test_a_predictor_is_kept_and_predicts_the_same(machine):
+    said: list[tuple[int, int, str]] = []
+    summary = made(machine, progress=lambda *words: said.append(words))
+    kept, why = calibrated.find("cpu")
+    assert why == ""
+    s = sizes_of(9)
+    direct = study("tgcn_2layer", [], TINY, timer=lambda hidden: LawTimer())
+    torch.testing.assert_close(kept.mlp("tgcn_2layer", SHAPE, s), direct.workload("mlp", s))
+    torch.testing.assert_close(kept.linear("tgcn_2layer", s), direct.workload("linear", s))
+    assert {row["encoder"] for row in summary["error on unseen chunks, %"]} == {*ENCODERS, WHOLE}
+    assert said[-1][0] == said[-1][1]
+    assert all(done <= total for done, total, _ in said)
+
+
+def test_a_predictor_serves_whatever_number_of_threads(machine):
+    made(machine.with_name("another-name-cpu.json"))
+    assert not machine.exists()
+    assert calibrated.find("cpu")[0] is not None
+
+
+def test_a_foreign_predictor_is_passed_over_with_a_note(machine):
+    made(machine)
+    content = json.loads(machine.read_text())
+    content["machine"] = {"name": "another processor", "threads": 1}
+    machine.write_text(json.dumps(content))
+    with pytest.warns(RuntimeWarning, match="not of this machine"):
+        kept, why = calibrated.find("cpu")
+    assert kept is None
+    assert "another machine's" in why
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c.update(schema=99), "version 99"),
+        (lambda c: c.update(system="pipad"), "of 'pipad'"),
+        (lambda c: c["models"]["tgcn_2layer"]["encoders"].pop("time"), "damaged"),
+        (lambda c: c["models"]["tgcn_2layer"]["encoders"]["time"]["mean"].pop(), "damaged"),
+        (lambda c: c["models"]["tgcn_2layer"]["encoders"]["time"]["linear"].pop(), "damaged"),
+        (lambda c: c["models"]["tgcn_2layer"]["encoders"]["time"]["layers"].pop(), "damaged"),
+        (lambda c: c["models"]["tgcn_2layer"].pop("sizes"), "damaged"),
+    ],
+)
+def test_a_broken_file_is_named_and_says_what_to_do(machine, change, words):
+    made(machine)
+    content = json.loads(machine.read_text())
+    change(content)
+    machine.write_text(json.dumps(content))
+    with pytest.raises(StoreError, match=words) as found:
+        calibrated.load(machine)
+    assert "dgbench calibrate dgc" in found.value.hint
+    with pytest.warns(RuntimeWarning, match="dgbench calibrate dgc"):
+        assert calibrated.find("cpu")[0] is None
+
+
+def test_cut_off_absent_and_unwritable_files(machine, tmp_path):
+    with pytest.raises(StoreError, match="no predictor can be read"):
+        calibrated.load(machine)
+    made(machine)
+    machine.write_text(machine.read_text()[:-500])
+    with pytest.raises(StoreError, match="damaged"):
+        calibrated.load(machine)
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    with pytest.raises(StoreError, match="cannot be written"):
+        made(folder)
+
+
+def test_a_model_of_any_study_can_be_kept():
+    found = study("dysat", [], TINY, timer=lambda hidden: LawTimer("dysat"))
+    assert isinstance(found, Study)
+    kept = calibrated.kept_of(found)
+    assert kept.sizes == [(2, 32)]
+    assert f"{WHOLE}/mlp" in kept.errors
+
+
+# --- workloads ------------------------------------------------------------------------------------
+
+
+def test_counts_need_no_machine(machine):
+    s = sizes_of(6)
+    assert torch.equal(workload_of("vertices", SHAPE)(s), s.vertices.double())
+    assert torch.equal(workload_of("edges", SHAPE)(s), s.edges.double())
+    assert workload_of("edges", SHAPE).note == ""
+    with pytest.raises(UnknownKeyError, match="workload"):
+        workload_of("sequences", SHAPE)
+
+
+def test_without_a_predictor_a_measured_linear_model_stands_in(machine, monkeypatch):
+    monkeypatch.setattr(workloads, "ChunkTimer", lambda model, **options: LawTimer())
+    s = sizes_of(20)
+    for name in ("mlp", "linear"):
+        found = workload_of(name, SHAPE)
+        assert found.source == "measured just now"
+        assert "dgbench calibrate dgc" in found.note
+        assert error_of(found(s), law(s).sum(1)).mean < 0.3
+        assert found(s).dtype == torch.float64
+    small = RandomChunks(1, 1).take(2)
+    assert bool((found(statistics_of(small)) >= 0).all())
+
+
+def test_a_calibrated_machine_uses_its_own(machine, monkeypatch):
+    made(machine)
+    s = sizes_of(20, largest=300)
+    found = workload_of("mlp", SHAPE)
+    assert (found.source, found.note) == ("calibrated", "")
+    assert error_of(found(s), law(s).sum(1)).mean < 0.2
+    assert workload_of("linear", SHAPE).source == "calibrated"
+    monkeypatch.setattr(workloads, "ChunkTimer", lambda model, **options: LawTimer())
+    other = shape_of(model_named("tgcn_2layer", 2, 16))
+    assert "hidden size 16" in workload_of("mlp", other).note
+    dysat = shape_of(model_named("dysat", 2, 32))
+    assert "no chunk of dysat" in workload_of("mlp", dysat).note

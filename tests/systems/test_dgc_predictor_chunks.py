@@ -1,0 +1,266 @@
+"""Chunks as DGC's predictor measures them: cut from graphs or random, and run part by part."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_data import tiny_sequence
+
+from dgbench.kernels_cuda.supergraph import build_supergraph
+from dgbench.models import build_model
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.dgc.chunk_samples import GraphChunks, RandomChunks, cuts_of, mixed, spread
+from dgbench.systems.dgc.chunk_times import (
+    MODELS,
+    ChunkTimer,
+    model_named,
+    model_of,
+    pad_sequences,
+    statistics_of,
+)
+from dgbench.systems.dgc.packing import pack_sequences
+from dgbench.systems.dgc.supergraph import chunk_statistics
+from dgbench.systems.dgc.volumes import shape_of
+
+FIELDS = ("vertices", "edges", "inner_edges", "sequences", "longest")
+
+
+def graph_of(seed: int, presence: str = "span"):
+    data = tiny_sequence(nodes=9, snapshots=6, edges=14, seed=seed)
+    return build_supergraph(data.topology[:-1], presence=presence)
+
+
+def chunked(graph, seed: int, count: int):
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(count, (graph.num_vertices,), generator=draw).int()
+
+
+# --- chunks of a graph ----------------------------------------------------------------------------
+
+
+@given(st.integers(0, 50), st.integers(1, 5), st.sampled_from(("edges", "span", "tail")))
+@settings(max_examples=40, deadline=None)
+def test_a_chunk_holds_what_its_rows_hear(seed, count, presence):
+    graph = graph_of(seed, presence)
+    chunk = chunked(graph, seed, count)
+    cut = GraphChunks(graph, chunk, count, "tiny")
+    hears = graph.hears()
+    x = torch.rand(graph.num_vertices)
+    degree = (hears.indptr.diff() + 1).float()
+    for number in range(count):
+        own = (chunk == number).nonzero().squeeze(1)
+        found = cut[number]
+        assert found.rows == own.numel() == int(found.lengths.sum())
+        # A-hat x row by row, over a dictionary of who hears whom.
+        others: list[int] = []
+        for v in own.tolist():
+            heard = hears.indices[hears.indptr[v] : hears.indptr[v + 1]].tolist()
+            others += [u for u in heard if chunk[u] != number]
+        others = sorted(set(others))
+        shown = x[torch.cat([own, torch.tensor(others, dtype=torch.int64)])]
+        assert found.csr.num_cols == shown.numel()
+        for row, v in enumerate(own.tolist()):
+            entries = slice(int(found.csr.indptr[row]), int(found.csr.indptr[row + 1]))
+            got = (found.csr.values[entries] * shown[found.csr.indices[entries].long()]).sum()
+            heard = hears.indices[hears.indptr[v] : hears.indptr[v + 1]].long()
+            wanted = (x[heard] / (degree[v] * degree[heard]).sqrt()).sum()
+            torch.testing.assert_close(got, wanted)
+            torch.testing.assert_close(found.loop[row], 1 / degree[v])
+        assert bool((found.csr.indices.diff()[_inside(found.csr.indptr)] > 0).all())
+
+
+def _inside(indptr):
+    """Whether an entry and the one behind it stand in one row."""
+    row = torch.repeat_interleave(torch.arange(indptr.numel() - 1), indptr.diff())
+    return row.diff() == 0
+
+
+@given(st.integers(0, 50), st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_sizes_of_cut_chunks_are_the_partitions(seed, count):
+    graph = graph_of(seed)
+    chunk = chunked(graph, seed, count)
+    cut = GraphChunks(graph, chunk, count, "tiny")
+    wanted = chunk_statistics(graph, chunk, count)
+    found = statistics_of([cut[i] for i in range(count)])
+    for name in FIELDS:
+        assert torch.equal(getattr(found, name), getattr(wanted, name)), name
+
+
+def test_chunks_taken_together_are_the_whole_graph():
+    graph = graph_of(3)
+    cut = GraphChunks(graph, chunked(graph, 3, 4), 4, "tiny")
+    whole = cut.together(range(4))
+    assert whole.rows == whole.csr.num_cols == graph.num_vertices
+    assert torch.equal(whole.csr.indices, graph.hears().indices)
+    assert torch.equal(whole.lengths, graph.start.diff()[graph.start.diff() > 0])
+    assert cut.together([]).rows == 0
+
+
+# --- random chunks --------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10_000), st.integers(1, 400))
+@settings(max_examples=60, deadline=None)
+def test_random_chunks_are_well_formed(seed, largest):
+    for chunk in RandomChunks(seed, largest).take(2):
+        csr, rows = chunk.csr, chunk.rows
+        assert 1 <= rows <= largest
+        assert int(chunk.lengths.sum()) == rows
+        assert int(chunk.lengths.min()) >= 1
+        assert csr.values.numel() == csr.nnz
+        row = torch.repeat_interleave(torch.arange(rows), csr.indptr.diff())
+        assert not bool((row == csr.indices).any())
+        assert bool((csr.indices.diff()[_inside(csr.indptr)] > 0).all())
+        far = csr.indices[csr.indices >= rows].unique()
+        assert far.tolist() == list(range(rows, csr.num_cols))
+
+
+def test_random_chunks_repeat_for_a_seed_and_spread_over_sizes():
+    first, second = RandomChunks(5, 2000).take(200), RandomChunks(5, 2000).take(200)
+    assert [c.key for c in first] == [c.key for c in second]
+    assert all(
+        torch.equal(a.csr.indices, b.csr.indices) for a, b in zip(first, second, strict=True)
+    )
+    sizes = torch.tensor([chunk.rows for chunk in first])
+    assert int((sizes < 45).sum()) > 60  # 45 is the root of 2000: half of the logarithms
+    assert int((sizes > 45).sum()) > 60
+    assert any(chunk.csr.nnz == 0 for chunk in first)
+    assert {chunk.key for chunk in first} != {c.key for c in RandomChunks(6, 2000).take(200)}
+    with pytest.raises(InvalidInputError, match="largest is 0"):
+        RandomChunks(1, 0).take(1)
+
+
+def test_a_mixed_list_holds_no_chunk_twice():
+    graph = graph_of(2)
+    cuts = cuts_of(graph, [1, 2, 4, 100], source="tiny")
+    found = mixed(cuts, 60, seed=1, largest=50)
+    keys = [(chunk.source, chunk.key) for chunk in found]
+    assert len(set(keys)) == len(keys) == 60
+    assert {chunk.source for chunk in found} == {"tiny", "random"}
+    assert max(chunk.rows for chunk in found) <= 50
+    again = mixed(cuts, 60, seed=1, largest=50)
+    assert [(c.source, c.key) for c in again] == keys
+    assert {c.source for c in mixed([], 10, seed=1, largest=9)} == {"random"}
+
+
+@given(st.lists(st.integers(0, 5000), max_size=60), st.integers(0, 20), st.integers(0, 9))
+@settings(max_examples=60, deadline=None)
+def test_spread_takes_each_at_most_once(sizes, count, seed):
+    found = spread(torch.tensor(sizes).long(), count, torch.Generator().manual_seed(seed)).tolist()
+    assert len(found) == min(count, len(sizes)) == len(set(found))
+    assert all(0 <= place < len(sizes) for place in found)
+
+
+def test_spread_finds_the_few_large_ones():
+    sizes = torch.tensor([2] * 2000 + [4000] * 20)
+    draw = torch.Generator().manual_seed(0)
+    assert int((spread(sizes, 30, draw) >= 2000).sum()) > 5
+
+
+# --- running a chunk ------------------------------------------------------------------------------
+
+
+class Ticks:
+    """A clock whose intervals are given: every second call ends one."""
+
+    def __init__(self, intervals):
+        self.intervals, self.now, self.calls = list(intervals), 0.0, 0
+
+    def __call__(self):
+        self.calls += 1
+        if self.calls % 2 == 0:
+            self.now += self.intervals.pop(0)
+        return self.now
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_each_pass_reaches_exactly_the_parameters_of_its_encoder(model):
+    net = model_named(model, 2, 4)
+    timer = ChunkTimer(net, clock=lambda: 0.0)
+    chunk = next(c for c in RandomChunks(4, 60).take(20) if c.csr.num_cols > c.rows > 5)
+    reached = []
+    for encoder in ("structure", "time"):
+        timer.job(chunk, encoder)()
+        own = {name for name, p in net.named_parameters() if p.grad is not None}
+        assert all(bool(p.grad.isfinite().all()) for p in net.parameters() if p.grad is not None)
+        reached.append({name for name in own if not name.startswith("head")})
+    every = {name for name, _ in net.named_parameters() if not name.startswith("head")}
+    assert reached[0]
+    assert reached[1]
+    assert reached[0] | reached[1] == every
+    assert not reached[0] & reached[1]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_chunks_of_one_vertex_without_edges_and_of_none_can_be_run(model):
+    timer = ChunkTimer(model_named(model, 2, 4), clock=lambda: 0.0, least=1, most=1)
+    graph = graph_of(1)
+    cut = GraphChunks(graph, torch.arange(graph.num_vertices).int(), graph.num_vertices, "tiny")
+    for number in (0, graph.num_vertices - 1):
+        assert timer.both(cut[number]) == (0.0, 0.0)
+    bare = next(c for c in RandomChunks(4, 9).take(99) if c.csr.nnz == 0)
+    assert timer.both(bare) == (0.0, 0.0)
+
+
+def test_the_lower_quartile_of_a_few_counts():
+    chunk = RandomChunks(1, 20).take(1)[0]
+    timer = ChunkTimer(
+        model_named("dysat", 2, 4), clock=Ticks([3.0, 1.0, 2.0, 5.0, 4.0]), least=5, most=5
+    )
+    assert timer.once(chunk, "time") == 2.0
+
+
+def test_short_chunks_are_measured_more_often_within_bounds():
+    chunk = RandomChunks(1, 20).take(1)[0]
+    net = model_named("dysat", 2, 4)
+    for seconds, wanted in ((1.0, 3), (0.25, 4), (0.0, 9), (0.01, 9)):
+        clock = Ticks([seconds] * 20)
+        ChunkTimer(net, clock=clock, least=3, most=9, aim_s=1.0).once(chunk, "structure")
+        assert clock.calls == 2 * wanted
+
+
+def test_the_smaller_pass_counts_and_a_budget_ends_the_first(monkeypatch):
+    chunks = RandomChunks(1, 20).take(4)
+    timer = ChunkTimer(model_named("dysat", 2, 4), clock=lambda: 0.0)
+    turns = iter([(4.0, 1.0), (2.0, 2.0), (1.0, 5.0), (3.0, 1.0)])
+    monkeypatch.setattr(timer, "both", lambda chunk: next(turns))
+    assert timer.measure(chunks[:2], passes=2).tolist() == [[1.0, 1.0], [2.0, 1.0]]
+    monkeypatch.setattr(timer, "both", lambda chunk: (1.0, 1.0))
+    seen: list[int] = []
+    assert len(timer.measure(chunks, passes=1, budget_s=-1.0, told=seen.append)) == 2
+    assert seen == [1, 2]
+    assert timer.measure([], passes=2).shape == (0, 2)
+
+
+def test_threads_are_as_before_after_measuring():
+    torch.set_num_threads(2)
+    chunk = RandomChunks(1, 20).take(1)[0]
+    ChunkTimer(model_named("dysat", 2, 4)).once(chunk, "structure")
+    assert torch.get_num_threads() == 2
+
+
+@given(st.lists(st.integers(1, 9), max_size=8))
+@settings(max_examples=30, deadline=None)
+def test_padded_rows_hold_the_same_steps(lengths):
+    sizes = torch.tensor(lengths, dtype=torch.int64)
+    padded, packed = pad_sequences(sizes), pack_sequences(sizes)
+    assert padded.steps == packed.steps
+    assert padded.padding == packed.padding_unpacked
+    assert padded.place.unique().numel() == padded.steps
+
+
+def test_models_are_told_by_their_states_and_wrong_words_are_refused():
+    for name in MODELS:
+        assert model_of(shape_of(model_named(name, 2, 8))) == name
+    other = shape_of(model_named("dysat", 2, 8))
+    object.__setattr__(other, "state_dims", (8, 8))
+    with pytest.raises(InvalidInputError, match="2 states"):
+        model_of(other)
+    net = build_model("dysat", feature_dim=2, hidden_dim=4)
+    with pytest.raises(InvalidInputError, match="least and most"):
+        ChunkTimer(net, least=4, most=3)
+    with pytest.raises(InvalidInputError, match="encoder is 'rnn'"):
+        ChunkTimer(net).job(RandomChunks(1, 9).take(1)[0], "rnn")
