@@ -14,11 +14,16 @@ from typing import Any
 import yaml
 
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks import sizes, stale, synthetic
+from dgbench.systems.dgc.checks import sizes, stale, synthetic, workload
 from dgbench.systems.dgc.checks.common import missing, of_the_paper
 
 # Each owner imports a module of checks here and adds its CHECKS below.
-_PARTS: tuple[dict[str, Check], ...] = (sizes.CHECKS, synthetic.CHECKS, stale.CHECKS)
+_PARTS: tuple[dict[str, Check], ...] = (
+    sizes.CHECKS,
+    synthetic.CHECKS,
+    stale.CHECKS,
+    workload.CHECKS,
+)
 
 
 def _join(parts: Sequence[dict[str, Check]]) -> dict[str, Check]:

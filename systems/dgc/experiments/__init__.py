@@ -5,8 +5,10 @@ from __future__ import annotations
 from dgbench.systems.base import Experiment
 from dgbench.systems.dgc.experiments.fig3 import Fig3
 from dgbench.systems.dgc.experiments.fig5 import Fig5
+from dgbench.systems.dgc.experiments.fig7 import Fig7
 from dgbench.systems.dgc.experiments.fig11 import Fig11
 from dgbench.systems.dgc.experiments.fig14 import Fig14
+from dgbench.systems.dgc.experiments.fig16 import Fig16
 from dgbench.systems.dgc.experiments.stale_ablation import StaleAblation
 from dgbench.systems.dgc.experiments.table1 import Table1
 from dgbench.systems.dgc.experiments.table2 import Table2
@@ -16,6 +18,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Table1(),
     Fig3(),
     Fig5(),
+    Fig7(),
+    Fig16(),
     Fig11(),
     Table2(),
     Table3(),
