@@ -65,17 +65,22 @@ class Supergraph:
         """Connected pairs inside snapshots, each counted once whatever its directions."""
         return self.csr.nnz // 2 - self.temporal_edges
 
+    def directions(self) -> Tensor:
+        """`direction`, made where it is None."""
+        if self.direction is not None:
+            return self.direction
+        rows = torch.repeat_interleave(
+            self.entity, self.csr.indptr.diff(), output_size=self.csr.nnz
+        )
+        spatial = rows != self.entity[self.csr.indices.long()]
+        return spatial.to(torch.uint8) * (HEARS | HEARD)
+
     def hears(self) -> Csr:
         """V x V: row v holds the vertex-steps of its snapshot that v hears, ascending."""
-        rows = torch.repeat_interleave(self.csr.indptr.diff(), output_size=self.csr.nnz)
-        if self.direction is not None:
-            keep = (self.direction & HEARS).bool()
-        else:
-            keep = self.entity[rows] != self.entity[self.csr.indices.long()]
-        counts = torch.bincount(rows[keep], minlength=self.num_vertices)
-        indptr = torch.zeros(self.num_vertices + 1, dtype=torch.int64)
-        torch.cumsum(counts, 0, out=indptr[1:])
-        return Csr(indptr, self.csr.indices[keep], self.num_vertices)
+        keep = (self.directions() & HEARS).bool()
+        upto = torch.zeros(self.csr.nnz + 1, dtype=torch.int64)
+        torch.cumsum(keep, 0, out=upto[1:])
+        return Csr(upto[self.csr.indptr], self.csr.indices[keep], self.num_vertices)
 
 
 def build_supergraph(
@@ -181,6 +186,35 @@ def chunk_sequences(graph: Supergraph, chunk: Tensor, chunks: int) -> tuple[Tens
     return sequences, longest
 
 
+def chunk_edges(graph: Supergraph, chunk: Tensor, chunks: int) -> tuple[Tensor, Tensor]:
+    """(edges, inner), int64[C] each.
+
+    Edges that end in a chunk, those from other chunks included, each way of a pair for itself; and
+    pairs with both ends inside, each once.
+
+    Raises:
+        InvalidInputError: `chunk` is not int32[V] in [0, C).
+    """
+    _check_chunk(graph, chunk, chunks)
+    edges, inner = (torch.empty(chunks, dtype=torch.int64) for _ in range(2))
+    csr = graph.csr
+    extension(chunk.device).chunk_edges(
+        csr.indptr, csr.indices, graph.directions(), chunk, edges, inner
+    )
+    return edges, inner
+
+
+def weight_apart(csr: Csr, edge_weight: Tensor, part: Tensor) -> int:
+    """Weight of the entries of a square matrix whose row and column `part`, int32[V], puts apart.
+
+    Raises:
+        InvalidInputError: weights or parts of another dtype or length.
+    """
+    check_vector(edge_weight, "edge_weight", torch.int32, csr.nnz)
+    check_vector(part, "part", torch.int32, csr.num_rows)
+    return extension(part.device).weight_apart(csr.indptr, csr.indices, edge_weight, part)
+
+
 def chunk_traffic(graph: Supergraph, chunk: Tensor, chunks: int) -> tuple[Csr, Tensor]:
     """h(a, a') of equation 3: the weight of all edges between two chunks.
 
@@ -207,9 +241,7 @@ def contract(csr: Csr, edge_weight: Tensor, chunk: Tensor, chunks: int) -> tuple
     check_vector(edge_weight, "edge_weight", torch.int32, csr.nnz)
     check_vector(chunk, "chunk", torch.int32, csr.num_rows)
     check_ids(chunk, "chunk", chunks)
-    order = torch.argsort(chunk, stable=True)
-    first = torch.zeros(chunks + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(chunk, minlength=chunks), 0, out=first[1:])
+    order, first = order_by_chunk(chunk, chunks)
     offsets = torch.empty(chunks + 1, dtype=torch.int64)
     columns = torch.empty(csr.nnz, dtype=torch.int32)
     weight = torch.empty(csr.nnz, dtype=torch.int64)
@@ -217,6 +249,20 @@ def contract(csr: Csr, edge_weight: Tensor, chunk: Tensor, chunks: int) -> tuple
         csr.indptr, csr.indices, edge_weight, chunk, order, first, offsets, columns, weight
     )
     return Csr(offsets, columns[:used].clone(), chunks), weight[:used].clone()
+
+
+def order_by_chunk(chunk: Tensor, chunks: int) -> tuple[Tensor, Tensor]:
+    """Vertices by chunk, int64[V], ascending inside each; and offsets int64[C + 1] of the chunks.
+
+    Raises:
+        InvalidInputError: `chunk` is not int32[V] in [0, C).
+    """
+    check_vector(chunk, "chunk", torch.int32, chunk.numel())
+    check_ids(chunk, "chunk", chunks)
+    order = torch.empty(chunk.numel(), dtype=torch.int64)
+    first = torch.empty(chunks + 1, dtype=torch.int64)
+    extension(chunk.device).order_by_chunk(chunk.contiguous(), first, order)
+    return order, first
 
 
 def assign_greedy(

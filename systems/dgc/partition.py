@@ -9,7 +9,8 @@ is added here, each with a switch: labels through several levels (`levels`), and
 - `blocks`: each worker a run of snapshots of equal work.
 
 Each start is improved once, and the one that then sends least goes on. Of a large graph only the
-cheapest start is improved, and once: a partition has to be worth its time.
+start that sends least is refined, and single vertex-steps only: a partition has to be worth its
+time.
 """
 
 from __future__ import annotations
@@ -23,16 +24,24 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.label_propagation import propagate_labels
-from dgbench.kernels_cuda.supergraph import HEARD, HEARS, Supergraph, chunk_traffic, contract
+from dgbench.kernels_cuda.supergraph import (
+    HEARD,
+    HEARS,
+    Supergraph,
+    chunk_traffic,
+    contract,
+    order_by_chunk,
+)
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.systems.dgc.assignment import Assignment, Empty, Mean, assign_chunks, assignment_of
 from dgbench.systems.dgc.placement import Placement, by_chunks
-from dgbench.systems.dgc.refinement import Hypergraph, hypergraph_of, improve, within
+from dgbench.systems.dgc.refinement import hypergraph_of, improve, within
 from dgbench.systems.dgc.supergraph import (
     ChunkStatistics,
     ExchangeCounts,
     chunk_cap,
     chunk_statistics,
+    cut_weight,
     make_chunks,
 )
 
@@ -41,7 +50,7 @@ STARTS: Final[tuple[Start, ...]] = ("labels", "entity", "blocks")
 By = Literal["labels", "metis", "kahypar"]
 BY: Final[tuple[By, ...]] = ("labels", "metis", "kahypar")
 LARGE: Final = 2_000_000
-"""Edges from which only one start is improved, and once."""
+"""Edges from which only one start is refined, without coarsening."""
 
 ROUNDS: Final = 3
 _WORK_BITS: Final = 30
@@ -60,7 +69,8 @@ class ChunkSettings:
         refine: improve workers on what is sent, from `starts`.
         starts: where refinement begins; without it there is only `labels`.
         seeds: how many seeds of label propagation are started from.
-        rounds: of refinement for the best start; None: ROUNDS, 1 for a large graph.
+        rounds: of coarsening and refining for the best start; 0 moves single vertex-steps only;
+            None: ROUNDS, 0 for a large graph.
         slack: load of a worker beyond the mean that refinement may use.
         by: `labels`, or a general partitioner on the same supergraph (`controls`) as a control.
         workload: which model of a chunk's work is asked for, see `workloads.workload_of`.
@@ -192,15 +202,16 @@ def partition_chunks(
         first = {
             "labels" if settings.by == "labels" else settings.by: assignment.worker[chunk.long()]
         }
-        worker, load = _refined(
+        worker = _refined(
             graph, counts, workers, settings, workload, first, statistics, floats, clock, threads
         )
-        chunk, count = _rechunk(seen, chunk, worker, load, workers, settings, threads)
+        chunk, count = _rechunk(seen, chunk, count, worker, workers, settings, threads)
         statistics = chunk_statistics(graph, chunk, count)
         of_chunk = torch.zeros(count, dtype=torch.int32)
         of_chunk[chunk.long()] = worker
-        traffic = chunk_traffic(seen, chunk, count)
-        assignment = assignment_of(of_chunk, workload(statistics), traffic, workers)
+        loads = torch.zeros(workers, dtype=torch.float64)
+        loads.index_add_(0, of_chunk.long(), workload(statistics).double())
+        assignment = Assignment(of_chunk, loads, cut_weight(seen, worker))
         clock.note("refinement")
     placement = by_chunks(graph, chunk, count, assignment.worker, workers)
     return ChunkPartition(
@@ -238,10 +249,7 @@ def _seen(graph: Supergraph, settings: ChunkSettings) -> Supergraph:
     weight = graph.edge_weight
     if settings.weights == "profiled" and settings.temporal_edges:
         return graph
-    kind = graph.direction
-    if kind is None:
-        rows = torch.repeat_interleave(graph.entity, graph.csr.indptr.diff())
-        kind = (rows != graph.entity[graph.csr.indices.long()]).to(torch.uint8) * HEARS
+    kind = graph.directions()
     if settings.weights == "unit":
         both = kind == HEARS | HEARD
         weight = 1 + both.to(torch.int32)
@@ -277,7 +285,7 @@ def _plain(
     statistics = chunk_statistics(graph, made.chunk, made.count)
     found = assign_chunks(
         workload(statistics),
-        chunk_traffic(graph, made.chunk, made.count),
+        made.traffic,
         workers,
         mean=settings.mean,
         empty=settings.empty,
@@ -297,8 +305,8 @@ def _refined(
     floats: dict[str, int],
     clock: _Clock,
     threads: int | None,
-) -> tuple[Tensor, Tensor]:
-    """(worker, load) of vertex-steps after refinement."""
+) -> Tensor:
+    """int32[V], the worker of each vertex-step after refinement."""
     load = _vertex_loads(graph, statistics, workload)
     fine = hypergraph_of(graph, counts, load)
     cap = int((1 + settings.slack) * int(load.sum()) / workers)
@@ -314,14 +322,11 @@ def _refined(
         floats[name] = fine.cost(worker)
     options = {"seed": settings.seed, "threads": threads}
     if large and len(starts) > 1:
-        settled = {
-            name: fine.refine(worker, workers, cap, sweeps=2) for name, worker in starts.items()
-        }
-        best = min(settled, key=lambda name: fine.cost(settled[name]))
-        starts = {best: settled[best]}
+        best = min(starts, key=floats.__getitem__)
+        starts = {best: starts[best]}
     rounds = settings.rounds
     if rounds is None:
-        rounds = 1 if large else ROUNDS
+        rounds = 0 if large else ROUNDS
     better: dict[str, Tensor] = {}
     for name, worker in starts.items():
         better[name] = (
@@ -335,22 +340,23 @@ def _refined(
         again = {**options, "seed": (settings.seed + k) % 2**32}
         worker = improve(fine, graph, worker, workers, cap, **again)
     floats["end"] = fine.cost(worker)
-    return worker, load
+    return worker
 
 
 def _runs(
     graph: Supergraph, load: Tensor, workers: int, starts: tuple[Start, ...]
 ) -> dict[str, Tensor]:
-    """Runs of entities and of snapshots of about equal work."""
+    """Runs of equal work: of entities, and of snapshots, which may share their first and last."""
     found: dict[str, Tensor] = {}
     if "entity" in starts:
         upto = torch.cumsum(load, 0)
         last = graph.start[graph.entity.long() + 1] - 1
         found["entity"] = _equal_shares(upto[last], int(upto[-1]), workers)
     if "blocks" in starts:
-        step = graph.step.long()
-        upto = torch.cumsum(torch.zeros(graph.steps, dtype=load.dtype).index_add_(0, step, load), 0)
-        found["blocks"] = _equal_shares(upto, int(upto[-1]), workers)[step]
+        order, _ = order_by_chunk(graph.step, graph.steps)
+        shares = _equal_shares(torch.cumsum(load[order], 0), int(load.sum()), workers)
+        found["blocks"] = torch.empty_like(shares)
+        found["blocks"][order] = shares
     return found
 
 
@@ -385,16 +391,23 @@ def _heard(graph: Supergraph) -> Tensor:
 def _rechunk(
     graph: Supergraph,
     chunk: Tensor,
+    count: int,
     worker: Tensor,
-    load: Tensor,
     workers: int,
     settings: ChunkSettings,
     threads: int | None,
 ) -> tuple[Tensor, int]:
-    """Chunks of one worker each: parts of the old ones, small ones joined to their neighbours."""
-    _, part = torch.unique(chunk.long() * workers + worker, return_inverse=True)
-    part = part.to(torch.int32)
-    count = int(part.max()) + 1
+    """Chunks of one worker each: parts of the old ones, small ones joined to their neighbours.
+
+    Of a large graph parts stay as they are; there are C * P at most.
+    """
+    part = chunk * workers + worker
+    used = torch.zeros(count * workers, dtype=torch.bool)
+    used[part.long()] = True
+    number = torch.cumsum(used, 0, dtype=torch.int32) - 1
+    part, count = number[part.long()], int(number[-1]) + 1
+    if graph.csr.nnz // 2 >= LARGE:
+        return part, count
     csr, sums = contract(graph.csr, within(graph.csr, graph.edge_weight, worker), part, count)
     weight = (sums >> max(0, int(sums.max()).bit_length() - 31) if sums.numel() else sums).int()
     sizes = torch.bincount(part, minlength=count).to(torch.int32)

@@ -154,30 +154,39 @@ def hypergraph_of(graph: Supergraph, counts: ExchangeCounts, load: Tensor) -> Hy
     count = graph.num_vertices
     check_vector(load, "load", torch.int64, count)
     spatial, temporal = counts.weights()
-    hears = graph.hears()
+    if counts.all_steps and count and int(graph.start.diff().max()) * temporal > _LARGEST:
+        raise InvalidInputError("an entity's steps weigh more than 2^31 - 1 together")
     more = 2 if counts.all_steps else 1
-    first = hears.indptr + more * torch.arange(count + 1)
-    # A net for each vertex-step: itself and who hears it; and one for each entity.
-    net = torch.empty(hears.nnz + more * count, dtype=torch.int32)
-    place = torch.ones(net.numel(), dtype=torch.bool)
-    place[first[:-1]] = False
-    net[first[:-1]] = torch.arange(count, dtype=torch.int32)
-    net_weight = torch.full((count,), spatial, dtype=torch.int32)
-    joined = torch.zeros(max(0, count - 1), dtype=torch.bool)
-    if counts.all_steps:
-        lengths = graph.start.diff()
-        if lengths.numel() and int(lengths.max()) * temporal > _LARGEST:
-            raise InvalidInputError("an entity's steps weigh more than 2^31 - 1 together")
-        place[first[:-1] + 1] = False
-        net[first[:-1] + 1] = count + graph.entity
-        net_weight = torch.cat([net_weight, (lengths * temporal).to(torch.int32)])
-    else:
-        joined = graph.entity[1:] == graph.entity[:-1]
-    net[place] = hears.indices
-    edge_first, other = _chains(joined, count)
-    edge_weight = torch.full_like(other, temporal)
-    whole = Hypergraph(first, net, net_weight, edge_first, other, edge_weight, load, _unit(counts))
-    return whole.contract(torch.arange(count, dtype=torch.int32), count)  # two pins: an edge
+    first, edge_first = (torch.empty(count + 1, dtype=torch.int64) for _ in range(2))
+    net = torch.empty(graph.csr.nnz + more * count, dtype=torch.int32)
+    net_weight = torch.empty(count + graph.start.numel(), dtype=torch.int32)
+    other, edge_weight = (torch.empty(graph.csr.nnz, dtype=torch.int32) for _ in range(2))
+    nets, pins, entries = extension(load.device).hearing_hypergraph(
+        graph.csr.indptr,
+        graph.csr.indices,
+        graph.directions(),
+        graph.start,
+        graph.entity,
+        spatial,
+        temporal,
+        counts.all_steps,
+        first,
+        net,
+        net_weight,
+        edge_first,
+        other,
+        edge_weight,
+    )
+    return Hypergraph(
+        first,
+        net[:pins].clone(),
+        net_weight[:nets].clone(),
+        edge_first,
+        other[:entries].clone(),
+        edge_weight[:entries].clone(),
+        load,
+        _unit(counts),
+    )
 
 
 def improve(
@@ -242,19 +251,3 @@ def _unit(counts: ExchangeCounts) -> int:
     if spatial:
         return counts.spatial * counts.spatial_floats // spatial
     return max(1, counts.temporal * counts.temporal_floats)
-
-
-def _chains(joined: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Offsets int64[count + 1] and int32 others: vertex v and v + 1 where `joined[v]`."""
-    before, after = (torch.zeros(count, dtype=torch.int64) for _ in range(2))
-    before[1:] = joined
-    after[:-1] = joined
-    first = torch.zeros(count + 1, dtype=torch.int64)
-    torch.cumsum(before + after, 0, out=first[1:])
-    other = torch.empty(int(first[-1]), dtype=torch.int32)
-    ids = torch.arange(count, dtype=torch.int32)
-    has = before.bool()
-    other[first[:-1][has]] = ids[has] - 1
-    has = after.bool()
-    other[(first[:-1] + before)[has]] = ids[has] + 1
-    return first, other

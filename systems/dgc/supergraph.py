@@ -11,24 +11,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.label_propagation import LabelRun, propagate_labels
 from dgbench.kernels_cuda.supergraph import (
-    HEARS,
     Presence,
     Supergraph,
     build_supergraph,
+    chunk_edges,
     chunk_sequences,
     contract,
+    weight_apart,
 )
 from dgbench.runtime.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
+
+_MANY: Final = 100_000
+"""Chunks from which a level looks only at those whose neighbours changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +78,15 @@ class Chunks:
         count: C.
         cap: vertex-steps of a chunk at most.
         runs: label propagation of each level, the first on vertex-steps.
+        traffic: `chunk_traffic` of these chunks; weights of many levels may have been scaled down
+            by a power of two to fit 32 bits.
     """
 
     chunk: Tensor
     count: int
     cap: int
     runs: tuple[LabelRun, ...]
+    traffic: tuple[Csr, Tensor]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -188,8 +196,9 @@ def make_chunks(
         csr, sums = contract(csr, weight, part, count)
         weight = _narrow(sums)
         sizes = torch.bincount(chunk, minlength=count).to(torch.int32)
-        # Every chunk may wait for room that others leave, so all are asked in every sweep.
-        run = propagate_labels(csr, weight, sizes, **settings)
+        # A chunk may wait for room that others leave: where they are few, all are asked each time.
+        many = active_only and count > _MANY
+        run = propagate_labels(csr, weight, sizes, active_only=many, **settings)
         part, fewer = run.chunks()
         runs.append(run)
         chunk = part[chunk.long()]
@@ -197,32 +206,20 @@ def make_chunks(
         count = fewer
         if slow:
             break
-    return Chunks(chunk, count, cap, tuple(runs))
+    return Chunks(chunk, count, cap, tuple(runs), contract(csr, weight, part, count))
 
 
 def chunk_statistics(graph: Supergraph, chunk: Tensor, count: int) -> ChunkStatistics:
     """Sizes of each chunk; `chunk` is int32[V] in [0, count), refused otherwise."""
     sequences, longest = chunk_sequences(graph, chunk, count)
-    places = chunk.long()
-    vertices = torch.bincount(places, minlength=count)
-    lengths = graph.csr.indptr.diff()
-    at_home = torch.repeat_interleave(chunk, lengths, output_size=graph.csr.nnz)  # [nnz]
-    entity = torch.repeat_interleave(graph.entity, lengths, output_size=graph.csr.nnz)
-    columns = graph.csr.indices.long()
-    spatial = entity != graph.entity[columns]
-    hears = spatial if graph.direction is None else (graph.direction & HEARS).bool()
-    edges = torch.bincount(at_home[hears], minlength=count)
-    inside = spatial & (at_home == chunk[columns])
-    inner = torch.bincount(at_home[inside], minlength=count) // 2
+    edges, inner = chunk_edges(graph, chunk, count)
+    vertices = torch.bincount(chunk, minlength=count)
     return ChunkStatistics(vertices, edges, inner, sequences, longest)
 
 
 def cut_weight(graph: Supergraph, part: Tensor) -> int:
     """Weight of the edges whose ends `part` (integers [V]) puts apart, each edge once."""
-    lengths = graph.csr.indptr.diff()
-    rows = torch.repeat_interleave(part, lengths, output_size=graph.csr.nnz)
-    apart = rows != part[graph.csr.indices.long()]
-    return int(graph.edge_weight[apart].sum(dtype=torch.int64)) // 2
+    return weight_apart(graph.csr, graph.edge_weight, part.to(torch.int32)) // 2
 
 
 def _narrow(sums: Tensor) -> Tensor:

@@ -64,11 +64,15 @@ class Refiner {
         size_(P ? P : size),
         cap_(cap),
         count_(static_cast<std::size_t>(h.nets) * size_, 0),
+        cut_(h.nets, 0),
         loads_(size_, 0),
         awake_(h.vertices, 1) {
-    for (std::int64_t v = 0; v < h.vertices; ++v) {
-      loads_[part[v]] += h.load[v];
-      for (std::int64_t e = h.first[v]; e < h.first[v + 1]; ++e) ++count(h.net[e], part[v]);
+    for (std::int64_t v = 0; v < h.vertices; ++v) loads_[part[v]] += h.load[v];
+    for (std::int64_t n = 0; n < h.nets; ++n) {
+      for (std::int64_t i = pins_.first[n]; i < pins_.first[n + 1]; ++i) {
+        ++count(n, part[pins_.vertex[i]]);
+      }
+      mark(n);
     }
   }
 
@@ -78,7 +82,8 @@ class Refiner {
     for (std::int64_t v = 0; v < h_.vertices; ++v) {
       if (!awake_[v]) continue;
       awake_[v] = 0;
-      if (!weigh(v)) continue;
+      if (!at_border(v)) continue;
+      weigh(v);
       const std::int32_t own = part_[v];
       const std::int64_t weight = h_.load[v];
       std::int64_t best_gain = 0;
@@ -102,7 +107,7 @@ class Refiner {
   // Moves vertices out of workers above the cap, those that cost least for their weight first.
   std::int64_t even() {
     std::int64_t moved = 0;
-    for (int turn = 0; turn < 8; ++turn) {
+    for (int turn = 0; turn < 4; ++turn) {
       if (*std::max_element(loads_.begin(), loads_.end()) <= cap_) break;
       leaving_.clear();
       for (std::int64_t v = 0; v < h_.vertices; ++v) {
@@ -140,42 +145,48 @@ class Refiner {
   int parts() const { return P ? P : size_; }
   std::int32_t& count(std::int64_t net, std::int32_t part) { return count_[net * parts() + part]; }
 
-  // Gains of moving v to each worker into gain_; false where v touches no other worker.
-  bool weigh(std::int64_t v) {
+  void mark(std::int64_t net) {
+    int some = 0;
+    for (int b = 0; b < parts(); ++b) some += count(net, b) > 0;
+    cut_[net] = some > 1;
+  }
+
+  // Whether v touches another worker, or nothing at all.
+  bool at_border(std::int64_t v) const {
+    const std::int64_t nets = h_.first[v + 1];
+    for (std::int64_t e = h_.first[v]; e < nets; ++e) {
+      if (cut_[h_.net[e]]) return true;
+    }
+    const std::int64_t edges = h_.edge_first[v + 1];
+    for (std::int64_t e = h_.edge_first[v]; e < edges; ++e) {
+      if (part_[h_.other[e]] != part_[v]) return true;
+    }
+    return h_.first[v] == nets && h_.edge_first[v] == edges;
+  }
+
+  // Gains of moving v to each worker into gain_.
+  void weigh(std::int64_t v) {
     const std::int32_t own = part_[v];
     std::int64_t pay[kMostWorkers] = {};
     std::int64_t saved = 0;
-    std::int64_t total = 0;
+    std::int64_t edges = 0;
     for (std::int64_t e = h_.first[v]; e < h_.first[v + 1]; ++e) {
       const std::int64_t n = h_.net[e];
       const std::int64_t w = h_.net_weight[n];
       const std::int32_t* at = count_.data() + n * parts();
-      total += w;
       if (at[own] == 1) saved += w;
       for (int b = 0; b < parts(); ++b) pay[b] += at[b] == 0 ? w : 0;
     }
     for (std::int64_t e = h_.edge_first[v]; e < h_.edge_first[v + 1]; ++e) {
       const std::int64_t w = h_.edge_weight[e];
       const std::int32_t b = part_[h_.other[e]];
-      total += w;
-      // An edge is a net of two pins: the worker of its other end pays nothing.
+      // An edge is a net of two pins: it is paid at all workers but that of its other end.
+      edges += w;
       pay[b] -= w;
       if (b != own) saved += w;
     }
-    // Every edge is paid at all workers but the one of its other end.
-    std::int64_t edges = 0;
-    for (std::int64_t e = h_.edge_first[v]; e < h_.edge_first[v + 1]; ++e) {
-      edges += h_.edge_weight[e];
-    }
-    bool touches = false;
-    for (int b = 0; b < parts(); ++b) {
-      if (b == own) continue;
-      pay[b] += edges;
-      gain_[b] = saved - pay[b];
-      touches |= pay[b] < total;
-    }
+    for (int b = 0; b < parts(); ++b) gain_[b] = saved - pay[b] - edges;
     gain_[own] = 0;
-    return touches || total == 0;
   }
 
   // The worker of the largest gain among those with room below the cap, -1 for none.
@@ -199,6 +210,7 @@ class Refiner {
       const std::int64_t n = h_.net[e];
       const std::int32_t left = --count(n, from);
       const std::int32_t now = ++count(n, to);
+      mark(n);
       if (left > 1 && now > 2) continue;  // no gain of another pin has changed
       const std::int64_t begin = pins_.first[n];
       const std::int64_t end = pins_.first[n + 1];
@@ -216,6 +228,7 @@ class Refiner {
   int size_;
   std::int64_t cap_;
   std::vector<std::int32_t> count_;
+  std::vector<std::uint8_t> cut_;  // nets with pins at two workers and more
   std::vector<std::int64_t> loads_;
   std::vector<std::uint8_t> awake_;
   std::vector<Leaving> leaving_;
@@ -254,6 +267,88 @@ Hypergraph checked(const Array<const std::int64_t>& first, const Array<const std
   return Hypergraph{count,        nets,       first.data(),       net.data(),
                     net_weight.data(), edge_first.data(), other.data(), edge_weight.data(),
                     load.data()};
+}
+
+// Nets of who hears whom, see systems/dgc/refinement.py; returns (nets, pins, edge entries).
+nb::tuple hearing_hypergraph(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
+                             Array<const std::uint8_t> direction, Array<const std::int64_t> start,
+                             Array<const std::int32_t> entity, std::int32_t spatial,
+                             std::int32_t temporal, bool all_steps, Array<std::int64_t> first,
+                             Array<std::int32_t> net, Array<std::int32_t> net_weight,
+                             Array<std::int64_t> edge_first, Array<std::int32_t> other,
+                             Array<std::int32_t> edge_weight) {
+  constexpr std::uint8_t kHears = 1;
+  constexpr std::uint8_t kHeard = 2;
+  const auto count = static_cast<std::int64_t>(entity.size());
+  const std::int64_t entities = static_cast<std::int64_t>(start.size()) - 1;
+  const std::size_t per_vertex = all_steps ? 2 : 1;
+  check_size(indptr, entity.size() + 1, "indptr");
+  check_offsets(indptr.data(), indptr.size(), indices.size(), "indptr");
+  check_offsets(start.data(), start.size(), entity.size(), "start");
+  check_size(direction, indices.size(), "direction");
+  check_size(first, entity.size() + 1, "first");
+  check_size(edge_first, entity.size() + 1, "edge_first");
+  check_size(net, indices.size() + per_vertex * entity.size(), "net");
+  check_size(net_weight, entity.size() + start.size(), "net_weight");
+  check_size(other, indices.size(), "other");
+  check_size(edge_weight, indices.size(), "edge_weight");
+  if (!ids_in_range(indices.data(), indices.size(), count)) reject("indices must lie in [0, V)");
+  if (!ids_in_range(entity.data(), entity.size(), entities)) reject("entity must lie in [0, N)");
+  std::int64_t nets = 0;
+  std::int64_t pins = 0;
+  std::int64_t edges = 0;
+  {
+    nb::gil_scoped_release release;
+    std::vector<std::uint8_t> readers(count, 0);  // 2 stands for more
+    std::vector<std::int32_t> number(count, -1);
+    for (std::int64_t v = 0; v < count; ++v) {
+      int heard = 0;
+      for (std::int64_t e = indptr.data()[v]; e < indptr.data()[v + 1]; ++e) {
+        heard += (direction.data()[e] & kHeard) != 0;
+      }
+      readers[v] = static_cast<std::uint8_t>(std::min(heard, 2));
+      if (heard < 2) continue;
+      net_weight.data()[nets] = spatial;
+      number[v] = static_cast<std::int32_t>(nets++);
+    }
+    std::vector<std::int32_t> sequence(all_steps ? entities : 0, -1);
+    for (std::int64_t i = 0; all_steps && i < entities; ++i) {
+      const std::int64_t length = start.data()[i + 1] - start.data()[i];
+      if (length < 3) continue;
+      net_weight.data()[nets] = static_cast<std::int32_t>(length * temporal);
+      sequence[i] = static_cast<std::int32_t>(nets++);
+    }
+    first.data()[0] = 0;
+    edge_first.data()[0] = 0;
+    for (std::int64_t v = 0; v < count; ++v) {
+      const std::int64_t home = entity.data()[v];
+      if (number[v] >= 0) net.data()[pins++] = number[v];
+      if (all_steps && sequence[home] >= 0) net.data()[pins++] = sequence[home];
+      for (std::int64_t e = indptr.data()[v]; e < indptr.data()[v + 1]; ++e) {
+        const std::int32_t u = indices.data()[e];
+        const std::uint8_t kind = direction.data()[e];
+        std::int32_t weight = 0;
+        if (kind == 0) {
+          if (!all_steps) weight = temporal;
+          if (all_steps && sequence[home] < 0) weight = 2 * temporal;
+        }
+        if (kind & kHears) {
+          if (readers[u] == 1) {
+            weight += spatial;
+          } else {
+            net.data()[pins++] = number[u];
+          }
+        }
+        if ((kind & kHeard) && readers[v] == 1) weight += spatial;
+        if (weight == 0) continue;
+        other.data()[edges] = u;
+        edge_weight.data()[edges++] = weight;
+      }
+      first.data()[v + 1] = pins;
+      edge_first.data()[v + 1] = edges;
+    }
+  }
+  return nb::make_tuple(nets, pins, edges);
 }
 
 // Returns the number of moves; `part` is changed in place.
@@ -413,6 +508,11 @@ nb::tuple contract_hypergraph(Array<const std::int64_t> first, Array<const std::
 }  // namespace
 
 void bind_worker_refinement(nb::module_& m) {
+  m.def("hearing_hypergraph", &hearing_hypergraph, "indptr"_a.noconvert(),
+        "indices"_a.noconvert(), "direction"_a.noconvert(), "start"_a.noconvert(),
+        "entity"_a.noconvert(), "spatial"_a, "temporal"_a, "all_steps"_a, "first"_a.noconvert(),
+        "net"_a.noconvert(), "net_weight"_a.noconvert(), "edge_first"_a.noconvert(),
+        "other"_a.noconvert(), "edge_weight"_a.noconvert());
   m.def("refine_workers", &refine_workers, "first"_a.noconvert(), "net"_a.noconvert(),
         "net_weight"_a.noconvert(), "edge_first"_a.noconvert(), "other"_a.noconvert(),
         "edge_weight"_a.noconvert(), "load"_a.noconvert(), "part"_a.noconvert(), "workers"_a,
