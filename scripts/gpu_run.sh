@@ -4,11 +4,12 @@
 #   scripts/gpu_run.sh [OUT]                   the operators; OUT: folder for logs and the table
 #   scripts/gpu_run.sh pipad [OUT]             PiPAD: correctness, operators, races, figures
 #   scripts/gpu_run.sh esdg [OUT]              ESDG: correctness, graph difference, epochs, figures
+#   scripts/gpu_run.sh dgc [OUT]               DGC: correctness, operators, chunk predictor, figures
 #   scripts/gpu_run.sh --dry-run [NAME] [OUT]  say what would run, and run nothing
 #
 # Default for OUT: ./gpu_run. Meant for a machine without a network that has torch, nvcc, cmake,
 # ninja, scikit-build-core, nanobind, pytest and hypothesis. Without a name it takes at most ten
-# minutes, `pipad` and `esdg` at most nine. Settings:
+# minutes, `pipad`, `esdg` and `dgc` at most nine. Settings:
 #   DGBENCH_WHEELS   folder of wheels for what the machine lacks (scripts/gpu_wheels.sh fills one)
 #   DGBENCH_DATA     folder of real data; without it the real-only datasets show as missing
 #   DGBENCH_SITE     where to install (default: a temporary folder)
@@ -23,12 +24,12 @@ if [ "${1:-}" = --dry-run ]; then
   dry=yes
   shift
 fi
-if [[ "${1:-}" =~ ^(pipad|esdg)$ ]]; then
+if [[ "${1:-}" =~ ^(pipad|esdg|dgc)$ ]]; then
   what=$1
   shift
 fi
 if [ $# -gt 1 ] || [[ "${1:-}" == -* ]]; then
-  sed -n '2,16p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
+  sed -n '2,17p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
   exit 2
 fi
 budget=585
@@ -252,6 +253,39 @@ esdg() {
   [ "$tests" -eq 0 ] && [ "$equal" -eq 0 ] && [ "$ranked" -eq 0 ] &&
     [[ "$sanitizer" =~ ^(0|124)$ ]] &&
     [ "$measured" -eq 0 ]
+}
+
+dgc() {
+  step "tests of the operators: attention, scans, labels"
+  # shellcheck disable=SC2086
+  run 90 tests.log $tests_of tests/cuda -k "attend or attention or packed or scan or label"
+  local tests=$?
+  [ -n "$dry" ] || tail -15 "$out/tests.log"
+
+  step "DGC against the plain trainer on the device"
+  # shellcheck disable=SC2086
+  run 100 equality.log $tests_of tests/systems -k dgc
+  local equal=$?
+  [ "$equal" -eq 5 ] && equal="no test" # pytest: nothing was selected
+  [ -n "$dry" ] || tail -15 "$out/equality.log"
+
+  step "sanitizer: attention over rows and over packed steps"
+  sanitize 50 sanitizer.log tests/cuda "attend or attention"
+  local sanitizer=$?
+
+  step "the predictor of chunk times"
+  run 100 calibrate.log "$python" -m dgbench calibrate dgc --device cuda --quick
+  local calibrated=$?
+  [ -n "$dry" ] || tail -8 "$out/calibrate.log"
+
+  reproduction dgc
+  local reproduced=$?
+
+  step "summary: tests $tests, equality $equal, sanitizer $sanitizer, calibration $calibrated,\
+ reproduction $reproduced (124, 130: stopped by the clock)"
+  # A sanitizer that the clock stopped has found nothing so far.
+  [ "$tests" -eq 0 ] && [[ "$equal" =~ ^(0|no test)$ ]] && [[ "$sanitizer" =~ ^(0|124)$ ]] &&
+    [ "$calibrated" -eq 0 ]
 }
 
 "$what"
