@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda._checks import check_ids, check_vector
-from dgbench.kernels_cuda.build_info import extension
+from dgbench.kernels_cuda.build_info import extension, stream_of
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.csr_check import check_csr
 from dgbench.runtime.errors import InvalidInputError
@@ -60,7 +60,7 @@ class LabelRun:
         """(int32[N], C): the labels renumbered 0 .. C - 1 in their order, and their number."""
         if self.labels.numel() == 0:
             return self.labels.clone(), 0
-        used = torch.zeros(self.labels.numel(), dtype=torch.int32)
+        used = torch.zeros_like(self.labels)
         used[self.labels.long()] = 1
         places = used.cumsum(0, dtype=torch.int32) - 1
         return places[self.labels.long()], int(used.sum())
@@ -85,9 +85,11 @@ def propagate_labels(
     """Group the vertices of a weighted graph into labels of bounded size.
 
     Args:
-        csr: a square matrix on the CPU; vertex r hears the labels of the columns of row r. For a
-            graph both directions must be stored. Self loops do not vote, entries of one column add
-            up, and order does not matter. `csr.values` is not read.
+        csr: a square matrix; vertex r hears the labels of the columns of row r. For a graph both
+            directions must be stored. Self loops do not vote, entries of one column add up, and
+            order does not matter. `csr.values` is not read. On a CUDA device the labels are those
+            of the CPU; there a round costs four launches however small it is, so pass a `block` of
+            2^16 or more, and weights and `start` on the same device.
         edge_weight: int32[nnz] >= 0 (profiled traffic, scaled), or None for 1 each.
         vertex_weight: int32[N] >= 0, a vertex's part in the size of its label, or None for 1 each.
         cap: largest sum of vertex weights of a label, at least 1. A heavier vertex stays alone.
@@ -116,21 +118,22 @@ def propagate_labels(
     count = csr.num_rows
     if csr.num_cols != count:
         raise InvalidInputError(f"csr is {count} x {csr.num_cols}, expected a square matrix")
-    _check_weight(edge_weight, "edge_weight", csr.nnz)
-    _check_weight(vertex_weight, "vertex_weight", count)
+    device = csr.indptr.device
+    _check_weight(edge_weight, "edge_weight", csr.nnz, device)
+    _check_weight(vertex_weight, "vertex_weight", count, device)
     _check_numbers(cap, sweeps, seed, share, rounds, block)
     threads = torch.get_num_threads() if threads is None else threads
     if threads < 1:
         raise InvalidInputError(f"threads is {threads}, allowed are numbers from 1")
     if start is None:
-        labels = torch.arange(count, dtype=torch.int32)
+        labels = torch.arange(count, dtype=torch.int32, device=device)
     else:
-        check_vector(start, "start", torch.int32, count)
+        _check_vector(start, "start", count, device)
         check_ids(start, "start", count)
         labels = start.clone(memory_format=torch.contiguous_format)
     loads = _loads(labels, vertex_weight, start is None)
-    active = torch.ones(count, dtype=torch.uint8) if active_only else None
-    sweep = extension(csr.indptr.device).label_sweep
+    active = torch.ones(count, dtype=torch.uint8, device=device) if active_only else None
+    sweep = _sweep_on(device, count, block)
     moved: list[int] = []
     looked: list[int] = []
     converged = count == 0
@@ -157,6 +160,31 @@ def propagate_labels(
     return LabelRun(labels, len(moved), tuple(moved), tuple(looked), converged)
 
 
+def _sweep_on(device: torch.device, count: int, block: int) -> Callable[..., tuple[int, int]]:
+    """The compiled sweep of a device, with the CPU's arguments and results.
+
+    Raises:
+        UnsupportedError: no compiled operators for that device.
+    """
+    sweep = extension(device).label_sweep
+    if device.type == "cpu":
+        return sweep
+    most = min(block, count)
+    ids = torch.empty(2 * most, dtype=torch.int32, device=device)
+    gains = torch.empty(most, dtype=torch.int64, device=device)
+    contested = torch.empty(1 << max(0, most - 1).bit_length(), dtype=torch.int32, device=device)
+    arrivals = torch.zeros(count, dtype=torch.int64, device=device)
+
+    def on_device(*arguments: Any) -> tuple[int, int]:
+        counts = torch.zeros(3, dtype=torch.int64, device=device)
+        scratch = (ids[:most], ids[most:], gains, contested, arrivals, counts)
+        sweep(*arguments[:-1], *scratch, *stream_of(device))  # all but the threads
+        moved, looked, _ = counts.tolist()
+        return moved, looked
+
+    return on_device
+
+
 def sweep_salt(seed: int, sweep: int) -> int:
     """The 32 bits that a sweep mixes into its hashes: another deal of rounds in every sweep."""
     return (seed * 0x9E3779B1 + sweep * 0x85EBCA77 + 0x27D4EB2F) & 0xFFFFFFFF
@@ -167,12 +195,22 @@ def _loads(labels: Tensor, vertex_weight: Tensor | None, own: bool) -> Tensor:
     weights = torch.ones_like(labels) if vertex_weight is None else vertex_weight
     if own:
         return weights.to(torch.int64)
-    return torch.zeros(labels.numel(), dtype=torch.int64).index_add_(
-        0, labels.long(), weights.to(torch.int64)
-    )
+    loads = torch.zeros(labels.numel(), dtype=torch.int64, device=labels.device)
+    return loads.index_add_(0, labels.long(), weights.to(torch.int64))
 
 
-def _check_weight(weight: Tensor | None, name: str, length: int) -> None:
+def _check_vector(array: Tensor, name: str, length: int, device: torch.device) -> None:
+    """As `check_vector` for int32, on the device of the matrix."""
+    if device.type == "cpu" or not isinstance(array, Tensor):
+        check_vector(array, name, torch.int32, length)
+    elif array.dtype != torch.int32 or array.shape != (length,) or array.device != device:
+        raise InvalidInputError(
+            f"{name} is {array.dtype} {list(array.shape)} on '{array.device}', expected "
+            f"torch.int32 [{length}] on '{device}' as csr"
+        )
+
+
+def _check_weight(weight: Tensor | None, name: str, length: int, device: torch.device) -> None:
     if weight is None:
         return
     if isinstance(weight, Tensor) and weight.is_floating_point():
@@ -181,7 +219,7 @@ def _check_weight(weight: Tensor | None, name: str, length: int) -> None:
             "order",
             hint="scale the weights and round them",
         )
-    check_vector(weight, name, torch.int32, length)
+    _check_vector(weight, name, length, device)
     if not weight.is_contiguous():
         raise InvalidInputError(f"{name} is not contiguous", hint="pass `.contiguous()`")
     if length and int(weight.min()) < 0:

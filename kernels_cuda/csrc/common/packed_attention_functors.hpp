@@ -22,7 +22,7 @@ struct alignas(16) FourFloats {
 
 template <int W, bool FOURS>
 DGB_HD void load_row(const float* from, int width, float (&to)[W]) {
-#if defined(__CUDACC__)
+#if DGB_ON_DEVICE
 #pragma unroll
 #endif
   for (int c = 0; c < W; c += 4) {
@@ -45,7 +45,7 @@ DGB_HD float dot_row(const float (&a)[W], const float* from, int width) {
   float row[W];
   load_row<W, FOURS>(from, width, row);
   float sum[4] = {};
-#if defined(__CUDACC__)
+#if DGB_ON_DEVICE
 #pragma unroll
 #endif
   for (int c = 0; c < W; ++c) sum[c % 4] += a[c] * row[c];
@@ -56,7 +56,7 @@ template <int W, bool FOURS>
 DGB_HD void add_row(float weight, const float* from, int width, float (&to)[W]) {
   float row[W];
   load_row<W, FOURS>(from, width, row);
-#if defined(__CUDACC__)
+#if DGB_ON_DEVICE
 #pragma unroll
 #endif
   for (int c = 0; c < W; ++c) to[c] += weight * row[c];
@@ -64,7 +64,7 @@ DGB_HD void add_row(float weight, const float* from, int width, float (&to)[W]) 
 
 template <int W>
 DGB_HD void store_row(const float (&from)[W], float factor, int width, float* to) {
-#if defined(__CUDACC__)
+#if DGB_ON_DEVICE
 #pragma unroll
 #endif
   for (int c = 0; c < W; ++c) {
@@ -112,7 +112,7 @@ struct PackedForward {
       if (score > top) {
         const float smaller = expf(top - score);
         total *= smaller;
-#if defined(__CUDACC__)
+#if DGB_ON_DEVICE
 #pragma unroll
 #endif
         for (int c = 0; c < W; ++c) sum[c] *= smaller;

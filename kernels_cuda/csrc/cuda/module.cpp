@@ -12,6 +12,7 @@ void bind_scan(nb::module_& m);
 void bind_difference(nb::module_& m);
 void bind_wire(nb::module_& m);
 void bind_attention(nb::module_& m);
+void bind_label_propagation(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(DGBENCH_MODULE, m) {
@@ -33,4 +34,5 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_difference(m);
   dgbench::bind_wire(m);
   dgbench::bind_attention(m);
+  dgbench::bind_label_propagation(m);
 }

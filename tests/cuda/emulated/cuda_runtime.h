@@ -211,7 +211,17 @@ T __ldg(const T* from) {
   ++emulated::ticks;
   return *from;
 }
-inline void atomicAdd(float* to, float value) { *to += value; }
+template <class T>
+T atomicAdd(T* to, T value) {
+  const T before = *to;
+  *to += value;
+  return before;
+}
+inline int atomicCAS(int* to, int expected, int value) {
+  const int before = *to;
+  if (before == expected) *to = value;
+  return before;
+}
 
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
 enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiProcessorCount };
