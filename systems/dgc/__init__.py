@@ -5,6 +5,7 @@ from pathlib import Path
 from dgbench.systems.base import Paper
 from dgbench.systems.dgc.checks import CHECKS
 from dgbench.systems.dgc.experiments import EXPERIMENTS
+from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
 
 PAPER = Paper(
     name="dgc",
@@ -31,4 +32,4 @@ PAPER = Paper(
     ),
 )
 
-__all__ = ["PAPER"]
+__all__ = ["PAPER", "DgcSystem", "DgcTrainer"]

@@ -1,0 +1,109 @@
+"""DGC as a plugin: switches of one process, and what it says of itself."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from dgc_tiny import random_sequence, tiny_workload
+
+from dgbench.models import SEQUENCE_MODELS
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base.race import _largest, relative
+from dgbench.systems.base.sequences import PlainSequences
+from dgbench.systems.base.workload import Workload
+from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.system import DgcSystem
+
+SMALL = RankSettings(chunks=ChunkSettings(per_worker=3, workload="edges"))
+DATA = random_sequence(25, 7, 45, 3)
+SWITCHES = ("pgc", "refine", "predictor", "spatial_fusion", "temporal_fusion", "precompute")
+
+
+@pytest.fixture
+def system(monkeypatch):
+    monkeypatch.setattr("dgbench.datasets.open_snapshots", lambda spec: DATA)
+    return DgcSystem()
+
+
+@pytest.mark.parametrize("model", SEQUENCE_MODELS)
+def test_exact_switches_train_as_the_reference(system, model):
+    work = tiny_workload(model)
+    oracle = PlainSequences(work, DATA, dtype=torch.float64)
+    output, gradients = oracle.evaluate(), oracle.gradients()
+    losses = [oracle.train_epoch() for _ in range(3)]
+    accuracy = oracle.accuracy()
+    flips = [{}, *({name: None} for name in SWITCHES), dict.fromkeys(SWITCHES)]
+    for flip in flips:
+        on = system.switches()
+        on |= {name: not on[name] for name in flip}
+        trainer = system.open(work, switches=on, settings=SMALL, dtype=torch.float64)
+        trainer.prepare()
+        assert relative(trainer.evaluate(), output) < 1e-6
+        assert _largest(trainer.gradients(), gradients) < 1e-6
+        assert [trainer.step(0) for _ in range(3)] == pytest.approx(losses, rel=1e-6)
+        assert trainer.accuracy() == pytest.approx(accuracy)
+        assert _largest(trainer.state(), oracle.state()) < 1e-4
+        trainer.close()
+
+
+def test_partitions_for_more_workers_are_told_of_and_change_nothing(system):
+    work = tiny_workload()
+    one, four = (
+        system.open(work, settings=SMALL, workers=workers, dtype=torch.float64)
+        for workers in (1, 4)
+    )
+    assert one.train_epoch() == pytest.approx(four.train_epoch(), rel=1e-12)
+    assert one.report()["traffic_epoch_bytes"] == 0
+    said = four.report()
+    assert said["traffic_epoch_bytes"] > 0
+    assert said["workers"] == 4
+    assert said["vertex_steps_max_over_mean"] >= 1
+
+
+def test_fusion_spares_loads_and_padding(system):
+    work = tiny_workload()
+    found = {}
+    for spatial, temporal in product((False, True), repeat=2):
+        switches = {"spatial_fusion": spatial, "temporal_fusion": temporal}
+        opened = system.open(work, switches=switches, settings=SMALL, workers=4)
+        found[spatial, temporal] = opened.report()
+    assert found[True, True]["loaded_rows"] < found[False, True]["loaded_rows"]
+    assert found[True, True]["loaded_rows"] == found[True, False]["loaded_rows"]
+    assert found[True, True]["padded_steps"] <= found[True, False]["padded_steps"]
+
+
+def test_stale_workers_are_emulated(system):
+    work = tiny_workload(lr=3e-2)
+    trainer = system.open(work, switches={"stale": True}, settings=SMALL)
+    losses = [trainer.train_epoch() for _ in range(10)]
+    assert losses[-1] < losses[0]
+    assert trainer.inner.history[-1].held > 0
+    assert any("4 workers" in note for note in trainer.notes)
+    exact = system.open(work, settings=SMALL)
+    assert losses[0] == pytest.approx(exact.train_epoch(), rel=1e-5)
+    with pytest.raises(InvalidInputError, match="emulated in float32"):
+        system.open(work, switches={"stale": True}, settings=SMALL, dtype=torch.float64)
+
+
+def test_what_it_cannot_run_it_says(system):
+    assert system.unsupported(tiny_workload(), "cpu") == []
+    other = Workload(dataset="tiny", model="tgcn_model")
+    assert "SequenceWorkload" in system.unsupported(other, "cpu")[0]
+    if not torch.cuda.is_available():
+        assert "CUDA" in system.unsupported(tiny_workload(), "cuda")[0]
+    with pytest.raises(UnknownKeyError, match="fuse"):
+        system.open(tiny_workload(), switches={"fuse": True})
+    with pytest.raises(InvalidInputError, match="workers is 0"):
+        system.open(tiny_workload(), workers=0)
+
+
+def test_switches_are_complete():
+    techniques = {t.name: t for t in DgcSystem.techniques}
+    assert set(techniques) == {*SWITCHES, "stale"}
+    assert [t.name for t in techniques.values() if not t.exact] == ["stale"]
+    assert not techniques["stale"].default
+    assert all(t.what.endswith(".") for t in techniques.values())
+    assert DgcSystem().switches()["pgc"]
