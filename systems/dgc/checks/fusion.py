@@ -1,0 +1,175 @@
+"""Claims on chunk fusion (sections 5.1.1 and 5.1.2, Figure 15).
+
+Loads are counted and results compared wherever this runs. Times of loading on a CPU are copies in
+memory; how busy a device is can only a device say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dgbench.systems.base import Check, Claim, Finding
+from dgbench.systems.base.turns import gain_of
+from dgbench.systems.dgc.checks.common import (
+    NEEDS_CUDA,
+    any_graph,
+    finding,
+    missing,
+    some,
+    strength,
+)
+from dgbench.systems.dgc.experiments.fig15 import loading_rows, reduction, use_rows
+from dgbench.systems.dgc.experiments.fusion_ablation import ablation_rows
+from dgbench.systems.dgc.experiments.loading import OFF, ON, TEMPORAL
+from dgbench.systems.dgc.experiments.settings import (
+    BY_NAME,
+    DATASET_OF,
+    MODEL_OF,
+    MODEL_TITLES,
+)
+
+NEAR = 0.05
+"""Change of a chunk's memory up to which it is nearly the same."""
+EQUAL = 1e-6
+"""Relative deviation up to which float32 results count as equal."""
+NO_ABLATION = "chunk fusion was not tried in this run"
+
+
+@any_graph
+def memory_stable(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """The largest change of any chunk's memory from the first epoch on."""
+    found = [row for row in ablation_rows(rows) if "memory change" in row.values]
+    if not found:
+        return missing(NO_ABLATION)
+    change = max(row.values["memory change"] for row in found)
+    chunks = sum(row.counters["chunks of memory"] for row in found)
+    epochs = min(row.counters["epochs of memory"] for row in found)
+    return finding(
+        found,
+        evidence=strength(found),
+        measured={"largest change of a chunk, %": round(100 * change, 2)},
+        holds=change <= NEAR,
+        reason=f"{some(chunks, 'chunk')} in {some(epochs, 'epoch')}, what autograd keeps of each",
+    )
+
+
+def mask_correct(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Packed rows against rows padded by chunk, outputs and gradients of all three models."""
+    found = ablation_rows(rows)
+    apart: dict[str, float] = {}
+    for row in found:
+        model = row.params["model"]
+        both = (row.values[f"{way} {TEMPORAL}"] for way in ("forward", "backward"))
+        apart[model] = max(apart.get(model, 0.0), *both)
+    lacking = [name for name in claim.workload["model"] if MODEL_OF[name] not in apart]
+    if lacking:
+        return missing(f"not compared in this run: {', '.join(lacking)}")
+    return finding(
+        found,
+        evidence="measured",
+        measured={MODEL_TITLES[model]: float(f"{gap:.1g}") for model, gap in apart.items()},
+        holds=max(apart.values()) <= EQUAL,
+        reason=f"relative deviation forward and backward, at most {EQUAL:g} counts as equal",
+    )
+
+
+def redundant_load(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Loads of a row that another chunk of its worker hears, before and after fusion."""
+    found = [row for row in ablation_rows(rows) if row.counters["boundary rows"]]
+    if not found:
+        return missing(NO_ABLATION)
+    names = ("boundary rows", "boundary loads", "boundary loads, fused")
+    edge, before, after = (sum(row.counters[name] for row in found) for name in names)
+    least = min(row.counters["least loads"] for row in found)
+    most = max(row.counters["most loads"] for row in found)
+    return finding(
+        found,
+        evidence="counted",
+        measured={"unfused": round(before / edge, 2), "fused": round(after / edge, 2)},
+        holds=least == 2 and after == edge,
+        reason=(
+            f"mean loads of {some(edge, 'row')} that another chunk of the worker hears: twice "
+            f"where one other does, up to {most} times where several do; memory without a limit"
+        ),
+    )
+
+
+def loading(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Less time of loading on each of the paper's graphs, percent."""
+    found = loading_rows(rows)
+    if not found:
+        return missing("no loading was timed in this run")
+    by_title = {BY_NAME[row.params["dataset"]].title: gain_of([row], ON) for row in found}
+    sides = {title: gain.side for title, gain in by_title.items()}
+    bytes_less = [1 - row.counters[f"bytes {ON}"] / row.counters[f"bytes {OFF}"] for row in found]
+    open_ones = [title for title, side in sides.items() if side == 0]
+    return finding(
+        found,
+        evidence=strength(found),
+        measured={title: round(reduction(gain.value), 1) for title, gain in by_title.items()},
+        direction=all(gain.value > 1 for gain in by_title.values()),
+        undecided=bool(open_ones) and all(side >= 0 for side in sides.values()),
+        reason=(
+            f"bytes {100 * min(bytes_less):.0f} to {100 * max(bytes_less):.0f} % less"
+            + (f"; inside the noise: {', '.join(open_ones)}" if open_ones else "")
+        ),
+    )
+
+
+def stack_highest(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """Whose loading costs most without fusion, and who gains least by it."""
+    found = {BY_NAME[row.params["dataset"]].title: row for row in loading_rows(rows)}
+    if set(found) != set(DATASET_OF):
+        return missing("loading was not timed on all four graphs in this run")
+    cost = {title: _full_size(row) for title, row in found.items()}
+    gain = {title: gain_of([row], ON) for title, row in found.items()}
+    highest = max(cost, key=cost.__getitem__)
+    lowest = min(gain, key=lambda title: gain[title].value)
+    rivals = [gain[title].against(gain["Movie"]) for title in gain if title != "Movie"]
+    open_end = lowest == "Movie" and not all(side > 0 for side in rivals)
+    open_end |= lowest != "Movie" and not any(side < 0 for side in rivals)
+    return finding(
+        list(found.values()),
+        evidence=strength(found.values()),
+        measured={"loading cost highest": highest, "gain lowest": lowest},
+        holds=highest == "Stack" and lowest == "Movie",
+        undecided=open_end and highest == "Stack",
+        reason="cost of the windows timed, scaled to the vertices that the paper prints",
+    )
+
+
+def _full_size(row: Any) -> float:
+    """Seconds of loading without fusion, for as many vertex-steps as the paper's graph has."""
+    printed = BY_NAME[row.params["dataset"]].printed["vertices"]
+    return row.values[f"seconds {OFF}"] * printed / row.counters["vertex-steps"]
+
+
+def utilisation(claim: Claim, rows: Sequence[Any]) -> Finding:
+    """How much busier the device is with fusion, in points."""
+    found = use_rows(rows)
+    if not found:
+        return missing(NEEDS_CUDA)
+    more = [row.values[f"busy {ON}"] - row.values[f"busy {OFF}"] for row in found]
+    held = [row.values[f"memory {ON}"] - row.values[f"memory {OFF}"] for row in found]
+    return finding(
+        found,
+        evidence=strength(found),
+        measured={"low": round(min(more), 1), "high": round(max(more), 1)},
+        holds=min(more) >= claim.value["low"] and max(more) <= claim.value["high"],
+        direction=min(more) > 0,
+        reason=(
+            "points of time in which the device works, read as 20 to 95 points more; memory in use "
+            f"{min(held):+.2g} to {max(held):+.2g} points"
+        ),
+    )
+
+
+CHECKS: dict[str, Check] = {
+    "dgc-s511-memory-stable": memory_stable,
+    "dgc-s511-redundant-load": redundant_load,
+    "dgc-s512-mask-correct": mask_correct,
+    "dgc-fig15a-loading": loading,
+    "dgc-fig15a-stack-highest": stack_highest,
+    "dgc-fig15b-gpu-util": utilisation,
+}

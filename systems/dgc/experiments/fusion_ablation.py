@@ -1,0 +1,379 @@
+"""What each half of chunk fusion brings, and that neither changes results (section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from dgbench.runtime.collectives import LocalCommunicator
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.race import TOLERANCE, relative
+from dgbench.systems.base.turns import TURN_INTERVAL, Truth, gain_of, gains, turns_of
+from dgbench.systems.dgc.experiments.chunk_memory import kept_by_chunks
+from dgbench.systems.dgc.experiments.common import (
+    devices_lacking,
+    failed,
+    failures,
+    model_title,
+    one_thread,
+    panel,
+)
+from dgbench.systems.dgc.experiments.loading import OFF, ON, SETTINGS, SPATIAL, TEMPORAL, dealt_out
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
+from dgbench.systems.dgc.experiments.time_encoders import CONTENDERS, PADDED, time_encoders
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+    from dgbench.systems.base.sequences import SequenceWorkload
+    from dgbench.systems.dgc.dealing import Dealt
+    from dgbench.systems.dgc.trainer import RankTrainer
+
+NAME: Final = "fusion_ablation"
+WORKERS: Final = {"smoke": 2, "quick": 2, "full": 4, "paper": 8}
+GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
+    "smoke": ("email-eu-core",),
+    "quick": ("email-eu-core",),
+    "full": ("email-eu-core", "wikipedia", "sx-mathoverflow", "movie", "amazon"),
+    "paper": ("email-eu-core", "wikipedia", "sx-mathoverflow", "amazon", "epinions", "movie",
+              "stack"),
+}  # fmt: skip
+FIRST: Final = {"smoke": 6, "quick": 10, "full": None, "paper": None}
+"""Snapshots from the first on, of which the last is the target; a small graph's end is sparse."""
+TURNS: Final = {"smoke": 3, "quick": 6, "full": 12, "paper": 20}
+SECONDS: Final = {"smoke": 0.0, "quick": 0.0, "full": 5.0, "paper": 20.0}
+TIMEOUTS_S: Final = {"smoke": 60, "quick": 60, "full": 900, "paper": 3600}
+EPOCHS: Final = {"smoke": 3, "quick": 3, "full": 5, "paper": 5}
+"""In which the memory of every chunk is measured."""
+MAIN: Final = "mpnn_lstm_bare"
+ONE_MODEL: Final = ("smoke", "quick")
+"""Where only epochs of MAIN are timed; the other models are compared alone."""
+LIMIT: Final = 0.25
+"""Memory of a fused chunk where it is limited, over that of all chunks together."""
+
+Rows = Sequence[Any]
+
+
+class FusionAblation(Experiment):
+    paper = "dgc"
+    name = NAME
+    title = "Ablation: chunk fusion in its parts"
+    question = "Does fusion change results, and which of its halves spares loads, zeros and time?"
+    reading = (
+        "One process trains the chunks of all workers: unit by unit with sequences padded to the "
+        "longest of their chunk, with either half of fusion, and with both, in turns. Each is "
+        "compared with the plain trainer before it is timed. Loads are counted over all workers "
+        "for one round. Memory is what autograd keeps of a chunk's structure encoder, on a CUDA "
+        "device what the allocator holds; the paper measures it in the first epoch. Besides the "
+        "paper's contenders the time encoder of MPNN-LSTM runs through torch's PackedSequence, "
+        "which pads nothing either."
+    )
+    claims = ("dgc-s511-memory-stable", "dgc-s511-redundant-load", "dgc-s512-mask-correct")
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name, "model": model},
+                group=f"{name}/{model}",
+                timeout_s=TIMEOUTS_S[preset],
+                unavailable=devices_lacking(1, device),
+            )
+            for name in GRAPHS[preset]
+            for model in MODELS
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        from dgbench.systems.base.sequences import load_sequences
+
+        preset, model = context.preset, str(cell.params["model"])
+        task = workload(BY_NAME[str(cell.params["dataset"])], model, preset, snapshots=None)
+        data = load_sequences(task)
+        kept = FIRST[preset]
+        if kept is not None and kept < len(data):
+            data = data.slice(0, kept)
+        with one_thread():
+            dealt = dealt_out(task, data, WORKERS[preset], context.device)
+            found = _epochs(task, data, dealt, context)
+            found.counters |= _loads(task, data, dealt)
+            _memory(task, data, dealt, context, found)
+            if model == MAIN:
+                _encoders(task, data, dealt, context, found)
+        found.notes = list(dealt.notes)
+        return found
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="fusion_ablation",
+                title="An epoch without fusion over an epoch with it",
+                points=gain_points,
+                options={
+                    "xlabel": "model",
+                    "ylabel": f"times as fast ({TURN_INTERVAL})",
+                    "hline": 1.0,
+                    "hline_label": OFF,
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fusion_encoders",
+                title="Forward and backward pass of MPNN-LSTM's time encoder",
+                points=encoder_points,
+                options={"xlabel": "rows of sequences", "ylabel": "ms"},
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = ablation_rows(rows)
+        if not found:
+            return ""
+        apart = max(row.values["fused against unfused"] for row in found)
+        words = [f"Fused and unfused differ by {apart:.1g} at most, forward and backward."]
+        for name in (SPATIAL, TEMPORAL, ON):
+            speed = [gain_of([row], name).value for row in found if row.counters["turns"]]
+            if speed:
+                words.append(f"{name}: {min(speed):.2g}x to {max(speed):.2g}x an epoch")
+        return " ".join((words[0], "; ".join(words[1:]) + "." if words[1:] else "")).strip()
+
+
+def ablation_rows(rows: Rows) -> list[Any]:
+    """The last row of each graph and model."""
+    last = {(r.params["dataset"], r.params["model"]): r for r in select(rows, experiment=NAME)}
+    return list(last.values())
+
+
+def _epochs(
+    task: SequenceWorkload, data: SnapshotSequence, dealt: Dealt, context: RunContext
+) -> Measurement:
+    """Epochs of all four settings in turns, each checked against the plain trainer."""
+    from dgbench.systems.base.sequences import PlainSequences
+
+    trainers = {name: _trainer(task, data, dealt, name, context) for name in SETTINGS}
+    exact, rounded = (
+        PlainSequences(task, data, device=context.device, dtype=dtype)
+        for dtype in (torch.float64, torch.float32)
+    )
+    truth = Truth(exact.evaluate(0), exact.gradients(0), TOLERANCE, describe(data))
+    noise = truth.gap(rounded.evaluate(0), rounded.gradients(0))
+    truth = replace(truth, allowed=max(TOLERANCE, 2 * noise))
+    worst = max(truth.check(name, trainer) for name, trainer in trainers.items())
+    values = _apart(trainers)
+    preset = context.preset
+    counters = {"turns": 0}
+    if preset not in ONE_MODEL or task.model == MAIN:
+        seconds = turns_of(trainers, TURNS[preset], SECONDS[preset]).seconds
+        counters["turns"] = len(seconds[OFF])
+        values |= {f"epoch {name}": median(times) for name, times in seconds.items()}
+        for name in SETTINGS:
+            if name != OFF:
+                values |= gains(name, seconds[OFF], seconds[name])
+    for name, trainer in trainers.items():
+        counters |= {
+            f"groups {name}": len(trainer.plan.structure.groups),
+            f"zeros {name}": trainer.plan.time.padding * trainer.model.spatial_dim,
+        }
+        trainer.close()
+    return Measurement(
+        values=values, counters=counters, deviation={"output": worst}, data=describe(data)
+    )
+
+
+def _apart(trainers: Mapping[str, RankTrainer]) -> dict[str, float]:
+    """How far fused results lie from unfused ones, forward and backward."""
+    outputs = {name: trainer.evaluate(0) for name, trainer in trainers.items()}
+    grads = {
+        name: torch.cat([g.flatten() for g in trainer.gradients(0).values()])
+        for name, trainer in trainers.items()
+    }
+    values = {}
+    for name in (SPATIAL, TEMPORAL, ON):
+        values[f"forward {name}"] = relative(outputs[name], outputs[OFF])
+        values[f"backward {name}"] = relative(grads[name], grads[OFF])
+    values["fused against unfused"] = max(values.values())
+    return values
+
+
+def _trainer(
+    task: SequenceWorkload, data: SnapshotSequence, dealt: Dealt, name: str, context: RunContext
+) -> RankTrainer:
+    """All chunks of all workers on this one."""
+    from dgbench.systems.dgc.trainer import RankTrainer
+
+    fusion, temporal = SETTINGS[name]
+    alone = torch.zeros_like(dealt.placement.structure)
+    device = torch.device(context.device)
+    trainer = RankTrainer(
+        LocalCommunicator(device=device, meter=Meter(device=context.device)),
+        task,
+        data,
+        replace(dealt.placement, workers=1, structure=alone, time=alone),
+        fusion=fusion,
+        temporal=temporal,
+        graph=dealt.graph,
+        entries=dealt.entries,
+    )
+    trainer.prepare()
+    return trainer
+
+
+def _loads(task: SequenceWorkload, data: SnapshotSequence, dealt: Dealt) -> dict[str, int]:
+    """Rows loaded in one round by all workers, before and after spatial fusion.
+
+    A boundary row is one that another chunk of its worker hears.
+    """
+    from dgbench.systems.dgc.fusion import fuse_units, shared_rows, unit_loads
+    from dgbench.systems.dgc.plan import plan_worker
+
+    totals = dict.fromkeys(
+        ("pairs", "merges", "boundary rows", "boundary loads", "boundary loads, fused",
+         "most loads", "least loads", "rows loaded", "rows loaded, fused"), 0)  # fmt: skip
+    least: list[int] = []
+    units = dealt.placement.units
+    for rank in range(dealt.placement.workers):
+        plan = plan_worker(
+            data, dealt.graph, dealt.placement, rank, attention=True, norm=task.norm,
+            fusion="whole", entries=dealt.entries,
+        ).structure  # fmt: skip
+        unit = dealt.placement.unit[plan.rows].long()
+        reads = shared_rows(plan.csr, unit, units)
+        fused = fuse_units(reads, rest="apart")
+        after = shared_rows(plan.csr, fused.group[unit], units)
+        loads, loads_after = (1 + torch.bincount(r.row, minlength=unit.numel())
+                              for r in (reads, after))  # fmt: skip
+        boundary = loads > 1
+        totals["pairs"] += reads.pairs()[0].numel()
+        totals["merges"] += fused.merges
+        totals["boundary rows"] += int(boundary.sum())
+        totals["boundary loads"] += int(loads[boundary].sum())
+        totals["boundary loads, fused"] += int(loads_after[boundary].sum())
+        if bool(boundary.any()):
+            totals["most loads"] = max(totals["most loads"], int(loads[boundary].max()))
+            least.append(int(loads[boundary].min()))
+        totals["rows loaded"] += int(unit_loads(plan.csr, unit, units).sum())
+        totals["rows loaded, fused"] += int(unit_loads(plan.csr, fused.group[unit], units).sum())
+    totals["least loads"] = min(least, default=0)
+    return totals
+
+
+def _memory(
+    task: SequenceWorkload,
+    data: SnapshotSequence,
+    dealt: Dealt,
+    context: RunContext,
+    found: Measurement,
+) -> None:
+    """Bytes of every chunk in some epochs, and fusion within a limit of those of the first."""
+    from dgbench.systems.base.sequences import sequence_model
+    from dgbench.systems.dgc.fusion import fuse_units, shared_rows, unit_loads, unit_memory
+    from dgbench.systems.dgc.plan import plan_worker
+    from dgbench.systems.dgc.volumes import shape_of
+
+    placement = dealt.placement
+    plan = plan_worker(
+        data, dealt.graph, placement, 0, attention=True, norm=task.norm, entries=dealt.entries
+    ).structure
+    if not plan.groups:
+        return
+    model = sequence_model(task).to(context.device)
+    kept = kept_by_chunks(model, plan, context.device, EPOCHS[context.preset])
+    first = kept[0].clamp(min=1)
+    change = float(((kept - kept[0]).abs() / first).max())
+    units = torch.cat([group.units for group in plan.groups])
+    memory = torch.zeros(placement.units, dtype=torch.float64)
+    memory[units] = kept[0].double()
+    unit = placement.unit[plan.rows].long()
+    limit = max(1.0, LIMIT * float(memory.sum()))
+    fused = fuse_units(shared_rows(plan.csr, unit, placement.units), memory=memory, limit=limit)
+    shape = shape_of(model)
+    guess = unit_memory(plan.csr, unit, placement.units, sum(shape.round_dims) + shape.spatial_dim)[
+        units
+    ]
+    found.values |= {
+        "memory change": change,
+        "memory by the model": float((guess / kept[0].double().clamp(min=1)).median()),
+    }
+    found.counters |= {
+        "epochs of memory": kept.shape[0],
+        "chunks of memory": kept.shape[1],
+        "bytes of memory": int(kept[0].sum()),
+        "groups in the limit": int(torch.unique(fused.group[unit]).numel()),
+        "rows in the limit": int(unit_loads(plan.csr, fused.group[unit], placement.units).sum()),
+        "rows of the worker, unfused": plan.loads,
+    }
+
+
+def _encoders(
+    task: SequenceWorkload,
+    data: SnapshotSequence,
+    dealt: Dealt,
+    context: RunContext,
+    found: Measurement,
+) -> None:
+    """Forms of the time encoder alone, in turns."""
+    preset = context.preset
+    timed = time_encoders(task, data, dealt, context.device, TURNS[preset], SECONDS[preset] / 2)
+    for name, form in timed.items():
+        found.values |= {
+            f"encoder {name}": median(form.seconds),
+            f"encoder deviation {name}": form.deviation,
+        }
+        found.counters[f"encoder zeros {name}"] = form.zeros
+        if name != PADDED:
+            found.values |= gains(f"encoder {name}", timed[PADDED].seconds, form.seconds)
+
+
+def gain_points(rows: Rows) -> list[dict[str, Any]]:
+    """Speed of every setting over none, by model."""
+    points: list[dict[str, Any]] = []
+    for row in ablation_rows(rows):
+        for name in (SPATIAL, TEMPORAL, ON) if row.counters["turns"] else ():
+            gain = gain_of([row], name)
+            points.append(
+                {
+                    "panel": panel(row),
+                    "series": name,
+                    "x": model_title(row),
+                    "y": gain.value,
+                    "low": gain.low,
+                    "high": gain.high,
+                    "twin": gain.twin,
+                    "deviation": gain.deviation,
+                    "row_ids": gain.rows,
+                }
+            )
+    return points + _failed(rows, ON, model_title)
+
+
+def encoder_points(rows: Rows) -> list[dict[str, Any]]:
+    """Milliseconds of every form of the time encoder, by graph."""
+    points: list[dict[str, Any]] = []
+    for row in ablation_rows(rows):
+        for name in CONTENDERS:
+            if f"encoder {name}" in row.values:
+                points.append(
+                    {
+                        "series": panel(row),
+                        "x": name,
+                        "y": 1e3 * row.values[f"encoder {name}"],
+                        "twin": bool(row.data.get("twin")),
+                        "row_ids": [row.id],
+                    }
+                )
+    lost = [r for r in failures(rows, NAME) if r.params["model"] == MAIN]
+    return points + [{"series": panel(r), "x": PADDED, "y": 0.0, "failed": failed(r)} for r in lost]
+
+
+def _failed(rows: Rows, series: str, place: Callable[[Any], str]) -> list[dict[str, Any]]:
+    return [
+        {"panel": panel(r), "series": series, "x": place(r), "y": 0.0, "failed": failed(r)}
+        for r in failures(rows, NAME)
+    ]
