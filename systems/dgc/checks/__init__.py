@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks import sizes, stale, synthetic, workload
+from dgbench.systems.dgc.checks import fusion, sizes, stale, synthetic, workload
 from dgbench.systems.dgc.checks.common import missing, of_the_paper
 
 # Each owner imports a module of checks here and adds its CHECKS below.
@@ -23,6 +23,7 @@ _PARTS: tuple[dict[str, Check], ...] = (
     synthetic.CHECKS,
     stale.CHECKS,
     workload.CHECKS,
+    fusion.CHECKS,
 )
 
 

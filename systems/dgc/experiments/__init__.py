@@ -8,7 +8,9 @@ from dgbench.systems.dgc.experiments.fig5 import Fig5
 from dgbench.systems.dgc.experiments.fig7 import Fig7
 from dgbench.systems.dgc.experiments.fig11 import Fig11
 from dgbench.systems.dgc.experiments.fig14 import Fig14
+from dgbench.systems.dgc.experiments.fig15 import Fig15
 from dgbench.systems.dgc.experiments.fig16 import Fig16
+from dgbench.systems.dgc.experiments.fusion_ablation import FusionAblation
 from dgbench.systems.dgc.experiments.stale_ablation import StaleAblation
 from dgbench.systems.dgc.experiments.table1 import Table1
 from dgbench.systems.dgc.experiments.table2 import Table2
@@ -25,4 +27,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Table3(),
     StaleAblation(),
     Fig14(),
+    Fig15(),
+    FusionAblation(),
 )
