@@ -196,7 +196,9 @@ def partition_chunks(
     clock = _Clock()
     seen = _seen(graph, settings)
     clock.note("supergraph")
-    chunk, count, assignment, statistics = _plain(seen, workers, settings, workload, clock, threads)
+    chunk, count, assignment, statistics = _plain(
+        seen, counts, workers, settings, workload, clock, threads
+    )
     floats: dict[str, int] = {}
     if settings.refine and workers > 1 and graph.num_vertices:
         first = {
@@ -260,6 +262,7 @@ def _seen(graph: Supergraph, settings: ChunkSettings) -> Supergraph:
 
 def _plain(
     graph: Supergraph,
+    counts: ExchangeCounts,
     workers: int,
     settings: ChunkSettings,
     workload: Workload,
@@ -270,7 +273,11 @@ def _plain(
     if settings.by != "labels":
         from dgbench.systems.dgc.controls import cut_by
 
-        chunk = cut_by(settings.by, graph, workers, slack=settings.slack, seed=settings.seed)
+        hyper = None
+        if settings.by == "kahypar":
+            hyper = hypergraph_of(graph, counts, torch.ones(graph.num_vertices, dtype=torch.int64))
+        options = {"hyper": hyper, "slack": settings.slack, "seed": settings.seed}
+        chunk = cut_by(settings.by, graph, workers, **options)
         count = workers
         own = torch.arange(workers, dtype=torch.int32)
         clock.note("generation")
@@ -315,7 +322,7 @@ def _refined(
     if settings.by == "labels":
         for k in range(1, settings.seeds if "labels" in settings.starts else 0):
             other = replace(settings, seed=(settings.seed + k) % 2**32)
-            chunk, _, found, _ = _plain(graph, workers, other, workload, clock, threads)
+            chunk, _, found, _ = _plain(graph, counts, workers, other, workload, clock, threads)
             starts[f"labels {k + 1}"] = found.worker[chunk.long()]
         starts |= _runs(graph, load, workers, settings.starts)
     for name, worker in starts.items():
