@@ -13,7 +13,7 @@ from dgbench.systems.dgc.experiments.stale_base import HELD_NAMES, StaleTable, m
 from dgbench.systems.dgc.experiments.stale_runs import EPOCHS, Job, measured, run_jobs
 
 AT = {"smoke": (2, 4), "quick": (2, 5, 10, 20), "full": (2, 5, 10, 20, 50, 100)}
-GRID = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+GRID = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 """Distances at which the distribution is kept; 0.3 and 1 are named by the paper."""
 
 
@@ -113,15 +113,15 @@ def cdf_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: a panel for each graph, a line for each epoch."""
     found: list[dict[str, Any]] = []
     for row, name in found_graphs(rows):
+        twin = bool(row.data.get("twin"))
         for epoch in epochs_of(row, name):
             for limit in GRID:
                 found.append(
                     {
-                        "panel": BY_NAME[name].title,
+                        "panel": BY_NAME[name].title + (" (twin)" if twin else ""),
                         "series": f"epoch {epoch}",
                         "x": limit,
                         "y": 100 * row.values[f"{name} epoch {epoch} below {limit:g}"],
-                        "twin": bool(row.data.get("twin")),
                         "row_ids": [row.id],
                     }
                 )

@@ -38,8 +38,8 @@ from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
 from dgbench.systems.dgc.trainer import RankTrainer
 
-_QUICK: Final = ("without", "adaptive", "printed", "previous", "global", "past")
-_FULL: Final = (*_QUICK, "fresh states", "quantile", "ten whole epochs")
+_QUICK: Final = ("without", "adaptive", "printed", "previous", "past")
+_FULL: Final = (*_QUICK, "global", "fresh states", "quantile", "ten whole epochs")
 CHECKED_EPOCHS: Final = 4
 MOST_GAP: Final = 1e-3
 """Relative gap of losses between ranks and one process, above which they train something else.

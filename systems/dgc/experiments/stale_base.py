@@ -75,8 +75,21 @@ def title(point: Point) -> str:
 
 
 def trade_off(rows: Sequence[Any], experiment: str) -> list[dict[str, Any]]:
-    """Points of `sweep`: accuracy lost against rows saved, a panel for each model."""
+    """Points of `sweep`: accuracy lost against rows saved, a panel for each model and the mean."""
     found = []
+    for setting in dict.fromkeys(p.setting for p in points(select(rows, experiment=experiment))):
+        m = mean(of_held(rows, experiment, setting))
+        if m.runs:
+            found.append(
+                {
+                    "panel": "mean over models and held graphs",
+                    "series": "held graphs",
+                    "x": m.saved_rows,
+                    "y": m.drop,
+                    "setting": setting,
+                    "row_ids": sorted({p.row.id for p in m.parts}),
+                }
+            )
     for p in points(select(rows, experiment=experiment)):
         found.append(
             {
@@ -84,13 +97,12 @@ def trade_off(rows: Sequence[Any], experiment: str) -> list[dict[str, Any]]:
                 "series": title(p) + (" (twin)" if p.twin else ""),
                 "x": p.saved_rows,
                 "y": p.drop,
-                "low": p.drop - 1.96 * p.noise,
-                "high": p.drop + 1.96 * p.noise,
+                "noise": p.noise,
                 "setting": p.setting,
                 "row_ids": [p.row.id],
             }
         )
-    found.sort(key=lambda one: (one["panel"], one["series"], one["x"]))
+    found.sort(key=lambda one: (one["panel"].islower(), one["panel"], one["series"], one["x"]))
     return found + missing_points(rows, experiment, "all models")
 
 

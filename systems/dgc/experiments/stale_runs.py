@@ -77,14 +77,14 @@ EPOCHS: Final = {"smoke": 4, "quick": 20, "full": 100, "paper": 100}
 STEPS: Final[dict[str, tuple[int | None, int | None, int | None, int | None]]] = {
     # Smoke, quick, full, paper. email-Eu's last windows but one are empty, so all are taken.
     "email-eu-core": (None, None, None, None),
-    "wikipedia": (3, 6, 16, None),
+    "wikipedia": (3, 5, 16, None),
     "amazon-magazine": (6, 10, 24, None),
-    "sx-mathoverflow": (2, 6, 16, None),
+    "sx-mathoverflow": (2, 4, 16, None),
     "epinions-2011-ratings": (1, 2, 2, None),
     "amazon": (8, 24, 60, None),
     "epinions": (8, 48, 99, None),
     "movie": (8, 24, 60, None),
-    "stack": (4, 8, 24, None),
+    "stack": (4, 6, 24, None),
 }
 """Snapshots that a model runs over, the last ones."""
 

@@ -1,0 +1,273 @@
+"""Checks of stale aggregation on made rows: each can hold, fail, and find nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from test_dgc_stale_runs import Row, row_of
+
+from dgbench.systems.base import Claim
+from dgbench.systems.dgc import checks
+from dgbench.systems.dgc.checks.stale import CHECKS
+from dgbench.systems.dgc.experiments.fig11 import Fig11, cdf_points
+from dgbench.systems.dgc.experiments.settings import DATASET_OF, MODEL_OF
+from dgbench.systems.dgc.experiments.stale_ablation import StaleAblation
+from dgbench.systems.dgc.experiments.table2 import Table2
+from dgbench.systems.dgc.experiments.table3 import Table3
+
+LEDGER = {
+    entry["id"]: msgspec.convert(entry, Claim)
+    for entry in yaml.safe_load(
+        Path(checks.__file__).parents[1].joinpath("claims.yaml").read_text("utf-8")
+    )
+}
+ACC = sorted(name for name in CHECKS if "-acc-" in name)
+COMM = sorted(name for name in CHECKS if "-comm-" in name and "tab" in name)
+
+
+def check(name, rows):
+    """Through the table of all checks, as the harness calls them."""
+    return checks.CHECKS[name](LEDGER[name], rows)
+
+
+def where_of(claim):
+    """(experiment, our dataset, our model) that the claim's numbers are of."""
+    dataset = DATASET_OF[claim.workload["datasets"][0]]
+    if claim.id.startswith("dgc-tab2"):
+        return "table2", dataset, "dysat"
+    return "table3", dataset, MODEL_OF[claim.workload["model"]]
+
+
+def ours(key):
+    return "without" if key == "0" else key
+
+
+def held_rows(runs, experiment):
+    """Runs by (graph, model, setting) with one without stale aggregation beside each."""
+    whole = {(g, m, "without"): (0.8, 0.0) for g, m, _ in runs}
+    return [row_of(whole | runs, experiment=experiment)]
+
+
+def test_every_claim_of_this_part_has_its_check_and_no_other():
+    parts = ("fig11", "s52", "tab2", "tab3", "s733-comm", "s733-adaptive", "s733-static")
+    mine = {name for name in LEDGER if name.removeprefix("dgc-").startswith(parts)}
+    assert mine == set(CHECKS)
+    assert len(CHECKS) == 45
+
+
+@pytest.mark.parametrize("name", sorted(CHECKS))
+def test_nothing_is_found_without_rows(name):
+    finding = check(name, [])
+    assert finding.measured is None
+    assert finding.holds is None
+    assert finding.reason
+
+
+@pytest.mark.parametrize("name", ACC)
+def test_printed_accuracies_hold_and_others_do_not(name):
+    claim = LEDGER[name]
+    experiment, dataset, model = where_of(claim)
+    for shift, holds in ((0.0, True), (-0.03, False)):
+        runs = {
+            (dataset, model, ours(str(key))): (
+                value + (shift if ours(str(key)) != "without" else 0),
+                0.5,
+            )
+            for key, value in claim.value.items()
+        }
+        finding = check(name, [row_of(runs, experiment=experiment, twin=True)])
+        assert finding.holds is holds
+        assert finding.twin
+        assert finding.measured["without"] == pytest.approx(
+            claim.value.get("without", claim.value.get("0")), abs=1e-3
+        )
+
+
+@pytest.mark.parametrize("name", COMM)
+def test_printed_savings_hold_and_others_do_not(name):
+    claim = LEDGER[name]
+    experiment, dataset, model = where_of(claim)
+    for shift, holds in ((0.0, True), (-0.06, False)):
+        runs = {(dataset, model, str(key)): (0.7, value / 100 + shift) for key, value in
+                claim.value.items()}  # fmt: skip
+        runs[dataset, model, "without"] = (0.7, 0.0)
+        assert check(name, [row_of(runs, experiment=experiment)]).holds is holds
+
+
+def test_savings_that_do_not_rise_point_the_other_way():
+    runs = {("stack", "dysat", f"0.{k}D"): (0.7, 0.9 - k / 10) for k in (1, 3, 5, 7)}
+    runs["stack", "dysat", "without"] = (0.7, 0.0)
+    assert check("dgc-tab2-comm-stack", [row_of(runs, experiment="table2")]).direction is False
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        ("dgc-fig11-movie-10", 0.85, 0.7),
+        ("dgc-fig11-stack-10", 0.78, 0.9),
+        ("dgc-fig11-movie-100", 0.97, 0.9),
+    ],
+)
+def test_shares_of_figure_11(name, inside, outside):
+    claim = LEDGER[name]
+    dataset = DATASET_OF[claim.workload["datasets"][0]]
+    epoch, limit = claim.workload["epoch"], claim.workload["threshold"]
+    for share, holds in ((inside, True), (outside, False)):
+        values = {f"{dataset} epoch {epoch} below {limit:g}": share}
+        finding = check(name, [Row(values, {}, experiment="fig11", graphs=dataset)])
+        assert finding.holds is holds
+        assert finding.measured == pytest.approx(100 * share)
+
+
+def test_distances_must_fall_on_every_graph():
+    def row(late):
+        values = {
+            "wikipedia epoch 2 median": 1.0,
+            "wikipedia epoch 20 median": 0.1,
+            "email-eu-core epoch 2 median": 1.0,
+            "email-eu-core epoch 20 median": late,
+        }
+        return [Row(values, {}, experiment="fig11", graphs="wikipedia email-eu-core")]
+
+    assert check("dgc-s52-distance-shrinks", row(0.5)).holds
+    assert not check("dgc-s52-distance-shrinks", row(2.0)).holds
+    assert "Wikipedia 1 in epoch 2, 0.1 in epoch 20" in Fig11().answer(row(0.5))
+
+
+def test_copies_must_be_those_of_the_formula():
+    counters = {
+        "ranks wikipedia dysat cache_bytes": 400,
+        "ranks wikipedia dysat cache_formula": 400,
+        "ranks wikipedia dysat received_bytes": 600,
+    }
+    row = Row({}, counters, experiment="stale_ablation")
+    finding = check("dgc-s52-cache-memory", [row])
+    assert finding.holds
+    assert "1.5 times" in finding.reason
+    counters["ranks wikipedia dysat cache_formula"] = 404
+    assert check("dgc-s52-cache-memory", [row]).holds is False
+
+
+def test_the_trade_off_of_stack_and_the_threshold_of_movie():
+    stack = {
+        ("stack", "dysat", "without"): (0.697, 0.0),
+        ("stack", "dysat", "0.3D"): (0.621, 0.855),
+    }
+    row = row_of(stack, experiment="table2")
+    assert check("dgc-s52-stack-03d", [row]).holds
+    stack["stack", "dysat", "0.3D"] = (0.69, 0.855)
+    assert not check("dgc-s52-stack-03d", [row_of(stack, experiment="table2")]).holds
+    movie = {("movie", "dysat", "without"): (0.8, 0.0)}
+    for saved, holds in ((0.8, True), (0.2, False)):
+        movie["movie", "dysat", "0.3D"] = (0.79, 0.5)
+        movie["movie", "dysat", "0.5D"] = (0.78, saved)
+        finding = check("dgc-s52-movie-05d", [row, row_of(movie, experiment="table2")])
+        assert finding.holds is holds
+
+
+@pytest.mark.parametrize(
+    ("last", "saved", "holds", "undecided"),
+    [
+        (0.6, (0.1, 0.5), True, False),
+        (0.8, (0.1, 0.5), False, True),
+        (0.6, (0.5, 0.1), False, False),
+        (0.95, (0.1, 0.5), False, False),
+    ],
+)
+def test_more_saved_must_cost_accuracy(last, saved, holds, undecided):
+    runs = {
+        ("wikipedia", "dysat", "0.1D"): (0.8, saved[0]),
+        ("wikipedia", "dysat", "0.9D"): (last, saved[1]),
+    }
+    finding = check("dgc-s52-theta-monotone", held_rows(runs, "table2"))
+    assert (finding.holds, finding.undecided) == (holds, undecided)
+
+
+def test_the_printed_formula_falls_and_the_other_sign_rises():
+    def row(printed):
+        values = {
+            "wikipedia dysat adaptive first share": 0.5,
+            "wikipedia dysat adaptive last share": 0.6,
+            "wikipedia dysat printed first share": 0.5,
+            "wikipedia dysat printed last share": printed,
+        }
+        return [Row(values, {}, experiment="stale_ablation")]
+
+    finding = check("dgc-s52-eq6-direction", row(0.4))
+    assert finding.holds is False
+    assert "+0.10" in finding.reason
+    assert check("dgc-s52-eq6-direction", row(0.6)).holds
+
+
+def test_range_and_mean_of_table_3_are_of_held_graphs():
+    def rows(low, high, accuracy):
+        runs = {
+            ("wikipedia", "dysat", "0.5D"): (0.79, low),
+            ("email-eu-core", "dysat", "adaptive"): (accuracy, high),
+            ("stack", "dysat", "adaptive"): (0.1, 0.0),  # a twin: not asked
+        }
+        return held_rows(runs, "table3")
+
+    assert check("dgc-s733-comm-range", rows(0.33, 0.97, 0.79)).holds
+    assert not check("dgc-s733-comm-range", rows(0.5, 0.97, 0.79)).holds
+    finding = check("dgc-s733-adaptive-mean", rows(0.3, 0.8, 0.79))
+    assert finding.holds
+    assert finding.measured == {"accuracy_drop": 1.0, "traffic_saved": 80.0}
+    assert finding.evidence == "analogue"
+    assert not check("dgc-s733-adaptive-mean", rows(0.3, 0.6, 0.79)).holds
+    assert not check("dgc-s733-adaptive-mean", rows(0.3, 0.8, 0.7)).holds
+
+
+def test_fixed_thresholds_on_stack_movie_and_epinion():
+    def rows(stack, movie):
+        return held_rows(
+            {
+                ("stack", "dysat", "0.5D"): (0.8, stack),
+                ("movie", "mpnn_lstm_bare", "0.5D"): (0.8, movie),
+            },
+            "table3",
+        )
+
+    assert check("dgc-s733-static-spread", rows(0.8, 0.33)).holds
+    assert not check("dgc-s733-static-spread", rows(0.8, 0.6)).holds
+    name = "dgc-s733-static-epinion"
+    for accuracy, holds in ((0.722, True), (0.79, False)):
+        runs = held_rows({("epinions", "dysat", "0.5D"): (accuracy, 0.697)}, "table3")
+        assert check(name, runs).holds is holds
+
+
+@pytest.mark.parametrize("experiment", [Fig11(), Table2(), Table3(), StaleAblation()])
+@pytest.mark.parametrize("preset", ["smoke", "quick", "full", "paper"])
+def test_cells_hold_twins_or_held_graphs_and_never_both(experiment, preset):
+    cells = experiment.cells(preset, "cpu")
+    assert cells
+    for cell in cells:
+        names = str(cell.params["graphs"]).split()
+        assert len({name in DATASET_OF.values() for name in names}) == 1
+        assert experiment.jobs(cell, preset)
+    assert experiment.answer([]) == ""
+    for figure in experiment.figures():
+        assert figure.points([]) == []
+
+
+def test_figures_show_runs_and_failures():
+    runs = {
+        ("wikipedia", "dysat", "0.5D"): (0.79, 0.5),
+        ("wikipedia", "dysat", "adaptive"): (0.79, 0.6),
+        ("wikipedia", "dysat", "past"): (0.79, 0.9),
+    }
+    rows = held_rows(runs, "table3")
+    rows[0].counters["wikipedia dysat epochs"] = 20
+    shown, means = (figure.points(rows) for figure in Table3().figures())
+    assert {point["setting"] for point in shown} == {"0.5D", "adaptive", "past"}
+    assert {round(point["y"]) for point in means if point["series"] == "rows"} == {50, 60, 90}
+    answer = Table3().answer(rows)
+    assert "is missed" in answer
+    assert "is reached" in answer
+    rows[0].status, rows[0].reason = "oom", "1 of 1 GiB"
+    assert Table3().figures()[0].points(rows)[0]["failed"] == "oom: 1 of 1 GiB"
+    values = {f"wikipedia epoch 2 below {x:g}": 0.5 for x in (1.0,)}
+    assert cdf_points([Row(values, {}, experiment="fig11")]) == []

@@ -1,0 +1,174 @@
+"""All workers in one process against the oracle and against ranks; the experiments' figures."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_dgc_stale import in_threads
+from tiny_data import tiny_sequence
+
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base.sequences import PlainSequences, SequenceWorkload, vertex_steps
+from dgbench.systems.dgc.experiments.stale_runs import mean, points
+from dgbench.systems.dgc.experiments.stale_workers import Boundary, StaleWorkers, Workers
+from dgbench.systems.dgc.placement import Placement, by_both
+from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
+from dgbench.systems.dgc.trainer import RankTrainer
+
+MODELS = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
+
+
+def task_of(model: str, **fields) -> SequenceWorkload:
+    base = {"dataset": "tiny", "model": model, "feature_dim": 3, "hidden_dim": 4, "lr": 0.05}
+    return SequenceWorkload(**(base | fields))
+
+
+def scattered(graph, workers: int, seed: int) -> Placement:
+    """Vertex-steps dealt out at random: sequences are cut anywhere."""
+    draw = torch.Generator().manual_seed(seed)
+    worker = torch.randint(0, workers, (graph.num_vertices,), generator=draw).int()
+    return Placement("chunks", workers, worker, worker, worker, workers)
+
+
+def one_process(model: str, stale: StaleSettings | None, workers: int = 3, seed: int = 0):
+    """The trainer, its oracle, and what ranks need to do the same."""
+    data, task = tiny_sequence(nodes=14, edges=40, seed=seed), task_of(model)
+    graph = vertex_steps(data, task)
+    placement = scattered(graph, workers, seed)
+    laid = Workers(task, data, graph, placement, attention=model == "dysat")
+    plain = PlainSequences(task, data, graph=graph)
+    return StaleWorkers(laid, stale), plain, (task, data, placement)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_without_stale_rows_it_trains_as_the_oracle(model):
+    trainer, plain, _ = one_process(model, None)
+    torch.testing.assert_close(trainer.evaluate(), plain.evaluate(), rtol=1e-4, atol=1e-5)
+    losses = [(trainer.train_epoch(), plain.train_epoch()) for _ in range(4)]
+    torch.testing.assert_close(*torch.tensor(losses).T, rtol=1e-4, atol=1e-5)
+    assert trainer.totals.rows == trainer.totals.plain_rows > 0
+    assert trainer.totals.bytes == trainer.totals.plain_bytes
+
+
+def _rank(comm, task, data, placement, stale, epochs):
+    rows = StaleRows(comm, stale)
+    torch.manual_seed(task.seed)
+    trainer = RankTrainer(comm, task, data, placement, exchange=rows)
+    losses = [trainer.train_epoch() for _ in range(epochs)]
+    return losses, rows.history, rows.cache_bytes, comm.traffic
+
+
+class _Adding:
+    """Threads as ranks only know the maximum; gradients need sums."""
+
+    def __call__(self, comm, *args):
+        def reduce(x, op):
+            found = torch.stack(comm._meeting.tell(comm.rank, x))
+            return found.amax(0) if op == "max" else found.sum(0)
+
+        comm._all_reduce = reduce
+        return _rank(comm, *args)
+
+
+@pytest.mark.parametrize(
+    ("model", "stale"),
+    [
+        ("tgcn_2layer", StaleSettings()),
+        ("dysat", StaleSettings(threshold=0.7)),
+        ("dysat", StaleSettings(scope="global")),
+        ("mpnn_lstm_bare", StaleSettings(states=False)),
+        ("mpnn_lstm_bare", StaleSettings(reach="past")),
+    ],
+)
+def test_one_process_sends_and_learns_what_ranks_do(model, stale):
+    trainer, _, (task, data, placement) = one_process(model, stale)
+    losses = [trainer.train_epoch() for _ in range(5)]
+    ranks = in_threads(_Adding(), 3, task, data, placement, stale, 5)
+    for rank in ranks:
+        torch.testing.assert_close(torch.tensor(rank[0]), torch.tensor(losses), rtol=1e-4, atol=0)
+    history = summed([rank[1] for rank in ranks])
+    assert [(e.sent, e.held, e.sent_floats, e.index_bytes, e.rows) for e in history] == [
+        (e.sent, e.held, e.sent_floats, e.index_bytes, e.rows) for e in trainer.history
+    ]
+    assert any(epoch.held for epoch in history)
+    assert sum(rank[2] for rank in ranks) == trainer.cache_bytes
+    moved = sum(
+        rank[3].total("bytes", operation=operation)
+        for rank in ranks
+        for operation in ("all_to_all", "sizes")
+    )
+    assert moved == trainer.totals.bytes
+
+
+def test_rows_that_change_workers_between_the_encoders_are_refused():
+    data, task = tiny_sequence(), task_of("dysat")
+    graph = vertex_steps(data, task)
+    with pytest.raises(InvalidInputError, match="change workers between the encoders"):
+        Workers(task, data, graph, by_both(graph, 2), attention=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.integers(0, 3)), max_size=30))
+def test_readers_are_distinct_workers_beyond_the_own_one(triples):
+    owner = {}
+    triples = [(row, owner.setdefault(row, by), to) for row, by, to in triples]
+    columns = [torch.tensor([t[k] for t in triples], dtype=torch.int64) for k in range(3)]
+    found = Boundary.of(*columns, 4)
+    expected: dict[int, set[int]] = {}
+    for row, by, to in triples:
+        if by != to:
+            expected.setdefault(row, set()).add(to)
+    assert found.rows.tolist() == sorted(expected)
+    assert found.sender.tolist() == [owner[row] for row in sorted(expected)]
+    assert found.readers.tolist() == [len(expected[row]) for row in sorted(expected)]
+    assert found.pairs == sum(map(len, expected.values()))
+
+
+class Row:
+    """A row as checks see it."""
+
+    def __init__(self, values, counters, *, experiment="table3", twin=False, graphs="wikipedia"):
+        self.values, self.counters, self.phases = values, counters, {}
+        self.data = {"twin": twin}
+        self.params, self.experiment, self.paper = {"graphs": graphs}, experiment, "dgc"
+        self.status, self.instrumented, self.device, self.id = "ok", False, "cpu", "r1"
+        self.deviation, self.group, self.reason = {}, "g", ""
+
+
+def row_of(runs: dict[tuple[str, str, str], tuple[float, float]], **fields) -> Row:
+    """(graph, model, setting) -> (accuracy, share of rows saved)."""
+    values, counters = {}, {}
+    for (graph, model, setting), (accuracy, saved) in runs.items():
+        start = f"{graph} {model} {setting}"
+        values[f"{start} accuracy"] = accuracy
+        counters |= {
+            f"{start} tested": 400,
+            f"{start} plain_rows": 1000,
+            f"{start} rows": round(1000 * (1 - saved)),
+            f"{start} plain_bytes": 8000,
+            f"{start} bytes": round(8000 * (1 - saved)) + 40,
+        }
+    return Row(values, counters, **fields)
+
+
+def test_drops_and_savings_of_a_row():
+    row = row_of(
+        {
+            ("wikipedia", "dysat", "without"): (0.8, 0.0),
+            ("wikipedia", "dysat", "0.5D"): (0.78, 0.4),
+            ("wikipedia", "dysat", "adaptive"): (0.81, 0.6),
+            ("email-eu-core", "dysat", "adaptive"): (0.7, 0.6),  # nothing to compare with
+        }
+    )
+    found = points([row])
+    assert [(p.setting, round(p.drop, 6), round(p.saved_rows, 6)) for p in found] == [
+        ("0.5D", 2.0, 40.0),
+        ("adaptive", -1.0, 60.0),
+    ]
+    assert found[0].noise == pytest.approx(2.0)
+    assert found[0].saved_bytes == pytest.approx(39.5)
+    whole = mean(found)
+    assert (whole.drop, whole.saved_rows, whole.runs) == (pytest.approx(0.5), 50.0, 2)
+    assert mean([]).runs == 0
