@@ -26,7 +26,7 @@ from dgbench.systems.base.calibration import (
 )
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, MODELS
-from dgbench.systems.dgc.predictor import TERMS, Linear, Mlp, inputs_of
+from dgbench.systems.dgc.predictor import TERMS, Linear, Mlp, inputs_of, without_call
 from dgbench.systems.dgc.study import FULL, GUESSES, QUICK, WHOLE, Size, Study, Told, study
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import Shape
@@ -113,19 +113,25 @@ class Calibration(msgspec.Struct):
         kept = self.models.get(model)
         return kept is not None and (shape.feature_dim, shape.hidden_dim) in kept.sizes
 
-    def mlp(self, model: str, shape: Shape, statistics: ChunkStatistics) -> Tensor:
-        """Seconds of chunks by the perceptrons, both encoders: float64[C]."""
+    def mlp(
+        self, model: str, shape: Shape, statistics: ChunkStatistics, *, fused: bool = False
+    ) -> Tensor:
+        """Seconds of chunks by the perceptrons, both encoders: float64[C].
+
+        `fused`: less what every chunk costs, see `predictor.without_call`.
+        """
         total = torch.zeros(len(statistics.vertices), dtype=torch.float64)
         for name in ENCODERS:
-            net = _mlp(self.models[model].encoders[name])
-            total += net(inputs_of(statistics, shape, name, "lengths"))
+            kept = self.models[model].encoders[name]
+            guess = _mlp(kept)(inputs_of(statistics, shape, name, "lengths"))
+            total += without_call(guess, _linear(kept), statistics) if fused else guess
         return total
 
-    def linear(self, model: str, statistics: ChunkStatistics) -> Tensor:
-        """The same by the linear models."""
+    def linear(self, model: str) -> Linear:
+        """The linear models of both encoders added up."""
         encoders = self.models[model].encoders
-        found = [torch.tensor(encoders[name].linear, dtype=torch.float64) for name in ENCODERS]
-        return Linear(torch.stack(found).sum(0))(statistics)
+        found = [_linear(encoders[name]).coefficients for name in ENCODERS]
+        return Linear(torch.stack(found).sum(0))
 
     def save(self, path: Path) -> None:
         """Write it; readers see the old file or the whole new one. Raises StoreError."""
@@ -334,6 +340,10 @@ def _mlp(kept: Encoder) -> Mlp:
         for layer in kept.layers
     ]
     return Mlp(torch.tensor(kept.mean), torch.tensor(kept.scale), layers)
+
+
+def _linear(kept: Encoder) -> Linear:
+    return Linear(torch.tensor(kept.linear, dtype=torch.float64))
 
 
 def _check(kept: Encoder) -> None:

@@ -124,6 +124,17 @@ def pad_sequences(lengths: Tensor) -> PackedRows:
     return PackedRows(lengths, torch.arange(count), torch.zeros_like(lengths), count, longest)
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread, as on the ranks of a small machine; as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class ChunkTimer:
     """Measures chunks of one model on one device.
 
@@ -172,14 +183,15 @@ class ChunkTimer:
         Args:
             chunks: to measure.
             passes: at least 1.
-            budget_s: elapsed seconds after which the first pass ends; n is what it came to, and
-                at least 2 of those there are.
+            budget_s: seconds, on a CPU of processor time, after which the first pass ends; n is
+                what it came to, and at least 2 of those there are.
             told: called with the number of chunks done in a pass.
         """
         taken: list[tuple[float, float]] = []
-        start = time.monotonic()
+        spent = time.monotonic if self.cuda else time.process_time
+        start = spent()
         for chunk in chunks:
-            if len(taken) >= 2 and time.monotonic() - start > budget_s:
+            if len(taken) >= 2 and spent() - start > budget_s:
                 break
             taken.append(self.both(chunk))
             if told is not None:
@@ -197,7 +209,7 @@ class ChunkTimer:
     def once(self, chunk: LocalChunk, encoder: str) -> float:
         """Typical seconds of `structure` or `time`: the lower quartile of a few in a row."""
         job = self.job(chunk, encoder)
-        with self.alone():
+        with one_thread():
             job()  # makes what the operators keep of a matrix, such as its transpose
             taken = [self._timed(job)]
             wanted = self._aim / taken[0] if taken[0] > 0 else self._most
@@ -210,16 +222,6 @@ class ChunkTimer:
         if encoder not in ENCODERS:
             raise InvalidInputError(f"encoder is '{encoder}', allowed: {', '.join(ENCODERS)}")
         return self._structure(chunk) if encoder == "structure" else self._time(chunk)
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """What measurements run under: one thread, as on the ranks of a small machine."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
 
     def _timed(self, job: Callable[[], None]) -> float:
         if self.cuda:

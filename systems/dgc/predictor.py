@@ -204,6 +204,21 @@ def fit_linear(
     return Linear(found)
 
 
+def without_call(guess: Tensor, linear: Linear, statistics: ChunkStatistics) -> Tensor:
+    """Predicted times less what a chunk costs whatever its size, float64[C].
+
+    A worker that runs all its chunks as one pays that once, so it must not count for every chunk
+    when they are dealt out: of tiny chunks it is nearly all. Its share of a time is the one in the
+    linear model of the same measurements, so tiny chunks weigh by their sizes and large ones keep
+    the prediction. Where the linear model knows no other cost the guess stays as it is.
+    """
+    whole = linear(statistics)
+    rest = whole - linear.coefficients[0]
+    if not bool((rest > 0).any()):
+        return guess
+    return guess * rest / whole.clamp(min=1e-300)
+
+
 def _terms(statistics: ChunkStatistics) -> Tensor:
     columns = [
         torch.ones_like(statistics.vertices),

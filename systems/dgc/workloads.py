@@ -14,7 +14,7 @@ from dgbench.runtime.errors import unknown_key
 from dgbench.systems.dgc.calibrated import find
 from dgbench.systems.dgc.chunk_samples import RandomChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named, model_of, statistics_of
-from dgbench.systems.dgc.predictor import Linear, fit_linear
+from dgbench.systems.dgc.predictor import Linear, fit_linear, without_call
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import Shape
 
@@ -47,7 +47,9 @@ class Workload:
         return self._guess(statistics)
 
 
-def workload_of(name: WorkloadName, shape: Shape, device: str = "cpu") -> Workload:
+def workload_of(
+    name: WorkloadName, shape: Shape, device: str = "cpu", *, fused: bool = True
+) -> Workload:
     """The workload model of a name, as good as this machine has it.
 
     `vertices` and `edges` are counts. `mlp` and `linear` are this machine's calibrated ones; where
@@ -59,6 +61,8 @@ def workload_of(name: WorkloadName, shape: Shape, device: str = "cpu") -> Worklo
         name: one of NAMES.
         shape: of the model, from `volumes.shape_of`.
         device: `cpu` or `cuda`, where chunks will run.
+        fused: chunks of a worker run as one, so what a chunk costs whatever its size is left out
+            (`predictor.without_call`); False for chunk by chunk, as the paper's predictor has it.
 
     Raises:
         UnknownKeyError: another name.
@@ -72,19 +76,29 @@ def workload_of(name: WorkloadName, shape: Shape, device: str = "cpu") -> Worklo
     model = model_of(shape)
     kept, why = find(device)
     if kept is not None and kept.knows(model, shape):
-        guess = (
-            (lambda s: kept.mlp(model, shape, s))
-            if name == "mlp"
-            else (lambda s: kept.linear(model, s))
-        )
-        if name == "mlp" or (shape.feature_dim, shape.hidden_dim) == kept.models[model].sizes[0]:
-            return Workload(name, "calibrated", "seconds", "", guess)
+        if name == "mlp":
+            return Workload(
+                name, "calibrated", "seconds", "", lambda s: kept.mlp(model, shape, s, fused=fused)
+            )
+        if (shape.feature_dim, shape.hidden_dim) == kept.models[model].sizes[0]:
+            return Workload(name, "calibrated", "seconds", "", _plain(kept.linear(model), fused))
         why = "the calibrated linear model is for another size"
     elif kept is not None:
         why = f"no chunk of {model} at hidden size {shape.hidden_dim} was measured for it"
     asked = "the perceptrons" if name == "mlp" else "the calibrated linear model"
     note = f"a linear model, measured just now, stands in for {asked}: {why}"
-    return Workload(name, "measured just now", "seconds", note, measured_linear(shape, device))
+    guess = _plain(measured_linear(shape, device), fused)
+    return Workload(name, "measured just now", "seconds", note, guess)
+
+
+def _plain(linear: Linear, fused: bool) -> Callable[[ChunkStatistics], Tensor]:
+    """A linear model, less what every chunk costs where they are run as one."""
+
+    def guess(statistics: ChunkStatistics) -> Tensor:
+        whole = linear(statistics)
+        return without_call(whole, linear, statistics) if fused else whole
+
+    return guess
 
 
 def measured_linear(

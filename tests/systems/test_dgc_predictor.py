@@ -24,6 +24,7 @@ from dgbench.systems.dgc.predictor import (
     inputs_of,
     scaled_to,
     train_mlp,
+    without_call,
 )
 from dgbench.systems.dgc.study import WHOLE, Size, Study, study
 from dgbench.systems.dgc.supergraph import ChunkStatistics
@@ -177,6 +178,18 @@ def test_an_error_is_equation_8_with_an_interval_around_it(pairs):
     assert found.count == len(pairs)
 
 
+@given(st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_what_every_chunk_costs_is_left_out_where_chunks_run_as_one(seed):
+    s = sizes_of(30, seed=seed)
+    linear = Linear(torch.tensor([1e-3, 2e-6, 1e-7, 0.0]).double())
+    wanted = 2e-6 * s.vertices.double() + 1e-7 * s.edges.double()
+    torch.testing.assert_close(without_call(linear(s), linear, s), wanted)
+    torch.testing.assert_close(without_call(2 * linear(s), linear, s), 2 * wanted)
+    constant = Linear(torch.tensor([1e-3, 0.0, 0.0, 0.0]).double())
+    assert torch.equal(without_call(linear(s), constant, s), linear(s))
+
+
 # --- a study --------------------------------------------------------------------------------------
 
 
@@ -245,7 +258,10 @@ def test_a_predictor_is_kept_and_predicts_the_same(machine):
     s = sizes_of(9)
     direct = study("tgcn_2layer", [], TINY, timer=lambda hidden: LawTimer())
     torch.testing.assert_close(kept.mlp("tgcn_2layer", SHAPE, s), direct.workload("mlp", s))
-    torch.testing.assert_close(kept.linear("tgcn_2layer", s), direct.workload("linear", s))
+    torch.testing.assert_close(kept.linear("tgcn_2layer")(s), direct.workload("linear", s))
+    torch.testing.assert_close(
+        kept.mlp("tgcn_2layer", SHAPE, s, fused=True), direct.workload("mlp", s, fused=True)
+    )
     assert {row["encoder"] for row in summary["error on unseen chunks, %"]} == {*ENCODERS, WHOLE}
     assert said[-1][0] == said[-1][1]
     assert all(done <= total for done, total, _ in said)
@@ -329,7 +345,7 @@ def test_without_a_predictor_a_measured_linear_model_stands_in(machine, monkeypa
     monkeypatch.setattr(workloads, "ChunkTimer", lambda model, **options: LawTimer())
     s = sizes_of(20)
     for name in ("mlp", "linear"):
-        found = workload_of(name, SHAPE)
+        found = workload_of(name, SHAPE, fused=False)
         assert found.source == "measured just now"
         assert "dgbench calibrate dgc" in found.note
         assert error_of(found(s), law(s).sum(1)).mean < 0.3
@@ -341,7 +357,7 @@ def test_without_a_predictor_a_measured_linear_model_stands_in(machine, monkeypa
 def test_a_calibrated_machine_uses_its_own(machine, monkeypatch):
     made(machine)
     s = sizes_of(20, largest=300)
-    found = workload_of("mlp", SHAPE)
+    found = workload_of("mlp", SHAPE, fused=False)
     assert (found.source, found.note) == ("calibrated", "")
     assert error_of(found(s), law(s).sum(1)).mean < 0.2
     assert workload_of("linear", SHAPE).source == "calibrated"

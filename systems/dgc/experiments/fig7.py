@@ -14,7 +14,7 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.chunk_samples import GraphChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named
-from dgbench.systems.dgc.experiments.common import failed, panel
+from dgbench.systems.dgc.experiments.common import failed, one_thread, panel
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -67,6 +67,10 @@ class Fig7(Experiment):
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
+        with one_thread():
+            return self._run(cell, context)
+
+    def _run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         snapshots = {"snapshots": None} if context.preset != "smoke" else {}
         task = workload(graph, MODELS[0], context.preset, **snapshots)
