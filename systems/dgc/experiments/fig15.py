@@ -94,10 +94,11 @@ class Fig15(Experiment):
         from dgbench.systems.base.sequences import load_sequences
 
         task = workload(BY_NAME[str(cell.params["dataset"])], MODEL, context.preset)
-        data = load_sequences(task)
-        if cell.params["kind"] == USE:
-            return _use(task, data, context)
-        return _loading(task, data, context)
+        with one_thread():
+            data = load_sequences(task)
+            if cell.params["kind"] == USE:
+                return _use(task, data, context)
+            return _loading(task, data, context)
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -162,9 +163,8 @@ def _loading(task: Any, data: Any, context: RunContext) -> Measurement:
             f"zeros {name}": loads.zeros,
             f"bytes {name}": loads.bytes,
         }
-    with one_thread():
-        loaders = {name: Loader(plan, shape, context.device) for name, plan in plans.items()}
-        seconds = in_turns(loaders, TURNS[context.preset], SECONDS[context.preset])
+    loaders = {name: Loader(plan, shape, context.device) for name, plan in plans.items()}
+    seconds = in_turns(loaders, TURNS[context.preset], SECONDS[context.preset])
     counters["turns"] = len(seconds[OFF])
     values = {f"seconds {name}": median(times) for name, times in seconds.items()}
     for name in SETTINGS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -117,7 +117,7 @@ class FusionAblation(Experiment):
                 title="An epoch without fusion over an epoch with it",
                 points=gain_points,
                 options={
-                    "xlabel": "model",
+                    "xlabel": "what is fused",
                     "ylabel": f"times as fast ({TURN_INTERVAL})",
                     "hline": 1.0,
                     "hline_label": OFF,
@@ -340,8 +340,8 @@ def gain_points(rows: Rows) -> list[dict[str, Any]]:
             points.append(
                 {
                     "panel": panel(row),
-                    "series": name,
-                    "x": model_title(row),
+                    "series": model_title(row),
+                    "x": name,
                     "y": gain.value,
                     "low": gain.low,
                     "high": gain.high,
@@ -350,7 +350,10 @@ def gain_points(rows: Rows) -> list[dict[str, Any]]:
                     "row_ids": gain.rows,
                 }
             )
-    return points + _failed(rows, ON, model_title)
+    return points + [
+        {"panel": panel(r), "series": model_title(r), "x": ON, "y": 0.0, "failed": failed(r)}
+        for r in failures(rows, NAME)
+    ]
 
 
 def encoder_points(rows: Rows) -> list[dict[str, Any]]:
@@ -370,10 +373,3 @@ def encoder_points(rows: Rows) -> list[dict[str, Any]]:
                 )
     lost = [r for r in failures(rows, NAME) if r.params["model"] == MAIN]
     return points + [{"series": panel(r), "x": PADDED, "y": 0.0, "failed": failed(r)} for r in lost]
-
-
-def _failed(rows: Rows, series: str, place: Callable[[Any], str]) -> list[dict[str, Any]]:
-    return [
-        {"panel": panel(r), "series": series, "x": place(r), "y": 0.0, "failed": failed(r)}
-        for r in failures(rows, NAME)
-    ]
