@@ -1,0 +1,227 @@
+"""Figures 7 and 16 of DGC: what is chosen, drawn and claimed; nothing is timed here."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_data import tiny_sequence
+
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import decide
+from dgbench.kernels_cuda.supergraph import build_supergraph
+from dgbench.systems.dgc import PAPER
+from dgbench.systems.dgc.checks import workload as checks
+from dgbench.systems.dgc.experiments import fig7, fig16
+from dgbench.systems.dgc.experiments.settings import MODELS
+from dgbench.systems.dgc.study import GUESSES, WHOLE
+from dgbench.systems.dgc.supergraph import ChunkStatistics
+
+CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in checks.CHECKS}
+
+
+def row(experiment: str, params: dict, values: dict, **fields):
+    base = {
+        "id": f"{experiment}/{sorted(params.items())}",
+        "paper": "dgc",
+        "experiment": experiment,
+        "params": params,
+        "group": "one",
+        "values": values,
+        "counters": {},
+        "phases": {},
+        "deviation": {},
+        "data": {"twin": False},
+        "device": "cpu",
+        "status": "ok",
+        "reason": "",
+        "instrumented": False,
+        "preset": "quick",
+    }
+    return SimpleNamespace(**(base | fields))
+
+
+# --- Figure 7 -------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(0, 50), st.integers(1, 9)), min_size=1),
+    st.integers(1, 20),
+)
+@settings(max_examples=60, deadline=None)
+def test_four_chunks_are_of_full_size_and_extreme(sizes, cap):
+    vertices, edges, sequences = (torch.tensor(column) for column in zip(*sizes, strict=True))
+    s = ChunkStatistics(vertices, edges, edges, sequences, vertices)
+    found = fig7.four(s, cap)
+    assert len(found) == 4
+    full = [i for i, (v, _, _) in enumerate(sizes) if v >= fig7.FULL_SIZE * cap]
+    pool = full if len(full) >= 4 else found
+    assert set(found) <= set(pool)
+    if len(full) >= 4:
+        assert edges[found[0]] == min(edges[i] for i in full)
+        assert edges[found[1]] == max(edges[i] for i in full)
+        assert s.padded[found[2]] == min(s.padded[i] for i in full)
+        assert s.padded[found[3]] == max(s.padded[i] for i in full)
+
+
+def turns_of(times: list[float], padded: list[float], turns: int = 7) -> torch.Tensor:
+    """Seven turns of four chunks: structure, packed and padded time encoder, a little noisy."""
+    one = torch.tensor([[0.5, packed, long] for packed, long in zip(times, padded, strict=True)])
+    noise = 1 + 0.01 * torch.arange(turns)[:, None, None]
+    return one.double() * noise
+
+
+def fig7_row(padded=(1.5, 1.5, 1.5, 7.5), dataset="wikipedia", **fields):
+    values = {}
+    for model in MODELS:
+        values |= fig7._values(model, turns_of([1.5, 1.5, 1.5, 2.5], list(padded)))
+    return row("fig7", {"dataset": dataset}, values, **fields)
+
+
+def test_the_spread_is_that_of_whole_chunks():
+    values = fig7_row().values
+    assert values["dysat spread"] == pytest.approx(1.5)
+    assert values["dysat spread padded"] == pytest.approx(4.0)
+    assert values["dysat spread low"] <= 1.5 <= values["dysat spread high"]
+    assert values["dysat most padded rows padded_s"] == pytest.approx(7.5 * 1.03)
+
+
+def test_figure_7_draws_every_chunk_and_says_what_failed():
+    rows = [fig7_row(), row("fig7", {"dataset": "email-eu-core"}, {}, status="oom", reason="9 GiB")]
+    points = fig7.points(rows)
+    assert len(points) == 1 + len(MODELS) * 2 * len(fig7.CHOSEN)
+    assert [p["failed"] for p in points if "failed" in p] == ["oom: 9 GiB"]
+    assert "4x where sequences are padded" in fig7.Fig7().answer(rows)
+    assert fig7.Fig7().answer([]) == ""
+
+
+def test_the_gap_of_chunk_times_goes_either_way():
+    claim = CLAIMS["dgc-fig7-chunk-time-gap"]
+    found = checks.time_gap(claim, [fig7_row()])
+    assert found.measured == pytest.approx(4.0)
+    assert (found.direction, found.undecided, found.target) == (True, False, 8.0)
+    assert decide(claim, found).verdict == "direction only"
+    even = checks.time_gap(claim, [fig7_row(padded=(1.5, 1.5, 1.5, 1.5))])
+    assert even.undecided
+    twin = fig7_row(dataset="movie", data={"twin": True}, padded=(1.5, 1.5, 1.5, 99.0))
+    assert checks.time_gap(claim, [twin, fig7_row()]).measured == pytest.approx(4.0)
+    assert checks.time_gap(claim, []).measured is None
+    on_device = checks.time_gap(claim, [fig7_row(device="cuda", padded=(1.5, 1.5, 1.5, 15.5))])
+    assert decide(claim, on_device).verdict == "reproduced"
+
+
+# --- Figure 16 ------------------------------------------------------------------------------------
+
+
+def fig16_row(model="tgcn_2layer", error=0.05, mlp=1.1, vertices=1.8, **fields):
+    values = {}
+    for encoder in ("structure", "time", WHOLE):
+        for guess in GUESSES:
+            off = error if guess == "mlp" else 2 * error
+            values[f"error {encoder} {guess}"] = off
+            values[f"low {encoder} {guess}"] = 0.9 * off
+            values[f"high {encoder} {guess}"] = 1.1 * off
+        values[f"again {encoder}"] = 0.02
+    for dataset in ("wikipedia", "email-eu-core"):
+        for name in fig16.WORKLOADS:
+            factor = {"mlp": mlp, "vertices": vertices}.get(name, 1.2)
+            values[f"divergence {name} {dataset}"] = factor
+            values[f"imbalance {name} {dataset}"] = math.sqrt(factor)
+        for name in fig16.FUSED:
+            values[f"fused divergence {name} {dataset}"] = 1.3
+            values[f"fused imbalance {name} {dataset}"] = 1.2
+    counters = {
+        "hidden_layers": 3, "hidden_units": 256, "epochs": 100, "trained": 400, "tested": 100,
+    }  # fmt: skip
+    return row("fig16", {"model": model, "ranks": 4}, values, **({"counters": counters} | fields))
+
+
+def test_figure_16_draws_every_guess_and_graph():
+    rows = [fig16_row(), row("fig16", {"model": "dysat", "ranks": 4}, {}, status="time")]
+    errors = fig16.error_points(rows)
+    assert len(errors) == 3 * (len(GUESSES) + 1) + 1
+    assert {p["series"] for p in errors if "failed" not in p} == {*GUESSES, "measured again"}
+    parts = fig16.divergence_points(rows)
+    assert len(parts) == 2 * (len(fig16.WORKLOADS) + len(fig16.FUSED))
+    assert {p["x"] for p in parts} == {"Wikipedia", "email-Eu"}
+    assert "1.10 by the perceptrons and 1.80 by vertex count" in fig16.Fig16().answer(rows)
+    assert fig16.Fig16().answer([]) == ""
+
+
+def test_the_error_can_be_below_the_bound_above_it_and_open():
+    claim = CLAIMS["dgc-fig16-mlp-error"]
+    good = checks.error(claim, [fig16_row(), fig16_row("dysat", error=0.07)])
+    assert good.measured == pytest.approx(7.0)
+    assert (good.holds, good.undecided) == (True, False)
+    assert "measured again they change by 2.0 %" in good.reason
+    bad = checks.error(claim, [fig16_row(), fig16_row("dysat", error=0.3)])
+    assert (bad.holds, bad.undecided) == (False, False)
+    assert checks.error(claim, [fig16_row(error=0.1)]).undecided
+    assert checks.error(claim, []).measured is None
+    assert decide(claim, good).verdict == "direction only"
+    assert decide(claim, bad).other_way
+
+
+def test_the_divergence_can_point_either_way():
+    for name, value in (("mlp", 1.1), ("vertices", 1.8)):
+        claim = CLAIMS[f"dgc-fig16-divergence-{name}"]
+        found = checks.divergence(claim, [fig16_row()])
+        assert found.measured == pytest.approx(value)
+        assert found.direction
+        assert found.target == claim.value["mean"]
+        other = checks.divergence(claim, [fig16_row(mlp=2.0)])
+        assert not other.direction
+        assert "not below vertex count on Wikipedia, email-Eu" in other.reason
+        assert checks.divergence(claim, []).measured is None
+
+
+def test_the_training_is_said_as_it_was():
+    claim = CLAIMS["dgc-s64-mlp-training"]
+    found = checks.training(claim, [fig16_row()])
+    assert found.measured["chunks"] == 400
+    assert (found.holds, found.direction) == (False, True)
+    counters = {**fig16_row().counters, "trained": 50_000}
+    assert checks.training(claim, [fig16_row(counters=counters)]).holds
+    other = checks.training(claim, [fig16_row(counters=counters | {"epochs": 10})])
+    assert (other.holds, other.direction) == (False, False)
+    assert checks.training(claim, []).measured is None
+
+
+def test_chunks_are_dealt_out_by_each_workload_model():
+    data = tiny_sequence(nodes=12, snapshots=8, edges=30, seed=2)
+    part = fig16._Parted("tiny", data, build_supergraph(data.topology[:-1]))
+    found = SimpleNamespace(workload=lambda name, s, fused=False: s.vertices.double() + 1)
+    seconds = part.cut.statistics.vertices.double() ** 2
+    values = part.balances(found, seconds)
+    for name in fig16.WORKLOADS:
+        worker = part.assigned(found, seconds, name)
+        loads = [float(seconds[worker == m].sum()) for m in range(fig16.WORKERS)]
+        mean = sum(loads) / len(loads)
+        wanted = max(loads) / max(min(loads), 1e-3 * mean)
+        assert values[f"divergence {name} tiny"] == pytest.approx(wanted)
+        assert values[f"imbalance {name} tiny"] == pytest.approx(max(loads) / mean)
+    timer = SimpleNamespace(
+        measure=lambda chunks, passes: torch.tensor([[c.rows, 1.0] for c in chunks]).double()
+    )
+    fused = part.fused(found, timer, seconds)
+    worker = part.assigned(found, seconds, "vertices")
+    rows = torch.bincount(worker[part.cut.chunk.long()].long(), minlength=fig16.WORKERS) + 1
+    wanted = float(rows.max() / rows.double().mean())
+    assert fused["fused imbalance vertices tiny"] == pytest.approx(wanted)
+    assert {cut.source for cut in part.others()} == {"tiny"}
+
+
+def test_cells_are_few_and_cheap_and_presets_differ():
+    for experiment in (fig7.Fig7(), fig16.Fig16()):
+        quick = experiment.cells("quick", "cpu")
+        assert len(quick) == 1
+        assert len(experiment.cells("full", "cpu")) > 1
+        assert all(cell.paper == "dgc" for cell in quick)
+        assert experiment.figures()
+    assert fig16.SIZES["paper"].train == CLAIMS["dgc-s64-mlp-training"].value["chunks"]
+    assert fig16.SIZES["full"].test == CLAIMS["dgc-fig16-mlp-error"].workload["n_chunks"]
+    assert fig16.SIZES["full"].epochs == CLAIMS["dgc-s64-mlp-training"].value["epochs"]
