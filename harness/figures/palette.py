@@ -67,6 +67,9 @@ WORDS: Final = (
 )
 """Series that are no systems, where there are more of them than greys or several of one subject."""
 
+TITLED: Final = {"DGC": "dgc", "PGC": "dgc"}
+"""First words of series that wear a system's colour: "DGC w/o SG" is a part of DGC."""
+
 VARIANTS: Final = ("d", "^", "X")
 """Markers of the third series of a subject and the ones after it; the second one is hollow."""
 
@@ -133,12 +136,16 @@ def looks(names: Iterable[str], systems: dict[str, Any] | None = None) -> dict[s
     """
     found: dict[str, Look] = {}
     baselines, guests = iter((*BASELINES, FOURTH)), iter(GUESTS)
-    for name in dict.fromkeys(names):
+    names = list(dict.fromkeys(names))
+    parts = _parts(names)
+    for name in names:
         system = systems.get(name) if systems is not None else _system(name)
         kind = getattr(system, "kind", "baseline")
         title = getattr(system, "title", name)
         if name in SYSTEMS:
             mark = SYSTEMS[name]
+        elif name in parts:
+            mark = parts[name]
         elif getattr(system, "colour", None):
             mark = Mark(system.colour, system.marker or "h", kind == "paper")
         elif kind == "paper":
@@ -157,17 +164,40 @@ def series_looks(names: Iterable[str], *, distinct: bool = False) -> dict[str, L
     few words without commas stay grey, unless they must be `distinct`.
     """
     found = looks(names)
-    words = [n for n, look in found.items() if look.title == n and n not in SYSTEMS]
+    parts = _parts(found)
+    words = [n for n, look in found.items() if look.title == n and n not in (*SYSTEMS, *parts)]
     subjects = list(dict.fromkeys(n.partition(",")[0] for n in words))
     if not distinct and len(words) <= len(BASELINES) + 1 and len(subjects) == len(words):
         return found
     for place, subject in enumerate(subjects):
         mark = WORDS[place % len(WORDS)]
         mine = [n for n in words if n.partition(",")[0] == subject]
-        for variant, name in enumerate(mine):
-            filled = mark.filled and variant == 0
-            marker = mark.marker if variant < 2 else VARIANTS[(variant - 2) % len(VARIANTS)]
-            found[name] = Look(name, name, Mark(mark.colour, marker, filled), False)
+        for name, own in zip(mine, _variants(mark, len(mine)), strict=True):
+            found[name] = Look(name, name, own, False)
+    return found
+
+
+def _variants(mark: Mark, count: int) -> list[Mark]:
+    """Marks of one colour: itself, hollow if it is filled, then other markers."""
+    made = [mark, Mark(mark.colour, mark.marker, False)] if mark.filled else [mark]
+    while len(made) < count:
+        marker = VARIANTS[(len(made) - 1 - mark.filled) % len(VARIANTS)]
+        made.append(Mark(mark.colour, marker, False))
+    return made[:count]
+
+
+def _parts(names: Iterable[str]) -> dict[str, Mark]:
+    """Marks of names that begin with a system's title, in its colour; the title itself is filled,
+    or else the first of them."""
+    found: dict[str, Mark] = {}
+    mine: dict[str, list[str]] = {}
+    for name in names:
+        first = name.replace(",", " ").split(" ", 1)[0]
+        if first in TITLED and name not in SYSTEMS:
+            mine.setdefault(TITLED[first], []).append(name)
+    for system, its in mine.items():
+        its.sort(key=lambda name: name not in TITLED)  # the whole comes first, filled
+        found |= dict(zip(its, _variants(SYSTEMS[system], len(its)), strict=True))
     return found
 
 

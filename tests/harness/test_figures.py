@@ -262,3 +262,26 @@ def test_series_of_one_subject_share_a_colour_and_printed_values_are_ticks(tmp_p
     drawn = draw_points("sweep", "f", "t", points + printed, tmp_path, fake_run.CONTEXT)
     assert "paper" not in drawn.alt  # the sentence is about what was found here
     assert "TM-GCN, measured" in drawn.alt
+
+
+def test_parts_of_a_system_wear_its_colour_and_differ():
+    names = ["DGC w/o CF&SG", "PyGT-PSS", "DGC", "PGC, refined", "PSS, contiguous", "PSS"]
+    for found in (series_looks(names), looks(names)):
+        own = [found[name].mark for name in ("DGC", "DGC w/o CF&SG", "PGC, refined")]
+        assert {mark.colour for mark in own} == {SYSTEMS["dgc"].colour}
+        assert own[0].filled
+        assert len(set(own)) == 3
+        assert SYSTEMS["dgc"].colour not in {found[n].mark.colour for n in ("PyGT-PSS", "PSS")}
+    hollow = series_looks([*"abcd", "e, one", "e, two", "e, three", "e, four"])
+    assert len({look.mark for look in hollow.values()}) == 8
+
+
+def test_curves_of_many_points_have_few_marks_and_names_in_the_legend(tmp_path):
+    points = [{"series": n, "x": x, "y": min(1.0, x / 20)} for n in "abc" for x in range(1, 41)]
+    plain, few = (
+        draw_points("sweep", name, "t", points, tmp_path, fake_run.CONTEXT, options)
+        for name, options in (("plain", {}), ("few", {"marks": "few", "names": False}))
+    )
+    sizes = [(tmp_path / f"{name}-full.svg").stat().st_size for name in ("plain", "few")]
+    assert sizes[1] < sizes[0]
+    assert plain.alt == few.alt

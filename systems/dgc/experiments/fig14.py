@@ -25,7 +25,7 @@ FEW = {"spatial": (0.0, 0.5, 1.0), "temporal": (0.0, 0.05, 0.2)}
 SCALES = {"smoke": 1 / 2500, "quick": 1 / 500, "full": 1 / 20, "paper": 1.0}
 TIMED = {
     "smoke": (1 / 12500, 12),
-    "quick": (1 / 100, 20),
+    "quick": (1 / 500, 20),
     "full": (1 / 50, 100),
     "paper": (1.0, 100),
 }
@@ -40,8 +40,8 @@ DESCRIBED = "chunks-described"
 CONTIGUOUS = "snapshots-contiguous"
 SHOWN = {
     **{name: PARTITION_TITLES[name] for name in (*OTHERS, CONTIGUOUS)},
-    DESCRIBED: "PGC, labels once",
     CHUNKS: "PGC, refined",
+    DESCRIBED: "PGC, labels once",
 }
 """Partitions whose traffic is counted, with their titles."""
 VARIED = {"spatial": "edges per snapshot", "temporal": "vertices per snapshot"}
