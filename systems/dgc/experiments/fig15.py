@@ -174,7 +174,7 @@ def _loading(task: Any, data: Any, context: RunContext) -> Measurement:
         values=values,
         units={f"seconds {name}": "s" for name in SETTINGS},
         counters=counters,
-        deviation={"loads": 0.0},
+        deviation={"loads": max(loader.gap() for loader in loaders.values())},
         data=describe(data),
         notes=list(dealt.notes),
     )

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
+from dgbench.systems.base.race import relative
+
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
     from dgbench.systems.base.sequences import SequenceWorkload
@@ -83,6 +85,9 @@ class Loader:
         self._features, self._later = tables[0], [t.to(self.device) for t in tables[1:]]
         self._last = last.to(self.device)
         self._groups = [self._group(group, shape) for group in plan.structure.groups]
+        csr = plan.structure.csr
+        own = torch.arange(csr.num_rows)
+        self._used = torch.unique(torch.cat([own, csr.indices.long()]))
         runs = [group for stage in plan.time.stages for group in stage.groups]
         self._runs = [self._run(group, shape) for group in (*runs, *plan.time.groups)]
 
@@ -104,6 +109,21 @@ class Loader:
             rows.index_copy_(0, place, self._last.index_select(0, steps))
         if self._cuda:
             torch.cuda.synchronize(self.device)
+
+    def gap(self) -> float:
+        """Relative gap between rows put back from what was loaded and those that were to load.
+
+        0 after `load`, unless something was left out or went astray.
+        """
+        features = torch.full_like(self._features, torch.inf)
+        for columns, _, _, arrived, *_ in self._groups:
+            features[columns] = arrived.cpu()
+        last = torch.full_like(self._last, torch.inf)
+        for steps, place, rows in self._runs:
+            last[steps] = rows[place]
+        wanted = self._features.index_select(0, self._used)
+        gaps = relative(features[self._used], wanted), relative(last.cpu(), self._last.cpu())
+        return max(gaps)
 
     def _group(self, group: Group, shape: Shape) -> tuple[Any, ...]:
         csr, columns = group.csr, group.columns
