@@ -197,7 +197,7 @@ void forward(const AttendRows& a, std::int64_t begin, std::int64_t end, Room& ro
   const std::int64_t pitch = std::int64_t(heads) * a.width;
   constexpr std::int64_t kAhead = 24;
   float* const share = room.part[0];
-  const std::int64_t last = a.indptr[end];
+  const std::int64_t last = a.indptr[a.rows];
   std::int64_t n = 0;
   for (std::int64_t v = begin; v < end; ++v) {
     const std::int64_t first = a.indptr[v], count = a.indptr[v + 1] - first;
@@ -316,7 +316,7 @@ void backward_columns(const AttendRowsGrad& b, std::int64_t begin, std::int64_t 
   const std::int64_t pitch = std::int64_t(heads) * a.width;
   constexpr std::int64_t kAhead = 16;
   float *const share = room.part[0], *const scale = room.part[1], *const pull = room.part[2];
-  const std::int64_t last = b.receivers_ptr[end];
+  const std::int64_t last = b.receivers_ptr[a.columns];
   const auto has_loop = [&](std::int64_t u) {
     return u < a.rows && a.indptr[u] != a.indptr[u + 1];
   };
