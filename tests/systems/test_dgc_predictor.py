@@ -10,12 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dgbench.harness.cli import main
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 from dgbench.systems.base.calibration import calibration_path
 from dgbench.systems.dgc import calibrated, workloads
 from dgbench.systems.dgc import predictor as predictor_module
 from dgbench.systems.dgc.chunk_samples import RandomChunks
-from dgbench.systems.dgc.chunk_times import ENCODERS, model_named, statistics_of
+from dgbench.systems.dgc.chunk_times import ENCODERS, MODELS, model_named, statistics_of
 from dgbench.systems.dgc.predictor import (
     TERMS,
     Linear,
@@ -327,6 +328,24 @@ def test_a_model_of_any_study_can_be_kept():
     kept = calibrated.kept_of(found)
     assert kept.sizes == [(2, 32)]
     assert f"{WHOLE}/mlp" in kept.errors
+
+
+def call(*words: str) -> int:
+    """The exit status of `dgbench WORDS`."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(words))
+    return int(ended.value.code or 0)
+
+
+def test_the_command_makes_the_file_that_workloads_read(machine, monkeypatch, capsys):
+    monkeypatch.setattr(calibrated, "QUICK", replace(TINY, train=30, test=6, epochs=5))
+    monkeypatch.setattr(calibrated, "held_cuts", lambda quick: [])
+    assert call("calibrate", "dgc", "--quick", "--threads", "1", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["path"] == str(machine)
+    assert {row["model"] for row in said["error on unseen chunks, %"]} == set(MODELS)
+    assert workload_of("mlp", SHAPE).source == "calibrated"
+    assert call("calibrate", "dgc", "--device", "tpu") != 0
 
 
 # --- workloads ------------------------------------------------------------------------------------
