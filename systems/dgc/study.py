@@ -109,8 +109,7 @@ class Study:
         repeat: encoder -> mean relative change when unseen chunks were measured again.
         trained, tested: chunks.
         rate: chunks measured once in a minute (of processor time, on a CPU).
-        smallest_s, largest_s: workload of the unseen chunks.
-        spread_*: range of their vertices and edges.
+        smallest_s, largest_s: range of the measured times of the unseen chunks.
         train_s: seconds in which the perceptrons were trained.
     """
 
