@@ -404,21 +404,52 @@ def _rechunk(
     settings: ChunkSettings,
     threads: int | None,
 ) -> tuple[Tensor, int]:
-    """Chunks of one worker each: parts of the old ones, small ones joined to their neighbours.
+    """Chunks of one worker each: parts of the old ones, small ones joined.
 
-    Of a large graph parts stay as they are; there are C * P at most.
+    First to neighbours, as labels do; of a large graph parts stay as they are. Then what is still
+    small to others of its worker, see `bundled`: thousands of chunks of two vertices that nobody
+    else touches would each be a unit of work.
     """
+    cap = chunk_cap(graph, workers, settings.per_worker)
     part = chunk * workers + worker
     used = torch.zeros(count * workers, dtype=torch.bool)
     used[part.long()] = True
     number = torch.cumsum(used, 0, dtype=torch.int32) - 1
     part, count = number[part.long()], int(number[-1]) + 1
     if graph.csr.nnz // 2 >= LARGE:
-        return part, count
+        return bundled(part, count, worker, cap)
     csr, sums = contract(graph.csr, within(graph.csr, graph.edge_weight, worker), part, count)
     weight = (sums >> max(0, int(sums.max()).bit_length() - 31) if sums.numel() else sums).int()
     sizes = torch.bincount(part, minlength=count).to(torch.int32)
-    cap = chunk_cap(graph, workers, settings.per_worker)
     run = propagate_labels(csr, weight, sizes, cap=cap, seed=settings.seed, threads=threads)
     joined, count = run.chunks()
-    return joined[part.long()].contiguous(), count
+    return bundled(joined[part.long()], count, worker, cap)
+
+
+def bundled(chunk: Tensor, count: int, worker: Tensor, cap: int) -> tuple[Tensor, int]:
+    """Chunks of up to half the cap joined to others of their worker, as long as the cap holds.
+
+    Args:
+        chunk: int32[V] in [0, count), each of one worker.
+        count: C.
+        worker: int32[V].
+        cap: vertex-steps of a chunk at most.
+
+    Returns:
+        int32[V], and how many chunks there are now.
+    """
+    sizes = torch.bincount(chunk, minlength=count)
+    owner = torch.zeros(count, dtype=torch.int64).index_put_((chunk.long(),), worker.long())
+    half = max(1, cap // 2)
+    small = ((sizes <= half) & (sizes > 0)).nonzero().squeeze(1)
+    small = small[torch.argsort(owner[small], stable=True)]
+    # A run of the small ones of a worker, cut where half the cap is full: the last of a part may
+    # go beyond it, by half the cap at most.
+    before = torch.cumsum(sizes[small], 0) - sizes[small]
+    first = torch.searchsorted(owner[small], owner[small])
+    part = (before - before[first]) // half if small.numel() else before
+    most = int(part.max()) + 1 if small.numel() else 1
+    name = torch.arange(count) + int(owner.max() + 1 if count else 0) * most
+    name[small] = owner[small] * most + part
+    names, joined = torch.unique(name[chunk.long()], return_inverse=True)
+    return joined.to(torch.int32), names.numel()

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks import fusion, sizes, stale, synthetic, workload
+from dgbench.systems.dgc.checks import fusion, partition, scaling, sizes, stale, synthetic, workload
 from dgbench.systems.dgc.checks.common import missing, of_the_paper
 
 # Each owner imports a module of checks here and adds its CHECKS below.
@@ -24,6 +24,8 @@ _PARTS: tuple[dict[str, Check], ...] = (
     stale.CHECKS,
     workload.CHECKS,
     fusion.CHECKS,
+    partition.CHECKS,
+    scaling.CHECKS,
 )
 
 

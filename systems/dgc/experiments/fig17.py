@@ -1,0 +1,221 @@
+"""Figure 17: what partition and fusion cost beside training (section 7.5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import fmean, median
+from typing import Any, Final
+
+import torch
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.data import describe
+from dgbench.systems.dgc.experiments.common import failed, failures, one_thread, panel
+from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, workload
+from dgbench.systems.dgc.partition import ChunkSettings
+
+NAME: Final = "fig17"
+MODEL: Final = "tgcn_2layer"
+WORKERS: Final = 8
+EPOCHS: Final = 100
+"""Epochs of a training job (section 7.1)."""
+
+PARTS: Final = ("generation", "assignment", "refinement", "fusion")
+PARTITIONING: Final = PARTS[:-1]
+NAMES: Final[dict[Preset, tuple[str, ...]]] = {
+    "smoke": ("amazon",),
+    "quick": tuple(graph.name for graph in GRAPHS),
+    "full": tuple(graph.name for graph in (*GRAPHS, *HELD)),
+    "paper": tuple(graph.name for graph in (*GRAPHS, *HELD)),
+}
+TIMED: Final = {"smoke": 2, "quick": 5, "full": 7, "paper": 7}
+"""Epochs that are timed, after one that is not."""
+
+Rows = Sequence[Any]
+
+
+class Fig17(Experiment):
+    paper = "dgc"
+    name = NAME
+    title = "Figure 17: cost of partition and fusion"
+    question = "How long do partition and fusion take beside 100 epochs of training?"
+    reading = (
+        "T-GCN's model, chunks for 8 workers; every part is processor time of one core, and so is "
+        "an epoch of the whole graph in one process, which stands for the work of all workers "
+        "together. Supergraph and chunks are generation, workload and Algorithm 1 assignment, our "
+        "refinement is shown for itself. Fusion is what every worker does before its first epoch: "
+        "fused groups, packed rows and their lists. The paper does not say whether its partition "
+        "runs on a CPU, and its epochs run on 8 GPUs."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name, "model": MODEL},
+                group=name,
+                timeout_s=1800 if preset in ("full", "paper") else 60,
+            )
+            for name in NAMES[preset]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        from dgbench.systems.base.sequences import load_sequences
+
+        graph = BY_NAME[str(cell.params["dataset"])]
+        task = workload(graph, MODEL, context.preset)
+        data = load_sequences(task)
+        with one_thread():
+            return measure(task, data, TIMED[context.preset])
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name=NAME,
+                title="Partition and fusion, % of 100 epochs of training (Figure 17)",
+                points=points,
+                options={"xlabel": "graph", "ylabel": "% of training"},
+            )
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = overheads(rows)
+        if not found:
+            return ""
+        shares = [100 * overhead(row) for row in found]
+        return (
+            f"Partition and fusion take {min(shares):.2g} to {max(shares):.2g} % of the work of "
+            f"{EPOCHS} epochs, {fmean(shares):.2g} % on average over "
+            f"{len(found)} {'graph' if len(found) == 1 else 'graphs'} (paper: about 4 %)."
+        )
+
+
+def measure(task: Any, data: Any, epochs: int) -> Measurement:
+    """Processor seconds of each part and of an epoch in one process.
+
+    Args:
+        task: a `SequenceWorkload`. data: its snapshots. epochs: to time.
+    """
+    from dgbench.runtime.collectives import LocalCommunicator
+    from dgbench.systems.base.sequences import PlainSequences
+    from dgbench.systems.dgc.dealing import deal, open_trainer
+    from dgbench.systems.dgc.experiments.partition_rows import weighted
+    from dgbench.systems.dgc.partition import partition_chunks, vertices_and_edges
+    from dgbench.systems.dgc.plan import plan_worker, step_entries
+    from dgbench.systems.dgc.settings_run import RankSettings
+
+    seconds = {}
+    begin = time.process_time()
+    graph, shape = weighted(data, task)
+    supergraph_s = time.process_time() - begin
+    begin = time.process_time()
+    made = partition_chunks(
+        graph, shape.counts(), WORKERS, ChunkSettings(), vertices_and_edges, threads=1
+    )
+    whole = time.process_time() - begin
+    # Parts are told by the clock of the wall; their shares divide the processor's time.
+    wall = sum(made.seconds.values()) or 1.0
+    parts = {name: whole * taken / wall for name, taken in made.seconds.items()}
+    seconds["generation"] = supergraph_s + parts["supergraph"] + parts["generation"]
+    seconds["assignment"] = parts["assignment"]
+    seconds["refinement"] = parts["refinement"]
+    entries = step_entries(data, graph, task.norm)
+    plans = {}
+    for kind, fusion, temporal in (("fused", "spatial", "packed"), ("plain", "none", "padded")):
+        begin = time.process_time()
+        for rank in range(WORKERS):
+            plan_worker(
+                data,
+                graph,
+                made.placement,
+                rank,
+                attention=shape.attention,
+                fusion=fusion,
+                temporal=temporal,
+                entries=entries,
+            )
+        plans[kind] = time.process_time() - begin
+    seconds["fusion"] = plans["fused"]
+    plain = PlainSequences(task, data)
+    wanted, taken, gap = plain.train_epoch(), [], 0.0
+    with counted_partitions() as partitions:
+        dealt = deal(task, data, 1, RankSettings())
+        trainer = open_trainer(LocalCommunicator(), task, data, dealt, RankSettings())
+        for number in range(epochs + 1):
+            begin = time.process_time()
+            loss = float(trainer.train_epoch())
+            taken.append(time.process_time() - begin)
+            if number == 0:
+                gap = abs(loss - wanted) / max(abs(wanted), 1e-30)
+    values = {f"{name}_s": value for name, value in seconds.items()}
+    values |= {"epoch_s": median(taken[1:]), "lists_s": plans["plain"]}
+    return Measurement(
+        values=values,
+        units=dict.fromkeys(values, "s"),
+        counters={
+            "vertex-steps": graph.num_vertices,
+            "edges": int(torch.count_nonzero(graph.directions() & 1)),
+            "chunks": made.count,
+            "partitions": len(partitions),
+            "epochs": len(taken),
+        },
+        samples=taken[1:],
+        warmup=1,
+        deviation={"loss": gap},
+        data=describe(data),
+    )
+
+
+@contextmanager
+def counted_partitions() -> Iterator[list[int]]:
+    """Partitions by chunks that are made inside: their numbers of workers, in order."""
+    from dgbench.systems.dgc import partition
+
+    made: list[int] = []
+    make = partition.partition_chunks
+
+    def counting(graph: Any, counts: Any, workers: int, *rest: Any, **named: Any) -> Any:
+        made.append(workers)
+        return make(graph, counts, workers, *rest, **named)
+
+    partition.partition_chunks = counting
+    try:
+        yield made
+    finally:
+        partition.partition_chunks = make
+
+
+def overheads(rows: Rows) -> list[Any]:
+    """Rows of this experiment."""
+    return select(rows, experiment=NAME)
+
+
+def overhead(row: Any, parts: Sequence[str] = PARTS) -> float:
+    """Seconds of parts over those of all epochs and all parts together, as one training job."""
+    training = EPOCHS * row.values["epoch_s"]
+    return sum(row.values[f"{part}_s"] for part in parts) / (
+        training + sum(row.values[f"{part}_s"] for part in PARTS)
+    )
+
+
+def points(rows: Rows) -> list[dict[str, Any]]:
+    """Shares of each part, and the paper's total."""
+    found: list[dict[str, Any]] = []
+    for row in overheads(rows):
+        common = {"x": panel(row), "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
+        for part in PARTS:
+            share = 100 * overhead(row, (part,))
+            if share > 0:
+                found.append({**common, "series": part, "y": share})
+        found.append({**common, "series": "together", "y": 100 * overhead(row)})
+        if not BY_NAME[row.params["dataset"]].real:
+            found.append({**common, "series": "Figure 17, about", "y": 4.0, "paper": True})
+    for row in failures(rows, NAME):
+        title = BY_NAME[row.params["dataset"]].title
+        found.append({"x": title, "series": "together", "failed": failed(row)})
+    return found

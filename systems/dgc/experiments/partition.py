@@ -1,0 +1,216 @@
+"""What every partition sends, on the data held here (sections 2.2, 3 and 7.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.dgc.experiments.common import (
+    PARTITION_TITLES,
+    failed,
+    failures,
+    one_thread,
+    panel,
+)
+from dgbench.systems.dgc.experiments.partition_rows import BASELINES, count_partitions
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
+from dgbench.systems.dgc.partition import ChunkSettings
+
+NAME: Final = "partition"
+WORKERS: Final = (4, 8)
+GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
+    "smoke": ("email-eu-core",),
+    "quick": ("email-eu-core", "wikipedia"),
+    "full": ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow",
+             "epinions-2011-ratings", "amazon", "epinions", "movie", "stack"),
+    "paper": ("email-eu-core", "wikipedia", "amazon-magazine", "sx-mathoverflow",
+              "epinions-2011-ratings", "amazon", "epinions", "movie", "stack"),
+}  # fmt: skip
+TITLES: Final = {**PARTITION_TITLES, "metis": "METIS", "kahypar": "KaHyPar"}
+SHOWN: Final = ("snapshots", "snapshots-contiguous", "sequences", "both", "chunks", "metis")
+SLOW: Final = ("email-eu-core", "wikipedia")
+"""Graphs small enough for KaHyPar."""
+
+Rows = Sequence[Any]
+
+
+class Partition(Experiment):
+    paper = "dgc"
+    name = NAME
+    title = "What partitions send"
+    question = "Do chunks send less than snapshots, sequences and both, at even work?"
+    reading = (
+        "Bytes of an epoch, forward and backward, are counted from the partition: a vertex-step "
+        "goes once to each other worker that reads it. Snapshots are dealt out in turn, which fits "
+        "the paper's words; contiguous ones stand beside them. Balance is the largest over the "
+        "mean number of vertex-steps and edges. Span says how serial a recurrence is: vertex-steps "
+        "that have to be done one after another over an even share, 1 if all workers work at once "
+        "and P if one does. Chunks are refined on what is sent, which the paper does not do; the "
+        "ablation takes that away again. METIS cuts the same supergraph at the same work."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name},
+                group=name,
+                timeout_s=1800 if preset in ("full", "paper") else 60,
+            )
+            for name in GRAPHS[preset]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        from dgbench.systems.base.sequences import load_sequences
+
+        graph = BY_NAME[str(cell.params["dataset"])]
+        long = context.preset in ("full", "paper")
+        # Real data is taken whole: windows and snapshots decide what is sent.
+        tasks = {
+            model: workload(
+                graph, model, context.preset, **({"snapshots": None} if graph.real else {})
+            )
+            for model in MODELS
+        }
+        data = load_sequences(tasks[MODELS[0]])
+        with one_thread():
+            return count_partitions(
+                data,
+                tasks,
+                WORKERS,
+                settings=ChunkSettings(rounds=None if long else 1),
+                controls=("metis", "kahypar") if long and graph.name in SLOW else ("metis",),
+                timed_balance_s=1.0 if long else 0.0,
+                rest=_measured_work if long else None,
+            )
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="partition",
+                title="Bytes of an epoch between 8 workers",
+                points=byte_points,
+                options={"xlabel": "graph", "ylabel": "MB an epoch"},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="partition_span",
+                title="How serial the recurrence is, 8 workers (1: all at once, 8: one by one)",
+                points=span_points,
+                options={"xlabel": "graph", "ylabel": "vertex-steps in a row, even share = 1"},
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = list(compared(rows, real=True))
+        if not found:
+            return ""
+        ratios = [one.ratio for one in found]
+        worst = max(found, key=lambda one: one.ratio)
+        metis = [one.against_metis for one in found if one.against_metis]
+        words = (
+            f"Chunks send {100 * (1 - fmean(ratios)):.0f} % less than the best of PSS, PTS and "
+            f"PSS-TS, averaged over {len(found)} cases (graph, model, 4 or 8 workers); least for "
+            f"{MODEL_TITLES[worst.model]} on {BY_NAME[worst.dataset].title} with {worst.workers} "
+            f"workers ({worst.ratio:.2f} of the best), at a balance of at most "
+            f"{max(one.balance for one in found):.2f}."
+        )
+        if metis:
+            words += f" Against METIS it is {min(metis):.2f} to {max(metis):.2f} times as much."
+        serial = [one for one in found if one.span > 2]
+        if serial:
+            words += (
+                f" In {len(serial)} of them workers wait for each other's states: more than twice "
+                "an even share of the recurrence is done in a row, as with contiguous snapshots."
+            )
+        return words
+
+
+class Compared(NamedTuple):
+    """Chunks against the best baseline in one case."""
+
+    row: Any
+    dataset: str
+    model: str
+    workers: int
+    ratio: float  # bytes over those of the best baseline
+    best: str
+    balance: float
+    span: float
+    against_metis: float | None
+
+
+def compared(rows: Rows, *, real: bool | None = None) -> Iterator[Compared]:
+    """Every case that was counted; `real` keeps those of real data, or of twins."""
+    for row in select(rows, experiment=NAME):
+        twin = bool(row.data.get("twin"))
+        if real is not None and real == twin:
+            continue
+        for model in MODELS:
+            for size in WORKERS:
+                if f"bytes {model} {size} chunks" not in row.counters:
+                    continue
+                sent = {name: row.counters.get(f"bytes {model} {size} {name}") for name in TITLES}
+                best = min(BASELINES, key=lambda name: sent[name])
+                key = f"{model} {size} chunks"
+                balance = row.values.get(f"measured balance {key}", row.values[f"balance {key}"])
+                yield Compared(
+                    row,
+                    row.params["dataset"],
+                    model,
+                    size,
+                    sent["chunks"] / sent[best] if sent[best] else 1.0,
+                    best,
+                    balance,
+                    row.values[f"span {key}"],
+                    sent["chunks"] / sent["metis"] if sent["metis"] else None,
+                )
+
+
+def byte_points(rows: Rows) -> list[dict[str, Any]]:
+    """A dot per partition, a panel per model."""
+    return _points(rows, lambda row, key: row.counters.get(f"bytes {key}", 0) / 1e6, MODELS)
+
+
+def span_points(rows: Rows) -> list[dict[str, Any]]:
+    """The same of spans; attention has none."""
+    recurrent = tuple(model for model in MODELS if model != "dysat")
+    return _points(rows, lambda row, key: row.values.get(f"span {key}", 0), recurrent)
+
+
+def _points(rows: Rows, value: Any, models: Sequence[str]) -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = []
+    for model in models:
+        for row in select(rows, experiment=NAME):
+            common = {
+                "panel": MODEL_TITLES[model],
+                "x": panel(row),
+                "twin": bool(row.data.get("twin")),
+                "row_ids": [row.id],
+                "counted": True,
+            }
+            for name in SHOWN:
+                found = value(row, f"{model} {WORKERS[-1]} {name}")
+                if found > 0:
+                    points.append({**common, "series": TITLES[name], "y": found})
+        for row in failures(rows, NAME):
+            points.append(
+                {
+                    "panel": MODEL_TITLES[model],
+                    "x": BY_NAME[row.params["dataset"]].title,
+                    "series": TITLES["chunks"],
+                    "failed": failed(row),
+                }
+            )
+    return points
+
+
+def _measured_work(shape: Any) -> Any:
+    from dgbench.systems.dgc.workloads import workload_of
+
+    return workload_of("mlp", shape)

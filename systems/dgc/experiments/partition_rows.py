@@ -1,0 +1,229 @@
+"""Partitions of one graph, counted: traffic, balance of work and stages of each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.supergraph import Supergraph
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.systems.base import Measurement
+from dgbench.systems.base.data import describe
+from dgbench.systems.dgc.controls import timed_cut
+from dgbench.systems.dgc.partition import (
+    ChunkSettings,
+    critical_path,
+    partition_chunks,
+    vertices_and_edges,
+)
+from dgbench.systems.dgc.placement import (
+    Placement,
+    by_both,
+    by_chunks,
+    by_sequences,
+    by_snapshots,
+)
+from dgbench.systems.dgc.refinement import hypergraph_of
+from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_statistics
+from dgbench.systems.dgc.volumes import SPATIAL, Shape, shape_of, traffic_of
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+    from dgbench.systems.base.sequences import SequenceWorkload
+
+BASELINES: Final = ("snapshots", "sequences", "both")
+"""What the paper compares with; contiguous snapshots stand beside them."""
+
+PLACED: Final[Mapping[str, Callable[[Supergraph, int], Placement]]] = {
+    "snapshots": by_snapshots,
+    "snapshots-contiguous": lambda graph, workers: by_snapshots(graph, workers, contiguous=True),
+    "sequences": by_sequences,
+    "both": by_both,
+}
+CONTROLS: Final = ("metis", "kahypar")
+
+
+def weighted(data: SnapshotSequence, task: SequenceWorkload) -> tuple[Supergraph, Shape]:
+    """The supergraph of a task, its edges weighted as profiled, and the model's shape."""
+    from dgbench.systems.base.sequences import sequence_model, vertex_steps
+
+    shape = shape_of(sequence_model(task))
+    counts = shape.counts()
+    spatial, temporal = counts.weights()
+    graph = vertex_steps(
+        data, task, spatial=spatial, temporal=temporal, per_length=counts.all_steps
+    )
+    return graph, shape
+
+
+def vertex_work(graph: Supergraph) -> Tensor:
+    """int64[V]: a unit for the vertex-step and one for each edge that ends there."""
+    return 1 + graph.hears().indptr.diff()
+
+
+def balance_of(
+    graph: Supergraph, placement: Placement, workload: Callable[[ChunkStatistics], Tensor]
+) -> float:
+    """Largest over mean work of workers, their chunks added up; both encoders in one place."""
+    statistics = chunk_statistics(graph, placement.unit, placement.units)
+    worker = torch.zeros(placement.units, dtype=torch.int64)
+    worker[placement.unit.long()] = placement.structure.long()
+    loads = torch.zeros(placement.workers, dtype=torch.float64)
+    loads.index_add_(0, worker, workload(statistics).double())
+    return _imbalance(loads)
+
+
+def measured_balance(
+    graph: Supergraph, placement: Placement, shape: Shape, budget_s: float
+) -> float:
+    """Largest over mean time of workers, each's vertex-steps timed as one chunk, both encoders."""
+    from dgbench.systems.dgc.chunk_samples import GraphChunks
+    from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named, model_of
+
+    model = model_named(model_of(shape), shape.feature_dim, shape.hidden_dim)
+    shares = GraphChunks(graph, placement.structure.to(torch.int32), placement.workers, "workers")
+    timer = ChunkTimer(model, least=2, most=5, aim_s=budget_s / (2 * placement.workers))
+    seconds = timer.measure([shares[p] for p in range(placement.workers)], passes=2)
+    return _imbalance(seconds.sum(1))
+
+
+def count_partitions(
+    data: SnapshotSequence,
+    tasks: Mapping[str, SequenceWorkload],
+    workers: tuple[int, ...],
+    *,
+    settings: ChunkSettings,
+    controls: tuple[str, ...] = ("metis",),
+    timed_balance_s: float = 0.0,
+    rest: Callable[[Shape], Callable[[ChunkStatistics], Tensor]] | None = None,
+) -> Measurement:
+    """Count every partition for every model and number of workers.
+
+    Counters, each `NAME MODEL P PARTITION`: `bytes` of an epoch, of these `spatial` and
+    `temporal`, `exchanges spatial` and `exchanges temporal` of a forward pass, `most heard` (see
+    there) and `stages`. Values: `balance` by vertices and
+    edges, `span` (`partition.critical_path`), `seconds` of making it; of chunks `measured balance`
+    where it is asked for.
+
+    Args:
+        data: T snapshots and the target.
+        tasks: a workload for each model.
+        workers: numbers of workers.
+        settings: of the partition by chunks.
+        controls: general partitioners beside it.
+        timed_balance_s: seconds to time workers' shares for; 0: not.
+        rest: a workload model for a shape; None: vertices and edges.
+    """
+    counters: dict[str, int] = {"snapshots": len(data) - 1}
+    values: dict[str, float] = {}
+    notes: list[str] = []
+    for model, task in tasks.items():
+        graph, shape = weighted(data, task)
+        hears, work = graph.hears(), vertex_work(graph)
+        counters |= {
+            "vertex-steps": graph.num_vertices,
+            "edges": hears.nnz,
+            f"supergraph edges {model}": graph.csr.nnz // 2,
+            "longest": int(graph.start.diff().max()) if graph.num_vertices else 0,
+        }
+        guess = rest(shape) if rest is not None else vertices_and_edges
+        for size in workers:
+            for name, (placement, seconds) in _placements(
+                graph, shape, work, size, settings, controls, guess, notes
+            ).items():
+                key = f"{model} {size} {name}"
+                sent = traffic_of(graph, hears, placement, shape)
+                forward = [flow.name for flow in sent.select(direction="forward")]
+                stages, span = critical_path(graph, placement)
+                counters |= {
+                    f"bytes {key}": sent.bytes(),
+                    f"spatial {key}": sent.spatial,
+                    f"temporal {key}": sent.temporal,
+                    f"stages {key}": 1 if shape.attention else stages,
+                    f"exchanges spatial {key}": sum(n.startswith(SPATIAL) for n in forward),
+                    f"exchanges temporal {key}": sum(n in ("state", "time") for n in forward),
+                    f"most heard {key}": most_heard(graph, placement, shape),
+                }
+                values |= {
+                    f"balance {key}": _work_balance(graph, placement, work),
+                    f"span {key}": 1.0 if shape.attention else span,
+                    f"seconds {key}": seconds,
+                }
+                if name == "chunks" and timed_balance_s:
+                    values[f"measured balance {key}"] = measured_balance(
+                        graph, placement, shape, timed_balance_s
+                    )
+    return Measurement(
+        values=values,
+        units={name: "s" for name in values if name.startswith("seconds")},
+        counters=counters,
+        data=describe(data),
+        notes=list(dict.fromkeys(notes)),
+    )
+
+
+def most_heard(graph: Supergraph, placement: Placement, shape: Shape) -> int:
+    """Largest number of other steps of its entity that a vertex-step needs from other workers."""
+    worker = placement.time.long()
+    if not worker.numel():
+        return 0
+    if not shape.attention:
+        away = (graph.entity[1:] == graph.entity[:-1]) & (worker[1:] != worker[:-1])
+        return int(away.any())
+    owned = torch.zeros(graph.start.numel() - 1, placement.workers, dtype=torch.int64)
+    owned.index_put_((graph.entity.long(), worker), torch.ones_like(worker), accumulate=True)
+    lengths = owned.sum(1, keepdim=True)
+    return int(torch.where(owned > 0, lengths - owned, 0).max())
+
+
+def _placements(
+    graph: Supergraph,
+    shape: Shape,
+    work: Tensor,
+    size: int,
+    settings: ChunkSettings,
+    controls: tuple[str, ...],
+    guess: Callable[[ChunkStatistics], Tensor],
+    notes: list[str],
+) -> dict[str, tuple[Placement, float]]:
+    """Placements and the processor seconds of making them."""
+    found: dict[str, tuple[Placement, float]] = {}
+
+    def take(name: str, make: Callable[[], Placement]) -> None:
+        begin = time.process_time()
+        placement = make()
+        found[name] = placement, time.process_time() - begin
+
+    for name, place in PLACED.items():
+        take(name, lambda place=place: place(graph, size))
+    take(
+        "chunks",
+        lambda: partition_chunks(graph, shape.counts(), size, settings, guess, threads=1).placement,
+    )
+    own = torch.arange(size, dtype=torch.int32)
+    for name in controls:
+        try:
+            hyper = hypergraph_of(graph, shape.counts(), work) if name == "kahypar" else None
+            part, seconds = timed_cut(name, graph, size, hyper=hyper, load=work)
+        except UnsupportedError as error:
+            notes.append(f"{name}: {error}")
+            continue
+        found[name] = by_chunks(graph, part, size, own, size), seconds
+    return found
+
+
+def _work_balance(graph: Supergraph, placement: Placement, work: Tensor) -> float:
+    """Largest over mean: edges where the structure encoder runs, vertex-steps where time runs."""
+    loads = torch.zeros(placement.workers, dtype=torch.int64)
+    loads.index_add_(0, placement.structure.long(), work - 1)
+    loads.index_add_(0, placement.time.long(), torch.ones_like(work))
+    return _imbalance(loads.double())
+
+
+def _imbalance(loads: Tensor) -> float:
+    mean = float(loads.mean())
+    return float(loads.max()) / mean if mean > 0 else 1.0
