@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dgbench.models.attention import packed_attention
+from dgbench.models.attention import packed_attention, plain_packed_attention
 from dgbench.models.sequence import Neighbours, Rows, SequenceModel, Starts
 from dgbench.runtime.errors import InvalidInputError
 
@@ -87,6 +87,23 @@ class Dysat(SequenceModel):
         self, x: Tensor, rows: Rows | None = None, starts: Starts | None = None
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """As in the base class; there are no states, and `starts` must be None."""
+        q, k, v, sequence = self._asked(x, rows, starts)
+        out = plain_packed_attention(q, k, v, sequence, heads=self.heads, causal=self.causal)
+        return out, ()
+
+    def temporal_fused(
+        self, x: Tensor, rows: Rows | None = None, starts: Starts | None = None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """As `temporal`; where `rows` has an `own`, bool[T, N], other steps give zeros."""
+        q, k, v, sequence = self._asked(x, rows, starts)
+        own = getattr(rows, "own", None)
+        out = packed_attention(q, k, v, sequence, heads=self.heads, causal=self.causal, own=own)
+        return out, ()
+
+    def _asked(
+        self, x: Tensor, rows: Rows | None, starts: Starts | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Queries, keys, values, and which sequence a step is in."""
         if starts is not None:
             raise InvalidInputError(
                 "starts is given, but attention carries no state",
@@ -95,8 +112,7 @@ class Dysat(SequenceModel):
         if self.embedding is not None:
             x = x + self._embedded(x, rows)
         sequence = rows.sequence if rows is not None else None
-        q, k, v = self.query(x), self.key(x), self.value(x)
-        return packed_attention(q, k, v, sequence, heads=self.heads, causal=self.causal), ()
+        return self.query(x), self.key(x), self.value(x), sequence
 
     def _embedded(self, x: Tensor, rows: Rows | None) -> Tensor:
         if rows is None:

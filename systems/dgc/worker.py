@@ -31,11 +31,16 @@ LOAD, STRUCTURE, TIME, SEND = "transfer", "gnn", "rnn", "communicate"
 
 @dataclass(frozen=True, slots=True)
 class DeviceRows:
-    """`models.sequence.Rows` where the model is."""
+    """`models.sequence.Rows` where the model is.
+
+    Attributes:
+        own: bool[T, N], the steps whose outputs are kept here; None: all.
+    """
 
     begins: Tensor
     sequence: Tensor
     position: Tensor
+    own: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,9 +259,12 @@ class Worker:
 
     def _run(self, group: TimeGroup) -> _Run:
         rows = group.rows
-        told = DeviceRows(
-            *(t.to(self.device) for t in (group.begins, rows.sequence, rows.position))
-        )
+        parts = [group.begins, rows.sequence, rows.position]
+        if group.own is not None and group.own.numel() < group.steps.numel():
+            own = torch.zeros(rows.row_length, rows.num_rows, dtype=torch.bool)
+            own.view(-1)[rows.place[group.own]] = True
+            parts.append(own)
+        told = DeviceRows(*(t.to(self.device) for t in parts))
         return _Run(told, group.ends.to(self.device))
 
     def _stage(self, number: int, stage: Stage) -> _Stage:
