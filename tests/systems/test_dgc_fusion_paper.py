@@ -186,7 +186,8 @@ def test_experiments_run_draw_and_answer(monkeypatch, tiny):
     open_tiny(monkeypatch, tiny_sequence(nodes=14, snapshots=6, edges=10))
     context = RunContext(device="cpu", preset="smoke", threads=1)
     loading, ablation = fig15.Fig15(), fusion_ablation.FusionAblation()
-    rows = rows_of(loading, context) + rows_of(ablation, context)
+    assert len(rows_of(ablation, context)) == 1
+    rows = rows_of(loading, context) + rows_of(ablation, replace(context, preset="quick"), "quick")
     for experiment in (loading, ablation):
         assert experiment.answer([]) == ""
         assert experiment.answer(rows).endswith(".")
@@ -214,7 +215,12 @@ def ablation_row(model="dysat", gap=1e-8, **changed):
         "boundary rows": 10, "boundary loads": 25, "boundary loads, fused": 10, "least loads": 2,
         "most loads": 4, "chunks of memory": 3, "epochs of memory": 3, "turns": 6,
     }  # fmt: skip
-    values = {f"forward {TEMPORAL}": gap, f"backward {TEMPORAL}": gap, "memory change": 0.01}
+    values = {
+        f"forward {TEMPORAL}": gap,
+        f"backward {TEMPORAL}": gap,
+        "memory change": 0.01,
+        "memory change later": 0.0,
+    }
     for key, value in changed.items():
         (values if key in values else counters)[key] = value
     return SimpleNamespace(

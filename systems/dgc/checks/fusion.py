@@ -43,6 +43,7 @@ def memory_stable(claim: Claim, rows: Sequence[Any]) -> Finding:
     if not found:
         return missing(NO_ABLATION)
     change = max(row.values["memory change"] for row in found)
+    later = max(row.values["memory change later"] for row in found)
     chunks = sum(row.counters["chunks of memory"] for row in found)
     epochs = min(row.counters["epochs of memory"] for row in found)
     return finding(
@@ -50,7 +51,10 @@ def memory_stable(claim: Claim, rows: Sequence[Any]) -> Finding:
         evidence=strength(found),
         measured={"largest change of a chunk, %": round(100 * change, 2)},
         holds=change <= NEAR,
-        reason=f"{some(chunks, 'chunk')} in {some(epochs, 'epoch')}, what autograd keeps of each",
+        reason=(
+            f"{some(chunks, 'chunk')} in {some(epochs, 'epoch')}, what autograd keeps of each; "
+            f"from the second epoch on {100 * later:.2g} %"
+        ),
     )
 
 

@@ -28,6 +28,7 @@ from dgbench.systems.dgc.experiments.loading import (
     ON,
     SETTINGS,
     Loader,
+    between,
     count_loads,
     dealt_out,
     in_turns,
@@ -133,8 +134,8 @@ class Fig15(Experiment):
         bytes_less = [100 * (1 - row.counters[f"bytes {ON}"] / row.counters[f"bytes {OFF}"])
                       for row in found]  # fmt: skip
         words = (
-            f"Chunk fusion takes {min(less):.0f} to {max(less):.0f} % off the time of loading and "
-            f"{min(bytes_less):.0f} to {max(bytes_less):.0f} % off its bytes, over {len(found)} "
+            f"Chunk fusion takes {between(less, '.0f')} % off the time of loading and "
+            f"{between(bytes_less, '.0f')} % off its bytes, over {len(found)} "
             f"{'graph' if len(found) == 1 else 'graphs'}."
         )
         if not use_rows(rows):
