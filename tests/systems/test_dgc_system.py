@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 from dgc_tiny import random_sequence, tiny_workload
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dgbench.models import SEQUENCE_MODELS
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.race import _largest, relative
 from dgbench.systems.base.sequences import PlainSequences
 from dgbench.systems.base.workload import Workload
-from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.partition import ChunkSettings, bundled
 from dgbench.systems.dgc.settings_run import RankSettings
 from dgbench.systems.dgc.system import DgcSystem
 
@@ -107,3 +109,24 @@ def test_switches_are_complete():
     assert not techniques["stale"].default
     assert all(t.what.endswith(".") for t in techniques.values())
     assert DgcSystem().switches()["pgc"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 60), st.integers(1, 30), st.integers(1, 4), st.integers(1, 9))
+def test_small_chunks_are_bundled_inside_a_worker(vertices, chunks, workers, cap):
+    draw = torch.Generator().manual_seed(vertices * 31 + chunks)
+    owner = torch.randint(0, workers, (chunks,), generator=draw, dtype=torch.int32)
+    chunk = torch.randint(0, chunks, (vertices,), generator=draw, dtype=torch.int32)
+    joined, count = bundled(chunk, chunks, owner[chunk.long()], cap)
+    assert sorted(set(joined.tolist())) == list(range(count))
+    homes, parts = {}, {}
+    for old, new in zip(chunk.tolist(), joined.tolist(), strict=True):
+        assert homes.setdefault(new, int(owner[old])) == int(owner[old])
+        parts.setdefault(new, set()).add(old)
+    assert sum(map(len, parts.values())) == len(set(chunk.tolist()))  # none is torn apart
+    sizes = torch.bincount(chunk, minlength=chunks)
+    for some in parts.values():
+        assert len(some) == 1 or int(sizes[list(some)].sum()) <= max(cap, 2)
+    for worker in range(workers):
+        few = [new for new, home in homes.items() if home == worker and len(parts[new]) == 1]
+        assert sum(int(sizes[list(parts[new])].sum()) * 4 <= cap for new in few) <= 1
