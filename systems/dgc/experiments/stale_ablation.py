@@ -35,12 +35,14 @@ from dgbench.systems.dgc.experiments.stale_runs import (
     run_jobs,
 )
 from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
+from dgbench.systems.dgc.experiments.store_runs import compare_store, store_words
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
 from dgbench.systems.dgc.trainer import RankTrainer
 
 _QUICK: Final = ("without", "adaptive", "printed", "previous", "past")
 _FULL: Final = (*_QUICK, "global", "fresh states", "quantile", "ten whole epochs")
 CHECKED_EPOCHS: Final = 4
+STORE_EPOCHS: Final = 7
 MOST_GAP: Final = 1e-3
 """Relative gap of losses between ranks and one process, above which they train something else.
 Sums in another order may move a row across its threshold, and what it held then differs."""
@@ -54,7 +56,8 @@ class StaleAblation(StaleTable):
         " Equation 6 as printed makes theta fall with the loss, the text wants it to rise; with "
         "the other sign of the exponent it does. Whether states that a cut sequence hands on "
         "are embeddings is not said; by default they may be stale. Ranks run a few epochs of each "
-        "model beside one process; losses must agree and rows sent are compared."
+        "model beside one process; losses must agree and rows sent are compared. From preset full "
+        "on rows also go through the store of section 6, one server for all workers."
     )
     models: ClassVar = ("dysat",)
     settings: ClassVar = {
@@ -89,6 +92,9 @@ class StaleAblation(StaleTable):
             checked = ("tgcn_2layer",) if context.preset == "quick" else MODELS
             for model in checked:
                 _compare(found, Job(name, model, (), "smoke", epochs=CHECKED_EPOCHS))
+        if context.preset in ("full", "paper"):
+            for model in MODELS:
+                compare_store(found, Job(name, model, (), "quick", epochs=STORE_EPOCHS))
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -116,7 +122,9 @@ class StaleAblation(StaleTable):
             for setting in _FULL[1:]
             if (text := said(found, self.name, setting))
         ]
-        return f"Saved on held graphs: {'; '.join(words)}." if words else ""
+        text = f"Saved on held graphs: {'; '.join(words)}." if words else ""
+        through = [text for row in found for text in store_words(row)]
+        return f"{text} Through one server: {'; '.join(through)}." if through else text
 
 
 def _note(found: Measurement, job: Job, outcome: Outcome) -> None:

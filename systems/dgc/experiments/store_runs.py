@@ -1,0 +1,118 @@
+"""The store of section 6 beside direct exchange: what its one server carries, and what it costs."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final
+
+from dgbench.runtime.collectives import Communicator, stack
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.ranks import launch
+from dgbench.systems.base import Measurement
+from dgbench.systems.base.sequences import load_sequences
+from dgbench.systems.dgc.exchange import PlainRows
+from dgbench.systems.dgc.experiments.stale_runs import WORKERS, Job, place_chunks
+from dgbench.systems.dgc.ranked import copied
+from dgbench.systems.dgc.store import StoreRows
+from dgbench.systems.dgc.trainer import RankTrainer
+
+WARM: Final = 2
+MOST_GAP: Final = 1e-4
+"""Relative gap of losses; the server adds gradients of a row in another order."""
+
+
+@dataclass(slots=True)
+class _Served:
+    """What one rank tells: of all epochs losses, of those that count seconds, of one the rest."""
+
+    losses: list[float]
+    seconds: list[float]
+    traffic: object
+    serve_s: float
+    pushed: int
+    pulled: int
+
+
+def compare_store(found: Measurement, job: Job) -> None:
+    """Train through the store and without it, and note both in a row.
+
+    Values are seconds per epoch (`plain`, `store`) and those in which the server moved rows
+    (`serve`); counters the bytes of an epoch, all and through the busiest process.
+
+    Raises:
+        CheckFailed: losses differ.
+    """
+    start = f"store {job.dataset} {job.model}"
+    losses = {}
+    for name, ranks in (("plain", WORKERS), ("store", WORKERS + 1)):
+        parts = launch(_be, ranks, (job, name == "store"), timeout_s=300, threads=1)
+        matrix = stack([part.traffic for part in parts]).matrix("bytes", operation="all_to_all")
+        found.counters[f"{start} {name} bytes"] = int(matrix.sum())
+        through = matrix.sum(0) + matrix.sum(1)
+        found.counters[f"{start} {name} busiest"] = int(through.max())
+        found.values[f"{start} {name}"] = median(max(s) for s in zip(*(p.seconds for p in parts)))  # noqa: B905
+        losses[name] = parts[0].losses
+        if name == "store":
+            found.values[f"{start} serve"] = parts[-1].serve_s
+            found.counters[f"{start} pushed"] = sum(part.pushed for part in parts)
+            found.counters[f"{start} pulled"] = parts[-1].pulled
+    gap = max(abs(a / b - 1) for a, b in zip(losses["store"], losses["plain"], strict=True))
+    found.values[f"{start} gap"] = gap
+    if not gap <= MOST_GAP:
+        raise CheckFailed(
+            f"losses through the store differ by {gap:.2g} from direct exchange, allowed are "
+            f"{MOST_GAP:g}"
+        )
+
+
+def _be(comm: Communicator, job: Job, server: bool) -> _Served:
+    """Be one rank."""
+    task = job.workload()
+    data = load_sequences(task)
+    graph, placement = place_chunks(data, task)
+    if server:
+        placement = replace(placement, workers=comm.size)
+    rows = StoreRows(comm) if server else PlainRows(comm)
+    trainer = RankTrainer(comm, task, data, placement, exchange=rows, graph=graph)
+    losses = [trainer.train_epoch() for _ in range(WARM)]
+    comm.traffic.clear()
+    comm.meter.reset()
+    seconds: list[float] = []
+    for _ in range(job.length):
+        comm.barrier()
+        begin = time.perf_counter()
+        losses.append(trainer.train_epoch())
+        seconds.append(time.perf_counter() - begin)
+        if len(seconds) == 1:
+            traffic, counters = copied(comm.traffic), dict(comm.meter.counters)
+    return _Served(
+        losses=losses,
+        seconds=seconds,
+        traffic=traffic,
+        serve_s=comm.meter.spent["store_serve"] / job.length,
+        pushed=counters.get("store_rows_pushed", 0),
+        pulled=counters.get("store_rows_pulled", 0),
+    )
+
+
+def store_words(row: object) -> list[str]:
+    """What each comparison of a row says, in words."""
+    words = []
+    for name in row.values:  # type: ignore[attr-defined]
+        if not (name.startswith("store ") and name.endswith(" serve")):
+            continue
+        start = name.removesuffix(" serve")
+        c, v = row.counters, row.values  # type: ignore[attr-defined]
+        dataset, model = start.split()[1:]
+        total, busiest = (
+            c[f"{start} store {what}"] / max(1, c[f"{start} plain {what}"])
+            for what in ("bytes", "busiest")
+        )
+        words.append(
+            f"{model} on {dataset}: {total:.2f} times the bytes, {busiest:.1f} times as many "
+            f"through the busiest process, {v[f'{start} store'] / v[f'{start} plain']:.2f} times "
+            "the epoch"
+        )
+    return words
