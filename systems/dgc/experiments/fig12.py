@@ -25,6 +25,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     CONTIGUOUS,
     DGC,
     EXACT,
+    FAIR,
     FUSED,
     HELD_NAMES,
     LINK_TITLES,
@@ -32,6 +33,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     PHASES,
     PHASES_FROM,
     PLAIN,
+    PTS,
     TWINS,
     Link,
     Race,
@@ -47,12 +49,18 @@ from dgbench.systems.dgc.experiments.settings import (
     MODELS,
 )
 
+FAIR_OF: Final[dict[Preset, tuple[str, ...]]] = {
+    "smoke": (),
+    "quick": (FUSED[PTS], CONTIGUOUS),
+}
+"""Baselines with chunk fusion where there is no time for all: those that came closest to DGC."""
+
 BAR: Final = 1.25
 """What DGC has to gain over the best baseline on average, on 4 ranks over Gloo."""
 
 QUICK: Final = "sx-mathoverflow"
 TURNS: Final = {"smoke": 1, "quick": 6, "full": 12, "paper": 20}
-BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.5, "full": 8.0, "paper": 60.0}
+BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.1, "full": 8.0, "paper": 60.0}
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 60, "full": 900, "paper": 3600}
 STEPS: Final = ((PLAIN, "chunks (PGC)"), (EXACT, "chunk fusion (CF)"), (DGC, "stale rows (SG)"))
 """What each contender adds to the one before it."""
@@ -135,7 +143,8 @@ class Fig12(Experiment):
             name = str(params.get("dataset", params.get("graphs")))
             return project_all(GROUPS[preset][name], preset)
         dataset, link = str(params["dataset"]), params["link"]
-        chosen = contenders(fused=dataset in HELD_NAMES, link=link)  # type: ignore[arg-type]
+        fair = FAIR_OF.get(preset, FAIR) if dataset in HELD_NAMES else ()
+        chosen = contenders(fused=fair, link=link)  # type: ignore[arg-type]
         return race(
             jobs_of((dataset,), str(params["models"]).split(), preset, chosen),
             int(params["ranks"]),  # type: ignore[arg-type]
@@ -175,9 +184,7 @@ class Fig12(Experiment):
                 kind="speedup",
                 name="fig12_fair",
                 title="DGC without stale rows over baselines that have chunk fusion, too",
-                points=lambda rows: over_points(
-                    rows, EXACT, {n: n for n in (*FUSED.values(), CONTIGUOUS)}
-                ),
+                points=lambda rows: over_points(rows, EXACT, {n: n for n in FAIR}),
                 options={
                     **interval,
                     "baseline_label": "the baseline named, with our chunk fusion",
@@ -225,9 +232,9 @@ class Fig12(Experiment):
             f"Gloo; asked for are {BAR}x), "
             f"{without.value:.2f}x without stale rows, {alone.value:.2f}x by the partition alone."
         ]
-        fair = [one for one in found if set(FUSED.values()) <= set(one.names)]
+        fair = [one for one in found if set(FAIR) & set(one.names)]
         if fair:
-            ratio = mean_gain(fair, EXACT, (*FUSED.values(), CONTIGUOUS))
+            ratio = mean_gain(fair, EXACT, FAIR)
             words.append(
                 "Against the best baseline with our chunk fusion, DGC without stale rows comes to "
                 f"{ratio.value:.2f}x."
@@ -253,11 +260,11 @@ class Group:
 
 
 def groups(preset: Preset) -> list[Group]:
-    """Cells of a preset; in quick one real graph, by all models over Gloo, and one over a wire."""
+    """Cells of a preset; in quick one real graph, which is trained by all models."""
     if preset == "smoke":
-        return [Group("amazon-magazine", ("mpnn_lstm_bare",), 2)]
+        return [Group("email-eu-core", ("mpnn_lstm_bare",), 2)]
     if preset == "quick":
-        return [Group(QUICK, MODELS), Group(QUICK, ("tgcn_2layer",), link="wire")]
+        return [Group(QUICK, MODELS)]
     return [
         *(Group(name, MODELS, link=link) for link in ("gloo", "wire") for name in HELD_NAMES),
         *(Group(name, MODELS) for name in TWINS),

@@ -23,15 +23,15 @@ from dgbench.systems.dgc.experiments.settings import GRAPHS, HELD
 NAME: Final = "fig4"
 MODEL: Final = "dysat"
 SETS: Final[dict[Preset, dict[str, tuple[str, ...]]]] = {
-    "smoke": {"held": ("amazon-magazine",)},
+    "smoke": {"held": ("email-eu-core",)},
     "quick": {
-        "held": ("sx-mathoverflow", "amazon-magazine", "wikipedia", "email-eu-core"),
+        "held": ("sx-mathoverflow", "amazon-magazine", "email-eu-core"),
         "paper": tuple(graph.name for graph in GRAPHS),
     },
 }
 RANKS: Final = {"smoke": 2, "quick": 4, "full": 4, "paper": 4}
-TURNS: Final = {"smoke": 1, "quick": 7, "full": 12, "paper": 20}
-BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.4, "full": 8.0, "paper": 30.0}
+TURNS: Final = {"smoke": 1, "quick": 6, "full": 12, "paper": 20}
+BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.1, "full": 8.0, "paper": 30.0}
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 60, "full": 900, "paper": 3600}
 
 Rows = Sequence[Any]
