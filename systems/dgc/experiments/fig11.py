@@ -10,7 +10,7 @@ from dgbench.systems.base.compare import select
 from dgbench.systems.base.experiment import Cell
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.stale_base import HELD_NAMES, StaleTable, missing_points
-from dgbench.systems.dgc.experiments.stale_runs import EPOCHS, Job, measured, run_jobs
+from dgbench.systems.dgc.experiments.stale_runs import EPOCHS, Job
 
 AT = {"smoke": (2, 4), "quick": (2, 5, 10, 20), "full": (2, 5, 10, 20, 50, 100)}
 GRID = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
@@ -44,10 +44,8 @@ class Fig11(StaleTable):
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        jobs = self.jobs(cell, context.preset)
-        outcomes = run_jobs(jobs, timeout_s=cell.timeout_s)
-        found = measured(jobs, outcomes)
-        for job, outcome in zip(jobs, outcomes, strict=True):
+        found, runs = self.train(cell, context)
+        for job, outcome in runs:
             for epoch, distance in outcome.changes.items():
                 start = f"{job.dataset} epoch {epoch}"
                 found.values[f"{start} median"] = float(distance.median())

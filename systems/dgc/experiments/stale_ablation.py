@@ -29,10 +29,8 @@ from dgbench.systems.dgc.experiments.stale_runs import (
     WORKERS,
     Job,
     Outcome,
-    measured,
     place_chunks,
     points,
-    run_jobs,
 )
 from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.experiments.store_runs import compare_store, store_words
@@ -82,10 +80,8 @@ class StaleAblation(StaleTable):
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        jobs = self.jobs(cell, context.preset)
-        outcomes = run_jobs(jobs, timeout_s=cell.timeout_s)
-        found = measured(jobs, outcomes)
-        for job, outcome in zip(jobs, outcomes, strict=True):
+        found, runs = self.train(cell, context)
+        for job, outcome in runs:
             _note(found, job, outcome)
         name = str(cell.params["graphs"]).split()[0]
         if context.preset != "smoke":

@@ -12,6 +12,7 @@ from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, MODE
 from dgbench.systems.dgc.experiments.stale_runs import (
     WORKERS,
     Job,
+    Outcome,
     Point,
     mean,
     measured,
@@ -65,8 +66,18 @@ class StaleTable(Experiment):
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
+        return self.train(cell, context)[0]
+
+    def train(
+        self, cell: Cell, context: RunContext
+    ) -> tuple[Measurement, list[tuple[Job, Outcome]]]:
+        """All runs of a cell, as a measurement and one by one."""
         jobs = self.jobs(cell, context.preset)
-        return measured(jobs, run_jobs(jobs, timeout_s=cell.timeout_s))
+        outcomes = run_jobs(jobs, timeout_s=cell.timeout_s)
+        found = measured(jobs, outcomes)
+        if context.device != "cpu":
+            found.notes.append("trained on the CPU: what is counted does not hang on the device")
+        return found, list(zip(jobs, outcomes, strict=True))
 
 
 def title(point: Point) -> str:
