@@ -98,7 +98,13 @@ class RankTrainer(SequenceTrainer):
         steps, entities = self.graph.step[ids].long(), self.graph.entity[ids].long()
         features = torch.as_tensor(data.features)[steps, entities]
         self.worker = Worker(
-            comm, self.model, self.plan, features, self.exchange, precompute=precompute
+            comm,
+            self.model,
+            self.plan,
+            features,
+            self.exchange,
+            temporal=temporal,
+            precompute=precompute,
         )
         self._task_lists: RowLists | None = None
         self._part = self._scored()

@@ -19,11 +19,12 @@ from dgbench.runtime.collectives import Communicator
 from dgbench.systems.dgc.exchange import RowExchange
 from dgbench.systems.dgc.halo_lists import RowLists
 from dgbench.systems.dgc.neighbours import MatrixNeighbours
+from dgbench.systems.dgc.packed_sequence import FallingRows, run_packed_sequence
 from dgbench.systems.dgc.rows import arrange, take_rows, tie, turn
 
 if TYPE_CHECKING:
     from dgbench.systems.dgc.plan import WorkerPlan
-    from dgbench.systems.dgc.segments import Stage, TimeGroup
+    from dgbench.systems.dgc.segments import Stage, Temporal, TimeGroup
 
 LOAD, STRUCTURE, TIME, SEND = "transfer", "gnn", "rnn", "communicate"
 """Phases: loading rows of a part, the structure encoder, the time encoder, exchanges."""
@@ -59,10 +60,12 @@ class _Run:
     Attributes:
         rows: what the model is told of the rows.
         ends: int64[n], places of last steps in the rows laid out as [T * N].
+        falling: where the sequences are run as torch's PackedSequence.
     """
 
     rows: DeviceRows
     ends: Tensor
+    falling: FallingRows | None
 
     @property
     def size(self) -> int:
@@ -104,6 +107,7 @@ class Worker:
         features: Tensor,
         exchange: RowExchange,
         *,
+        temporal: Temporal = "packed",
         precompute: bool = False,
     ) -> None:
         """Bring to the device what every epoch reads.
@@ -114,11 +118,13 @@ class Worker:
             plan: of this worker.
             features: [R, F] of its rows of the structure encoder.
             exchange: how rows of other workers are had.
+            temporal: what the plan's rows of sequences were made for.
             precompute: fetch input rows of others now, and keep their first product if it does not
                 depend on parameters.
         """
         self.comm, self.model, self.plan, self.exchange = comm, model, plan, exchange
         self.meter = comm.meter
+        self._temporal = temporal
         self.device = next(model.parameters()).device
         self._dtype = next(model.parameters()).dtype
         self._x = features.to(self.device, self._dtype)
@@ -258,14 +264,15 @@ class Worker:
         self._index, self._from, self.place = (t.to(self.device) for t in (index, back, place))
 
     def _run(self, group: TimeGroup) -> _Run:
-        rows = group.rows
-        parts = [group.begins, rows.sequence, rows.position]
-        if group.own is not None and group.own.numel() < group.steps.numel():
-            own = torch.zeros(rows.row_length, rows.num_rows, dtype=torch.bool)
-            own.view(-1)[rows.place[group.own]] = True
-            parts.append(own)
-        told = DeviceRows(*(t.to(self.device) for t in parts))
-        return _Run(told, group.ends.to(self.device))
+        rows, own, falling = group.rows, None, None
+        if group.own is not None and self._temporal == "packed":
+            own = torch.zeros(rows.row_length * rows.num_rows, dtype=torch.bool)
+            own[rows.place[group.own]] = True
+            own = own.view(rows.row_length, rows.num_rows).to(self.device)
+        if self._temporal == "packed_sequence" and not self._attends:
+            falling = FallingRows(rows.lengths, self.device)
+        told = (t.to(self.device) for t in (group.begins, rows.sequence, rows.position))
+        return _Run(DeviceRows(*told, own), group.ends.to(self.device), falling)
 
     def _stage(self, number: int, stage: Stage) -> _Stage:
         runs = [self._run(group) for group in stage.groups]
@@ -300,19 +307,27 @@ class Worker:
                 ends: list[Tensor] = []
                 for run in stage.runs:
                     piece = next(pieces)
-                    shape = run.rows.begins.shape
-                    starts = None if states is None else Starts(run.rows.begins, states)
-                    out, all_states = self.model.temporal_fused(
-                        piece.view(*shape, piece.shape[1]), run.rows, starts
-                    )
+                    x = piece.view(*run.rows.begins.shape, piece.shape[1])
+                    out, end = self._recur(run, x, states, stage.lists is not None)
                     outs.append(out.reshape(-1, out.shape[2]))
-                    if stage.lists is not None:
-                        ends.append(_ends(all_states, run.ends))
+                    ends += end
                 if stage.lists is not None:
                     states = self._hand_over(stage, ends)
             if not outs:
                 return tie(flat.new_zeros(0, self.model.output_dim), flat)
             return turn(outs[0] if len(outs) == 1 else torch.cat(outs), self.meter, TIME)
+
+    def _recur(
+        self, run: _Run, x: Tensor, states: tuple[Tensor, ...] | None, goes_on: bool
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Outputs of a run, [T, N, D], and if it goes on elsewhere one tensor of end states."""
+        if run.falling is not None:
+            begins = run.rows.begins[0]
+            out, last = run_packed_sequence(self.model, x, run.falling, begins, states)
+            return out, [torch.cat(last, dim=1)] if goes_on else []
+        starts = None if states is None else Starts(run.rows.begins, states)
+        out, all_states = self.model.temporal_fused(x, run.rows, starts)
+        return out, [_ends(all_states, run.ends)] if goes_on else []
 
     def _hand_over(self, stage: _Stage, ends: list[Tensor]) -> tuple[Tensor, ...] | None:
         """States that the next stage's segments begin from; None where nothing arrives."""

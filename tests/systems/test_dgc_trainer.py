@@ -72,7 +72,7 @@ def train(work, data, placement, **options):
 
 
 def check(work, data, placement, tolerance=1e-6, **options):
-    """Train on all ranks and compare each with the oracle, whose A-hat is not rounded to float32."""
+    """Train on all ranks and compare each with the oracle, whose A-hat is not rounded."""
     want = answers(PlainSequences(work, data, dtype=torch.float64))
     found = train(work, data, placement, **options)
     for rank in found:
@@ -109,7 +109,7 @@ def drawn(graph, workers, units, seed, *, moves=False, entities=False):
     most=st.integers(0, 14),
     moves=st.booleans(),
     fusion=st.sampled_from(["none", "spatial", "whole"]),
-    temporal=st.sampled_from(["packed", "padded"]),
+    temporal=st.sampled_from(["packed", "padded", "packed_sequence"]),
     seed=st.integers(0, 9999),
 )
 def test_any_placement_trains_the_same(
@@ -176,7 +176,12 @@ def test_fused_is_unfused(model, dtype):
     graph = vertex_steps(data, work)
     placement = named(graph, 2)[-1]
     plain = train(work, data, placement, fusion="none", temporal="padded", dtype=dtype)[0]
-    for fusion, temporal in (("whole", "packed"), ("spatial", "packed"), ("whole", "padded")):
+    for fusion, temporal in (
+        ("whole", "packed"),
+        ("spatial", "packed"),
+        ("whole", "padded"),
+        ("whole", "packed_sequence"),
+    ):
         fused = train(work, data, placement, fusion=fusion, temporal=temporal, dtype=dtype)[0]
         assert differ(fused, plain) < (1e-6 if dtype is torch.float32 else 1e-12)
 
