@@ -9,8 +9,8 @@ is added here, each with a switch: labels through several levels (`levels`), and
 - `blocks`: each worker a run of snapshots of equal work.
 
 Each start is improved once, and the one that then sends least goes on. Of a large graph only the
-start that sends least is refined, and single vertex-steps only: a partition has to be worth its
-time.
+start that sends least is refined, and single vertex-steps only, as a partition has to be worth its
+time; of a small one all starts go on, for more rounds.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ BY: Final[tuple[By, ...]] = ("labels", "metis", "kahypar")
 LARGE: Final = 2_000_000
 """Edges from which only one start is refined, without coarsening."""
 
+SMALL: Final = 150_000
+"""Edges below which all starts go on to the end, for more rounds."""
+
 ROUNDS: Final = 3
+SMALL_ROUNDS: Final = 8
 _WORK_BITS: Final = 30
 Workload = Callable[[ChunkStatistics], Tensor]
 
@@ -70,7 +74,7 @@ class ChunkSettings:
         starts: where refinement begins; without it there is only `labels`.
         seeds: how many seeds of label propagation are started from.
         rounds: of coarsening and refining for the best start; 0 moves single vertex-steps only;
-            None: ROUNDS, 0 for a large graph.
+            None: ROUNDS, more for a small graph and 0 for a large one.
         slack: load of a worker beyond the mean that refinement may use.
         by: `labels`, or a general partitioner on the same supergraph (`controls`) as a control.
         workload: which model of a chunk's work is asked for, see `workloads.workload_of`.
@@ -317,7 +321,7 @@ def _refined(
     load = _vertex_loads(graph, statistics, workload)
     fine = hypergraph_of(graph, counts, load)
     cap = int((1 + settings.slack) * int(load.sum()) / workers)
-    large = graph.csr.nnz // 2 >= LARGE
+    large, small = graph.csr.nnz // 2 >= LARGE, graph.csr.nnz // 2 < SMALL
     starts = {name: worker for name, worker in first.items() if name in (*settings.starts, *BY[1:])}
     if settings.by == "labels":
         for k in range(1, settings.seeds if "labels" in settings.starts else 0):
@@ -333,7 +337,7 @@ def _refined(
         starts = {best: starts[best]}
     rounds = settings.rounds
     if rounds is None:
-        rounds = 0 if large else ROUNDS
+        rounds = 0 if large else SMALL_ROUNDS if small else ROUNDS
     better: dict[str, Tensor] = {}
     for name, worker in starts.items():
         better[name] = (
@@ -342,10 +346,14 @@ def _refined(
             else fine.refine(worker, workers, cap)
         )
         floats[f"improved {name}"] = fine.cost(better[name])
-    worker = min(better.items(), key=lambda item: floats[f"improved {item[0]}"])[1]
+    ahead = sorted(better, key=lambda name: floats[f"improved {name}"])
+    if not small:
+        del ahead[1:]
     for k in range(1, rounds):
         again = {**options, "seed": (settings.seed + k) % 2**32}
-        worker = improve(fine, graph, worker, workers, cap, **again)
+        for name in ahead:
+            better[name] = improve(fine, graph, better[name], workers, cap, **again)
+    worker = min((better[name] for name in ahead), key=fine.cost)
     floats["end"] = fine.cost(worker)
     return worker
 

@@ -1,0 +1,233 @@
+"""The partition by chunks: its objective, its moves, its switches."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_dgc_volumes import MODELS, Snapshots, placed, random_csr
+
+from dgbench.kernels_cuda.supergraph import build_supergraph
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
+from dgbench.systems.dgc import controls, partition
+from dgbench.systems.dgc.partition import PAPER, ChunkSettings, critical_path, partition_chunks
+from dgbench.systems.dgc.refinement import hypergraph_of, improve
+from dgbench.systems.dgc.supergraph import chunk_statistics
+from dgbench.systems.dgc.volumes import count_traffic, shape_of
+
+
+def graph_of(name: str, seed: int, count: int = 12, steps: int = 6, density: float = 0.15):
+    csrs = [random_csr(seed + t, count, count, density) for t in range(steps)]
+    shape = shape_of(MODELS[name](2, 4))
+    counts = shape.counts()
+    spatial, temporal = counts.weights()
+    graph = build_supergraph(csrs, spatial=spatial, temporal=temporal, per_length=counts.all_steps)
+    return csrs, graph, shape
+
+
+def loads_of(load: torch.Tensor, worker: torch.Tensor, workers: int) -> torch.Tensor:
+    return torch.zeros(workers, dtype=torch.int64).index_add_(0, worker.long(), load)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    name=st.sampled_from(sorted(MODELS)),
+    seed=st.integers(0, 2**16),
+    workers=st.sampled_from([2, 3, 4, 8]),
+    density=st.sampled_from([0.0, 0.1, 0.5]),
+    clusters=st.sampled_from([1, 3, 20]),
+)
+def test_cost_is_what_is_counted(name, seed, workers, density, clusters):
+    csrs, graph, shape = graph_of(name, seed, density=density)
+    draw = torch.Generator().manual_seed(seed)
+    count = graph.num_vertices
+    worker = torch.randint(0, workers, (count,), generator=draw, dtype=torch.int32)
+    load = torch.randint(1, 9, (count,), generator=draw)
+    fine = hypergraph_of(graph, shape.counts(), load)
+
+    def counted(of: torch.Tensor) -> int:
+        return count_traffic(Snapshots(csrs), graph, placed(of, None, workers), shape).bytes() // 4
+
+    assert fine.cost(worker) == counted(worker)
+    # A partition that keeps clusters costs the same on the contracted hypergraph.
+    cluster = torch.randint(0, clusters, (count,), generator=draw, dtype=torch.int32)
+    of_cluster = torch.randint(0, workers, (clusters,), generator=draw, dtype=torch.int32)
+    coarse = fine.contract(cluster, clusters)
+    assert coarse.cost(of_cluster) == counted(of_cluster[cluster.long()])
+    assert coarse.load.tolist() == loads_of(load, cluster, clusters).tolist()
+    # Moves only ever lower the cost of a partition inside its cap, and keep the cap.
+    cap = int(loads_of(load, worker, workers).max()) if count else 1
+    for moved in (
+        fine.refine(worker, workers, cap),
+        improve(fine, graph, worker, workers, cap, levels=(4, 2), threads=1),
+    ):
+        assert fine.cost(moved) <= fine.cost(worker)
+        assert int(loads_of(load, moved, workers).max()) <= cap if count else True
+
+
+def test_no_single_move_with_room_is_left():
+    _, graph, shape = graph_of("mpnn", 7, count=20)
+    load = torch.ones(graph.num_vertices, dtype=torch.int64)
+    fine = hypergraph_of(graph, shape.counts(), load)
+    worker = torch.arange(graph.num_vertices, dtype=torch.int32) % 3
+    cap = graph.num_vertices // 3 + 4
+    # A sweep does not go back to a vertex that others make room for; asking again does.
+    done = fine.refine(worker, 3, cap)
+    while not torch.equal(again := fine.refine(done, 3, cap), done):
+        done = again
+    loads, least = loads_of(load, done, 3), fine.cost(done)
+    for v, to in itertools.product(range(graph.num_vertices), range(3)):
+        if to != int(done[v]) and int(loads[to]) < cap:
+            other = done.clone()
+            other[v] = to
+            assert fine.cost(other) >= least
+
+
+def test_overfull_workers_are_emptied():
+    _, graph, shape = graph_of("tgcn", 3, count=20)
+    load = torch.ones(graph.num_vertices, dtype=torch.int64)
+    fine = hypergraph_of(graph, shape.counts(), load)
+    all_on_one = torch.zeros(graph.num_vertices, dtype=torch.int32)
+    cap = graph.num_vertices // 4 + 2
+    done = fine.refine(all_on_one, 4, cap)
+    assert int(loads_of(load, done, 4).max()) <= cap
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    name=st.sampled_from(sorted(MODELS)),
+    seed=st.integers(0, 2**16),
+    workers=st.sampled_from([1, 2, 4]),
+    density=st.sampled_from([0.0, 0.2]),
+    settings_=st.sampled_from(
+        [
+            ChunkSettings(),
+            PAPER,
+            replace(PAPER, empty="literal"),
+            replace(PAPER, temporal_edges=False),
+            ChunkSettings(weights="unit", seeds=2, rounds=0),
+            ChunkSettings(starts=("blocks",)),
+            ChunkSettings(starts=("entity",), rounds=2),
+        ]
+    ),
+)
+def test_a_partition_is_whole(name, seed, workers, density, settings_):
+    csrs, graph, shape = graph_of(name, seed, density=density)
+    made = partition_chunks(graph, shape.counts(), workers, settings_, threads=1)
+    again = partition_chunks(graph, shape.counts(), workers, settings_, threads=2)
+    place = made.placement
+    assert place.structure is place.time
+    assert torch.equal(place.structure, again.placement.structure)
+    assert torch.equal(made.chunk, again.chunk)
+    assert place.units == made.count
+    assert torch.equal(place.structure, made.assignment.worker[made.chunk.long()])
+    statistics = chunk_statistics(graph, made.chunk, made.count)
+    for field in ("vertices", "edges", "inner_edges", "sequences", "longest"):
+        assert torch.equal(getattr(statistics, field), getattr(made.statistics, field))
+    assert int(statistics.vertices.sum()) == graph.num_vertices
+    assert set(made.seconds) == {"supergraph", "generation", "assignment", "refinement"}
+    if "end" in made.floats:
+        sent = count_traffic(Snapshots(csrs), graph, place, shape).bytes() // 4
+        assert made.floats["end"] == sent
+
+
+def test_refinement_lowers_what_is_sent_and_keeps_balance():
+    csrs, graph, shape = graph_of("tgcn", 11, count=60, steps=10, density=0.03)
+    sent = {}
+    for name, chosen in {"paper": PAPER, "refined": ChunkSettings()}.items():
+        made = partition_chunks(graph, shape.counts(), 4, chosen, threads=1)
+        sent[name] = count_traffic(Snapshots(csrs), graph, made.placement, shape).bytes()
+    assert sent["refined"] < sent["paper"]
+    assert made.assignment.imbalance <= 1.1
+
+
+def test_large_graphs_are_refined_once(monkeypatch):
+    csrs, graph, shape = graph_of("tgcn", 11, count=40, steps=8, density=0.05)
+    monkeypatch.setattr(partition, "LARGE", 1)
+    made = partition_chunks(graph, shape.counts(), 4, threads=1)
+    assert sum(name.startswith("improved") for name in made.floats) == 1
+    starts = [made.floats[name] for name in ("labels", "entity", "blocks")]
+    assert (
+        made.floats["end"]
+        == count_traffic(Snapshots(csrs), graph, made.placement, shape).bytes() // 4
+    )
+    assert made.floats["end"] <= 2 * min(starts)
+
+
+def test_work_decides_balance():
+    _, graph, shape = graph_of("mpnn", 5, count=60, steps=8, density=0.05)
+    by_edges = partition_chunks(
+        graph, shape.counts(), 4, workload=lambda s: s.edges.double(), threads=1
+    )
+    assert by_edges.assignment.imbalance <= 1.1
+    assert by_edges.notes == []
+    assert partition_chunks(graph, shape.counts(), 4, threads=1).notes
+
+
+def test_stages_of_blocks():
+    _, graph, _ = graph_of("tgcn", 2, steps=8, density=0.3)
+    block = (graph.step // 2).to(torch.int32)
+    stages, span = critical_path(graph, placed(block, None, 4))
+    assert stages == 4
+    assert 3 < span <= 4
+    assert critical_path(graph, placed(torch.zeros_like(block), None, 1)) == (1, 1.0)
+
+
+def test_refusals():
+    _, graph, shape = graph_of("tgcn", 2)
+    with pytest.raises(InvalidInputError, match="workers is 0"):
+        partition_chunks(graph, shape.counts(), 0)
+    with pytest.raises(UnknownKeyError):
+        partition_chunks(graph, shape.counts(), 2, ChunkSettings(by="metsi"))
+    with pytest.raises(UnknownKeyError):
+        partition_chunks(graph, shape.counts(), 2, ChunkSettings(starts=("nowhere",)))
+    with pytest.raises(InvalidInputError, match="seeds is 0"):
+        ChunkSettings(seeds=0).check()
+
+
+def test_a_missing_package_is_a_reason(monkeypatch):
+    _, graph, shape = graph_of("tgcn", 2)
+    monkeypatch.setattr(controls.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match="pymetis is not installed"):
+        partition_chunks(graph, shape.counts(), 2, ChunkSettings(by="metis"))
+
+
+def test_a_partitioner_that_dies_is_a_reason(monkeypatch):
+    _, graph, _ = graph_of("tgcn", 2)
+    monkeypatch.setattr(controls.importlib.util, "find_spec", lambda name: True)
+    for script, words in (
+        ("import os; os.abort()", "signal 6"),
+        ("raise SystemExit('no room')", "no room"),
+    ):
+        monkeypatch.setattr(controls, "_METIS", script)
+        with pytest.raises(UnsupportedError, match=words):
+            controls.cut_by("metis", graph, 2)
+    monkeypatch.setattr(controls, "_METIS", "time.sleep(60)")
+    with pytest.raises(UnsupportedError, match="more than"):
+        controls.cut_by("metis", graph, 2, timeout_s=0.5)
+
+
+@pytest.mark.parametrize("by", ["metis", "kahypar"])
+def test_controls_cut(by):
+    pytest.importorskip(controls.PACKAGES[by])
+    csrs, graph, shape = graph_of("tgcn", 11, count=40, steps=8, density=0.05)
+    settings_ = replace(PAPER, by=by)
+    made = partition_chunks(graph, shape.counts(), 4, settings_, threads=1)
+    assert made.count == 4
+    assert sorted(made.chunk.unique().tolist()) == [0, 1, 2, 3]
+    refined = partition_chunks(
+        graph,
+        shape.counts(),
+        4,
+        ChunkSettings(by=by),
+        lambda s: s.vertices.double(),  # as the partitioner balances
+        threads=1,
+    )
+    sent = [
+        count_traffic(Snapshots(csrs), graph, p.placement, shape).bytes() for p in (made, refined)
+    ]
+    assert sent[1] <= sent[0]

@@ -1,0 +1,175 @@
+"""Counted traffic of any placement against sets of pairs, and against what the engine sends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_data import csr_of
+from torch import Tensor
+
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.supergraph import build_supergraph
+from dgbench.models.dtdg.dysat import Dysat
+from dgbench.models.dtdg.mpnn_lstm_bare import MpnnLstmBare
+from dgbench.models.dtdg.tgcn_2layer import TgcnTwoLayer
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.dgc.partition import critical_path
+from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.volumes import count_traffic, hearing, shape_of
+
+MODELS = {"tgcn": TgcnTwoLayer, "dysat": Dysat, "mpnn": MpnnLstmBare}
+
+
+def random_csr(seed: int, rows: int, cols: int, density: float) -> Csr:
+    """A random matrix, with loops."""
+    draw = np.random.default_rng(seed)
+    pairs = {(v, u) for v, u in np.argwhere(draw.random((rows, cols)) < density).tolist()}
+    return csr_of(pairs, rows)
+
+
+@dataclass
+class Snapshots:
+    """As much of a SnapshotSequence as counting reads."""
+
+    topology: list
+
+    def __len__(self) -> int:
+        return len(self.topology)
+
+
+def placed(structure: Tensor, time: Tensor | None, workers: int) -> Placement:
+    time = structure if time is None else time
+    unit = torch.zeros_like(structure)
+    return Placement("chunks", workers, structure, time, unit, 1)
+
+
+def slow(csrs, graph, placement, shape):
+    """{(name, direction): {(sender, receiver): rows}} by sets of (vertex-step, worker)."""
+    ids = {
+        (v, t): i
+        for i, (v, t) in enumerate(zip(graph.entity.tolist(), graph.step.tolist(), strict=True))
+    }
+    structure, time = placement.structure.tolist(), placement.time.tolist()
+    shown, state, everywhere, moved = set(), [], set(), []
+    for t, csr in enumerate(csrs):
+        for v in range(csr.num_rows):
+            for u in csr.indices[int(csr.indptr[v]) : int(csr.indptr[v + 1])].tolist():
+                if u != v:
+                    shown.add((ids[u, t], structure[ids[v, t]]))
+    steps: dict[int, list[int]] = {}
+    for i, v in enumerate(graph.entity.tolist()):
+        steps.setdefault(v, []).append(i)
+    for mine in steps.values():
+        state += [(time[a], time[b]) for a, b in pairwise(mine)]
+        everywhere |= {(i, time[j]) for i in mine for j in mine}
+    moved = list(zip(structure, time, strict=True))
+    pairs = {"structure": [(structure[i], w) for i, w in shown], "state": state, "move": moved}
+    pairs["time"] = [(time[i], w) for i, w in everywhere]
+    found = {}
+    names = [("structure", f"structure{k}", g) for k, g in enumerate(shape.round_grads)]
+    names.append(("time", "time", True) if shape.attention else ("state", "state", True))
+    if placement.moves:
+        names.append(("move", "move", True))
+    for kind, name, back in names:
+        rows = np.zeros((placement.workers,) * 2, dtype=np.int64)
+        for sender, receiver in pairs[kind]:
+            rows[sender, receiver] += sender != receiver
+        found[name, "forward"] = rows
+        if back:
+            found[name, "backward"] = rows.T
+    return found
+
+
+@st.composite
+def cases(draw: st.DrawFn):
+    count = draw(st.sampled_from([1, 2, 6, 11]))
+    steps = draw(st.sampled_from([1, 2, 5, 9]))
+    seed = draw(st.integers(0, 2**16))
+    density = draw(st.sampled_from([0.0, 0.08, 0.4]))
+    csrs = [random_csr(seed + t, count, count, density) for t in range(steps)]
+    presence = draw(st.sampled_from(["edges", "span", "tail"]))
+    graph = build_supergraph(csrs, presence=presence)
+    workers = draw(st.sampled_from([1, 2, 3, 8]))
+    generator = torch.Generator().manual_seed(seed)
+    one, other = (
+        torch.randint(0, workers, (graph.num_vertices,), generator=generator, dtype=torch.int32)
+        for _ in range(2)
+    )
+    return csrs, graph, placed(one, other if draw(st.booleans()) else None, workers)
+
+
+@settings(deadline=None, max_examples=80)
+@given(case=cases(), name=st.sampled_from(sorted(MODELS)))
+def test_rows_are_those_of_sets(case, name):
+    csrs, graph, placement = case
+    shape = shape_of(MODELS[name](2, 4))
+    # A target behind the snapshots of the graph is not read.
+    traffic = count_traffic(Snapshots([*csrs, csrs[0]]), graph, placement, shape)
+    wanted = slow(csrs, graph, placement, shape)
+    found = {(flow.name, flow.direction): flow for flow in traffic.flows}
+    assert found.keys() == wanted.keys()
+    for key, flow in found.items():
+        assert flow.rows.tolist() == wanted[key].tolist(), key
+    assert traffic.bytes() == sum(int(f.rows.sum()) * f.width * 4 for f in traffic.flows)
+    assert traffic.spatial + traffic.temporal == traffic.bytes() == int(traffic.matrix().sum())
+    hears = hearing(Snapshots(csrs), graph)
+    assert hears.indptr.tolist() == graph.hears().indptr.tolist()
+    assert hears.indices.tolist() == graph.hears().indices.tolist()
+
+
+def test_widths_and_what_goes_back():
+    shapes = {name: shape_of(model(2, 8)) for name, model in MODELS.items()}
+    assert shapes["tgcn"].round_dims == (2, 24)
+    assert shapes["tgcn"].round_grads == (False, True)
+    assert shapes["tgcn"].round_floats == 2 + 2 * 24
+    assert shapes["tgcn"].state_floats == 2 * 8
+    assert shapes["mpnn"].state_floats == 2 * 4 * 8
+    assert shapes["dysat"].round_grads == (True,)  # what is shown hangs on a weight
+    assert shapes["dysat"].attention
+    assert shapes["dysat"].counts().all_steps
+    assert shapes["tgcn"].counts().weights() == (25, 8)
+
+
+def test_known_partitions_keep_their_promises():
+    csrs = [random_csr(t, 12, 12, 0.3) for t in range(6)]
+    graph = build_supergraph(csrs, presence="tail")
+    shape = shape_of(TgcnTwoLayer(2, 4))
+    by = {
+        "pss": by_snapshots(graph, 3),
+        "pts": by_sequences(graph, 3),
+        "both": by_both(graph, 3),
+    }
+    sent = {k: count_traffic(Snapshots(csrs), graph, p, shape) for k, p in by.items()}
+    assert sent["pss"].spatial == 0
+    assert sent["pss"].rows("state", "forward") == graph.temporal_edges
+    assert sent["pts"].temporal == 0
+    assert sent["both"].spatial == sent["both"].rows("state") == 0
+    moved = int((by["both"].structure != by["both"].time).sum())
+    assert sent["both"].rows("move", "forward") == moved
+    assert critical_path(graph, by["pts"]) == (1, pytest.approx(1, abs=0.1))
+    contiguous = by_snapshots(graph, 3, contiguous=True)
+    assert critical_path(graph, contiguous) == (3, pytest.approx(3, abs=0.1))
+
+
+def test_refusals():
+    csrs = [random_csr(t, 5, 5, 0.4) for t in range(3)]
+    graph = build_supergraph(csrs)
+    shape = shape_of(TgcnTwoLayer(2, 4))
+    good = torch.zeros(graph.num_vertices, dtype=torch.int32)
+    with pytest.raises(InvalidInputError, match="one worker for each"):
+        count_traffic(Snapshots(csrs), graph, placed(good[1:], None, 2), shape)
+    with pytest.raises(InvalidInputError, match="allowed are 0 to 1"):
+        count_traffic(Snapshots(csrs), graph, placed(good + 2, None, 2), shape)
+    with pytest.raises(InvalidInputError, match="only 1"):
+        count_traffic(Snapshots(csrs[:1]), graph, placed(good, None, 2), shape)
+    whole = [random_csr(9, 5, 5, 1.0)] * 3
+    sparse = build_supergraph([random_csr(3, 5, 5, 0.1)] * 3)
+    if sparse.num_vertices < 15:
+        with pytest.raises(InvalidInputError, match="does not have"):
+            hearing(Snapshots(whole), sparse)
