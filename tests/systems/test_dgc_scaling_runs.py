@@ -1,0 +1,180 @@
+"""Cells of DGC's races and curves on a tiny real graph: what rows hold, and what stops a cell."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from tiny_data import tiny_sequence
+
+from dgbench.harness.store.row import Row
+from dgbench.runtime.errors import CheckFailed, UnsupportedError
+from dgbench.systems.base import Measurement, RunContext
+from dgbench.systems.base.sequences import SequenceWorkload
+from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18, race_runs
+from dgbench.systems.dgc.experiments.fig12_rows import projected, projected_gain, sent_shares
+from dgbench.systems.dgc.experiments.projection import LINKS, Rates
+from dgbench.systems.dgc.experiments.projection_runs import project_all
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    DGC,
+    EXACT,
+    FAIR,
+    FUSED,
+    HELD_NAMES,
+    PAPER_NAMES,
+    PLAIN,
+    PTS,
+    TWINS,
+    WIRE,
+    Job,
+    contenders,
+    race,
+    races,
+)
+from dgbench.systems.dgc.experiments.settings import MODELS
+
+PRESETS = ("smoke", "quick", "full", "paper")
+EXPERIMENTS = (fig4.Fig4(), fig5c.Fig5c(), fig12.Fig12(), fig18.Fig18())
+CONTEXT = RunContext(device="cpu", preset="smoke", threads=1)
+
+
+def job(model: str = "tgcn_2layer", **fields) -> Job:
+    task = SequenceWorkload(
+        dataset="email-eu-core", model=model, feature_dim=3, hidden_dim=4, **fields
+    )
+    chosen = {n: s for n, s in contenders().items() if n in (PTS, EXACT, DGC)}
+    return Job("email-eu-core", task, tiny_sequence(features=3), chosen)
+
+
+def row_of(found: Measurement, experiment: str, **params) -> Row:
+    params = {"part": "race", "dataset": "email-eu-core", "ranks": 2, "link": "gloo", **params}
+    return Row(
+        id="row", paper="dgc", experiment=experiment, params=params, values=found.values,
+        counters=found.counters, deviation=found.deviation, data=found.data,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def raced() -> Measurement:
+    """Two models in one row."""
+    return race([job(), job("dysat")], 2, CONTEXT, least=2, budget_s=0.01)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_cells_are_cheap_and_apart(preset) -> None:
+    for experiment in EXPERIMENTS:
+        cells = experiment.cells(preset, "cpu")
+        assert cells, experiment.name
+        assert len({c.group for c in cells}) == len(cells)
+        assert len({str(sorted(c.params.items())) for c in cells}) == len(cells)
+        assert all(not c.unavailable for c in cells)
+        assert all(c.unavailable for c in experiment.cells(preset, "cuda") if "ranks" in c.params)
+
+
+def test_the_whole_paper_is_planned_in_full() -> None:
+    groups = fig12.groups("full")
+    for name in (*HELD_NAMES, *TWINS):
+        assert any(g.dataset == name and g.models == MODELS and g.ranks == 4 for g in groups), name
+    assert {g.link for g in groups if g.dataset in HELD_NAMES} == {"gloo", "wire"}
+    assert set().union(*fig4.sets("full").values()) == {*HELD_NAMES, *TWINS}
+
+
+def test_contenders_differ_by_what_their_names_say() -> None:
+    every = contenders(fused=FAIR)
+    assert tuple(every) == (*PAPER_NAMES, *FAIR)
+    for name in BASELINE_NAMES:
+        plain, fused = every[name], every[FUSED[name]]
+        assert plain.partition == fused.partition != "chunks"
+        assert (plain.spatial_fusion, fused.spatial_fusion) == (False, True)
+        assert (plain.temporal, fused.temporal) == ("padded", "packed")
+    assert every[PLAIN].partition == every[EXACT].partition == every[DGC].partition == "chunks"
+    assert every[DGC].stale is not None
+    assert not any(s.stale for n, s in every.items() if n != DGC)
+    assert {s.wire for s in contenders(link="wire").values()} == {WIRE}
+
+
+def test_a_race_keeps_every_turn_and_every_count(raced) -> None:
+    found = races([row_of(raced, "fig12")], "fig12")
+    assert [one.model for one in found] == ["tgcn_2layer", "dysat"]
+    for one in found:
+        assert set(one.names) == {PTS, EXACT, DGC}
+        assert all(len(one.turns(n)) == 2 and min(one.turns(n)) > 0 for n in one.names)
+        assert one.count("vertex_steps") > 0
+        assert one.count("bytes", PTS) > 0
+        assert one.value("divergence", EXACT) >= 1
+        assert 0 <= one.value("sent", DGC) <= 1
+        assert not one.has("sent", EXACT)
+        assert one.row.deviation[one.key] < 1e-5
+    shares = sent_shares([row_of(raced, "fig12")])
+    assert shares == {}  # a twin's rows do not say what is held back
+
+
+def test_without_a_job_there_is_no_row() -> None:
+    with pytest.raises(UnsupportedError):
+        race([], 2, CONTEXT, least=1, budget_s=0.01)
+
+
+def test_a_contender_that_computes_something_else_stops_the_cell(monkeypatch) -> None:
+    true = race_runs.take_rank_turns
+
+    def wrong(*args, **options):
+        turns = true(*args, **options)
+        turns.output[PTS] = turns.output[PTS] + 1
+        return turns
+
+    monkeypatch.setattr(race_runs, "take_rank_turns", wrong)
+    with pytest.raises(CheckFailed, match="deviate from one process"):
+        race([job()], 2, CONTEXT, least=1, budget_s=0.01)
+
+
+def test_curves_of_all_systems(monkeypatch) -> None:
+    monkeypatch.setattr(fig18, "load_sequences", lambda task: tiny_sequence(features=3))
+    monkeypatch.setattr(
+        fig18, "task_of", lambda dataset, model, preset, **f: job(model, lr=fig18.LR).task
+    )
+    cell = fig18.Fig18().cells("smoke", "cpu")[0]
+    measured = fig18.Fig18().run(cell, CONTEXT)
+    row = row_of(measured, "fig18", model="tgcn_2layer")
+    (one,) = fig18.trained([row])
+    assert set(one.names) == {fig18.ONE, *fig18.SYSTEMS} - {PLAIN}
+    for name in one.names:
+        if name != DGC:
+            assert max(one.gaps(name)) < 1e-4, name
+        assert len(one.curve("accuracy", name)) == one.epochs
+    assert one.seconds(EXACT) > 0
+
+
+def test_projections_of_twins(monkeypatch) -> None:
+    from dgbench.systems.dgc.experiments import projection_runs
+
+    monkeypatch.setattr(projection_runs, "load_sequences", lambda task: tiny_sequence(features=2))
+    rates = {m: Rates(1e-6, 1e-7, 2e-6, 1e-4, 1e10) for m in MODELS}
+    measured = project_all(("amazon", "stack"), "quick", rates=rates)
+    row = row_of(measured, "fig12", part="projected")
+    found = projected([row])
+    assert set(found) == {(d, m, k) for d in ("amazon", "stack") for m in MODELS for k in LINKS}
+    for epochs in found.values():
+        assert set(epochs) == {*BASELINE_NAMES, PLAIN, EXACT}
+        assert all(e.seconds > 0 for e in epochs.values())
+        assert projected_gain(epochs, EXACT) >= projected_gain(epochs, PLAIN)
+        assert projected_gain(epochs, DGC) is None  # no race said what still travels
+    assert measured.data["dataset"] == "amazon, stack"
+    assert fig12.projected_points([row])
+
+
+def test_quarters_cover_a_graph_and_overlap_by_their_targets(monkeypatch) -> None:
+    whole = tiny_sequence(snapshots=9, features=3)
+    cut: list[tuple[int, int]] = []
+
+    def piece(begin: int, end: int):
+        cut.append((begin, end))
+        return SimpleNamespace(topology=whole.topology[begin:end])
+
+    fake = type("Fake", (), {"slice": staticmethod(piece), "__len__": lambda self: 9})()
+    monkeypatch.setattr(fig5c, "load_sequences", lambda task: fake)
+    jobs = list(fig5c.quarters("email-eu-core", "quick"))
+    assert [j.dataset for j in jobs] == [f"email-eu-core#{i}" for i in (1, 2, 3, 4)]
+    assert cut == [(0, 3), (2, 5), (4, 7), (6, 9)]
+    assert torch.equal(whole.topology[2].indices, jobs[0].data.topology[-1].indices)
