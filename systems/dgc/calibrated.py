@@ -26,7 +26,7 @@ from dgbench.systems.base.calibration import (
 )
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, MODELS
-from dgbench.systems.dgc.predictor import TERMS, Linear, Mlp, inputs_of, without_call
+from dgbench.systems.dgc.predictor import TERMS, Linear, Mlp, as_part, inputs_of
 from dgbench.systems.dgc.study import FULL, GUESSES, QUICK, WHOLE, Size, Study, Told, study
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import Shape
@@ -80,6 +80,7 @@ class Kept(msgspec.Struct, frozen=True):
         errors: "encoder/guess" -> [mean, low, high].
         repeat: encoder -> mean relative change of chunks measured again.
         trained, tested: chunks. rate: chunks measured in a minute.
+        large: vertex-steps that count as many, see `predictor.as_part`.
     """
 
     sizes: list[tuple[int, int]]
@@ -89,6 +90,7 @@ class Kept(msgspec.Struct, frozen=True):
     trained: int
     tested: int
     rate: float
+    large: int
 
 
 class Calibration(msgspec.Struct):
@@ -118,13 +120,20 @@ class Calibration(msgspec.Struct):
     ) -> Tensor:
         """Seconds of chunks by the perceptrons, both encoders: float64[C].
 
-        `fused`: less what every chunk costs, see `predictor.without_call`.
+        `fused`: as parts of a worker that runs all its chunks as one, see `predictor.as_part`.
         """
+        found = self.models[model]
         total = torch.zeros(len(statistics.vertices), dtype=torch.float64)
         for name in ENCODERS:
-            kept = self.models[model].encoders[name]
-            guess = _mlp(kept)(inputs_of(statistics, shape, name, "lengths"))
-            total += without_call(guess, _linear(kept), statistics) if fused else guess
+            net = _mlp(found.encoders[name])
+
+            def predict(s: ChunkStatistics, name: str = name, net: Mlp = net) -> Tensor:
+                return net(inputs_of(s, shape, name, "lengths"))
+
+            if fused:
+                total += as_part(predict, _linear(found.encoders[name]), statistics, found.large)
+            else:
+                total += predict(statistics)
         return total
 
     def linear(self, model: str) -> Linear:
@@ -224,6 +233,7 @@ def kept_of(found: Study) -> Kept:
         trained=found.trained,
         tested=found.tested,
         rate=found.rate,
+        large=found.large,
     )
 
 

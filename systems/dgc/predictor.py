@@ -204,19 +204,41 @@ def fit_linear(
     return Linear(found)
 
 
-def without_call(guess: Tensor, linear: Linear, statistics: ChunkStatistics) -> Tensor:
-    """Predicted times less what a chunk costs whatever its size, float64[C].
+def as_part(
+    predict: Callable[[ChunkStatistics], Tensor],
+    linear: Linear,
+    statistics: ChunkStatistics,
+    large: int,
+) -> Tensor:
+    """What chunks add to a worker that runs all its chunks as one, float64[C] in seconds.
 
-    A worker that runs all its chunks as one pays that once, so it must not count for every chunk
-    when they are dealt out: of tiny chunks it is nearly all. Its share of a time is the one in the
-    linear model of the same measurements, so tiny chunks weigh by their sizes and large ones keep
-    the prediction. Where the linear model knows no other cost the guess stays as it is.
+    Alone a chunk pays for its calls, and for the steps of its longest sequence though few rows go
+    through each; of tiny chunks that is nearly all. A worker pays it once for all its chunks. So
+    each chunk is thought of as several like it that fill `large` vertex-steps, predicted together,
+    less what the linear model of the same measurements says of a call, and divided by their number.
+
+    Args:
+        predict: seconds of chunks run alone.
+        linear: of the same encoder, or a sum of both.
+        statistics: sizes of C chunks.
+        large: vertex-steps, inside the range that was measured.
     """
-    whole = linear(statistics)
+    factor = (large / statistics.vertices.double().clamp(min=1)).clamp(min=1)
+
+    def times(sizes: Tensor) -> Tensor:
+        return (sizes * factor).round().long()
+
+    several = ChunkStatistics(
+        times(statistics.vertices),
+        times(statistics.edges),
+        times(statistics.inner_edges),
+        times(statistics.sequences),
+        statistics.longest,
+    )
+    whole = linear(several)
     rest = whole - linear.coefficients[0]
-    if not bool((rest > 0).any()):
-        return guess
-    return guess * rest / whole.clamp(min=1e-300)
+    share = torch.where(rest > 0, rest / whole.clamp(min=1e-300), 1.0)
+    return predict(several) * share / factor
 
 
 def _terms(statistics: ChunkStatistics) -> Tensor:

@@ -28,12 +28,12 @@ from dgbench.systems.dgc.predictor import (
     Inputs,
     Linear,
     Mlp,
+    as_part,
     error_of,
     fit_linear,
     inputs_of,
     scaled_to,
     train_mlp,
-    without_call,
 )
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import Shape, shape_of
@@ -111,6 +111,7 @@ class Study:
         rate: chunks measured once in a minute (of processor time, on a CPU).
         smallest_s, largest_s: range of the measured times of the unseen chunks.
         train_s: seconds in which the perceptrons were trained.
+        large: half the vertex-steps of the largest chunks measured, see `predictor.as_part`.
     """
 
     model: str
@@ -126,6 +127,7 @@ class Study:
     smallest_s: float = 0.0
     largest_s: float = 0.0
     train_s: float = 0.0
+    large: int = 1
 
     def workload(
         self,
@@ -137,14 +139,20 @@ class Study:
     ) -> Tensor:
         """Seconds of chunks by one of the predictors, both encoders together: float64[C].
 
-        `fused`: less what every chunk costs, see `predictor.without_call`.
+        `fused`: as parts of a worker that runs all its chunks as one, see `predictor.as_part`.
         """
         shape = shape or self.shapes[0]
         total = torch.zeros(len(statistics.vertices), dtype=torch.float64)
         for encoder in ENCODERS:
             known = self.predictors[encoder]
-            guess = known.guess(name, statistics, shape, encoder)
-            total += without_call(guess, known.linear, statistics) if fused else guess
+
+            def predict(s: ChunkStatistics, encoder: str = encoder) -> Tensor:
+                return self.predictors[encoder].guess(name, s, shape, encoder)
+
+            if fused:
+                total += as_part(predict, known.linear, statistics, self.large)
+            else:
+                total += predict(statistics)
         return total
 
 
@@ -219,7 +227,7 @@ def study(
             encoder: _train(parts, [t[:, i] for t in times], shapes, encoder, size, seed)
             for i, encoder in enumerate(ENCODERS)
         }
-    result = Study(model, device, shapes, predictors)
+    result = Study(model, device, shapes, predictors, large=max(1, size.largest // 2))
     result.train_s = time.monotonic() - start
     result.trained, result.tested, result.rate = measured, len(tested), rate
     say(steps, steps, "")

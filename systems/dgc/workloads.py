@@ -14,7 +14,7 @@ from dgbench.runtime.errors import unknown_key
 from dgbench.systems.dgc.calibrated import find
 from dgbench.systems.dgc.chunk_samples import RandomChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named, model_of, statistics_of
-from dgbench.systems.dgc.predictor import Linear, fit_linear, without_call
+from dgbench.systems.dgc.predictor import Linear, as_part, fit_linear
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import Shape
 
@@ -61,8 +61,8 @@ def workload_of(
         name: one of NAMES.
         shape: of the model, from `volumes.shape_of`.
         device: `cpu` or `cuda`, where chunks will run.
-        fused: chunks of a worker run as one, so what a chunk costs whatever its size is left out
-            (`predictor.without_call`); False for chunk by chunk, as the paper's predictor has it.
+        fused: chunks of a worker run as one, so what each would cost alone whatever its size is
+            left out (`predictor.as_part`); False for chunk by chunk, as the paper predicts them.
 
     Raises:
         UnknownKeyError: another name.
@@ -92,11 +92,10 @@ def workload_of(
 
 
 def _plain(linear: Linear, fused: bool) -> Callable[[ChunkStatistics], Tensor]:
-    """A linear model, less what every chunk costs where they are run as one."""
+    """A linear model, less the cost of a call where chunks are run as one."""
 
     def guess(statistics: ChunkStatistics) -> Tensor:
-        whole = linear(statistics)
-        return without_call(whole, linear, statistics) if fused else whole
+        return as_part(linear, linear, statistics, 1) if fused else linear(statistics)
 
     return guess
 

@@ -70,8 +70,8 @@ class Fig16(Experiment):
         "workload model with the corrected algorithm 1, and the measured times of a worker's "
         "chunks are added up: Tmax/Tmin is the paper's divergence, max/mean our bar's. Beside the "
         "sums, every worker runs all its chunks as one, as after fusion: a chunk's fixed cost, "
-        "most of a tiny one's time, is then paid once, and the perceptrons' prediction is taken "
-        "without it. `Measured again` is the noise of the clock: no predictor can be expected "
+        "most of a tiny one's time, is then paid once, and chunks are weighed by what they add. "
+        "`Measured again` is the noise of the clock: no predictor can be expected "
         "below it."
     )
 
