@@ -11,6 +11,7 @@ from dgbench.harness.store.row import Row
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.checks import scaling
 from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18
+from dgbench.systems.dgc.experiments.projection import LINKS
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -194,6 +195,43 @@ def test_claims_on_one_graph_take_that_graph() -> None:
     held = [r for r in twins() if r.params["dataset"] == "movie"]
     held[0].data["twin"] = False  # as if the file were there
     assert judge("s72-tgcn-movie", held).verdict == "direction only"
+
+
+def projections(seconds: dict[str, float], *, pcie: float = 1.0) -> Row:
+    """A row as `project_all` makes it; over PCIe, communication of PSS takes `pcie` times more."""
+    values = {}
+    for dataset in TWINS:
+        for model in MODELS:
+            for links in LINKS:
+                for name, whole in seconds.items():
+                    head = f"{dataset}/{model}/{links}"
+                    values[f"{head} compute_s {name}"] = 0.5 * whole
+                    values[f"{head} load_s {name}"] = 0.0
+                    slower = pcie if links == "pcie" and name == PSS else 1.0
+                    values[f"{head} communicate_s {name}"] = 0.5 * whole * slower
+    return Row(
+        id="projected", paper="dgc", experiment="fig12", values=values, data={"twin": True},
+        params={"part": "projected", "graphs": "paper", "workers": 8},
+        counters={f"{dataset}/dysat/vertex_steps": 1 for dataset in TWINS},
+    )  # fmt: skip
+
+
+def test_without_races_of_a_graph_its_cells_are_projected() -> None:
+    held = fig12_rows()
+    for row in held:
+        row.values |= {f"{row.params['dataset']}/{m}/sent {DGC}": 0.5 for m in MODELS}
+    plain = {n: t for n, t in USUAL.items() if n != DGC}
+    rows = [*held, projections(plain, pcie=3.0)]
+    found = find("s72-dysat-epinion", rows)
+    # 6 s against 1 s of computing and half of 1 s that still travels.
+    assert found.measured == "NVLink 4.00x, PCIe 8.00x"
+    assert found.evidence == "projected"
+    assert judge("s72-dysat-epinion", rows).verdict == "not run here"  # a twin's traffic
+    assert find("s72-tgcn-movie", [projections(plain)]).measured is None  # no share is known
+    slow = find("s72-dysat-epinion", [*held, projections({**plain, EXACT: 9.0}, pcie=3.0)])
+    assert slow.undecided
+    assert "PCIe 2.7x to 2.7x" in find("abs-speedup-range", rows).reason
+    assert fig12.projected_points(rows)
 
 
 def test_orders_of_baselines() -> None:
