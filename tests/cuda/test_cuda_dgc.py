@@ -1,0 +1,101 @@
+"""DGC with its compiled operators in float32: on the CPU, and on a CUDA device where one is."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from dgc_ranks import as_ranks
+from dgc_tiny import random_sequence, tiny_workload
+
+from dgbench.kernels_cuda import attention, build_info
+from dgbench.models import SEQUENCE_MODELS
+from dgbench.models import attention as models
+from dgbench.systems.base.race import _largest, relative
+from dgbench.systems.base.sequences import PlainSequences, vertex_steps
+from dgbench.systems.dgc.placement import by_snapshots
+from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
+from dgbench.systems.dgc.trainer import RankTrainer
+
+EPOCHS = 3
+TOLERANCE = 2e-5
+BASE = {"predictor": False}  # it trains on timed chunks, and decides only who would do what
+DEFAULTS = {t.name: t.default for t in DgcSystem.techniques}
+OTHERS = [name for name in DEFAULTS if name not in ("stale", "predictor")]  # stale rows learn else
+SETTINGS = [BASE, *(BASE | {name: not DEFAULTS[name]} for name in OTHERS)]
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request) -> str:
+    if request.param == "cuda":
+        cuda = build_info.build_info()["cuda"]
+        if not cuda["usable"]:
+            pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
+        # Products in full single precision, as the reference's.
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+    return request.param
+
+
+def agree(trainer, work, data) -> None:
+    """Outputs, gradients and losses of the plain trainer in float64."""
+    plain = PlainSequences(work, data, dtype=torch.float64)
+    assert relative(trainer.evaluate().cpu(), plain.evaluate()) < TOLERANCE
+    gradients = {name: grad.cpu() for name, grad in trainer.gradients().items()}
+    assert _largest(gradients, plain.gradients()) < 10 * TOLERANCE
+    losses = [plain.train_epoch() for _ in range(EPOCHS)]
+    assert [trainer.train_epoch() for _ in range(EPOCHS)] == pytest.approx(losses, rel=TOLERANCE)
+    assert trainer.accuracy() == pytest.approx(plain.accuracy(), abs=0.1)
+
+
+CASES = [("dysat", on) for on in SETTINGS] + [(m, BASE) for m in SEQUENCE_MODELS if m != "dysat"]
+
+
+@pytest.mark.parametrize(("model", "switches"), CASES, ids=str)
+def test_one_process_equals_the_plain_trainer(device, model, switches):
+    data, work = random_sequence(12, 7, 20, 5), tiny_workload(model, hidden_dim=8)
+    on = DgcSystem().switches(switches)
+    trainer = DgcTrainer(work, data, on, workers=3, device=device)
+    trainer.prepare()
+    agree(trainer, work, data)
+    trainer.close()
+
+
+@pytest.mark.parametrize("task", ["active", "link"])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_attention_with_heads_and_pairs(device, task, heads):
+    data = random_sequence(15, 6, 25, 8)
+    work = tiny_workload("dysat", hidden_dim=8, heads=heads, task=task, presence="edges")
+    trainer = DgcTrainer(work, data, DgcSystem().switches(BASE), workers=2, device=device)
+    trainer.prepare()
+    agree(trainer, work, data)
+    trainer.close()
+
+
+def test_workers_ask_only_for_the_outputs_they_keep(monkeypatch):
+    """Steps of others stand in a worker's sequences; the compiled form is told so."""
+    data, work = random_sequence(12, 7, 20, 5), tiny_workload("dysat", hidden_dim=8)
+    graph = vertex_steps(data, work)
+    placement = by_snapshots(graph, 3)
+    wanted: list[tuple[int, int]] = []
+    real = attention.packed_attention
+
+    def watched(q, *arguments, own=None, **named):
+        wanted.append((int(own.sum()) if own is not None else q[..., 0].numel(), q[..., 0].numel()))
+        return real(q, *arguments, own=own, **named)
+
+    monkeypatch.setattr(models.compiled, "packed_attention", watched)
+    plain = PlainSequences(work, data, dtype=torch.float64)
+    want = [plain.train_epoch() for _ in range(EPOCHS)]
+    one_at_a_time = threading.Lock()  # parameters are drawn from torch's one generator
+
+    def be(comm):
+        with one_at_a_time:
+            trainer = RankTrainer(comm, work, data, placement, graph=graph)
+        return [trainer.train_epoch() for _ in range(EPOCHS)]
+
+    for losses in as_ranks(3, be):
+        assert losses == pytest.approx(want, rel=TOLERANCE)
+    assert sum(own for own, _ in wanted) == EPOCHS * graph.num_vertices
+    assert sum(steps for _, steps in wanted) > 2 * EPOCHS * graph.num_vertices
