@@ -488,11 +488,6 @@ def unpack_bits(packed: Tensor, count: int) -> Tensor:
     return ((packed[:, None] >> shifts) & 1).flatten()[:count].bool()
 
 
-def cache_floats(rows: int, width: int) -> int:
-    """Floats that a sender keeps for an exchange: one copy of each row that others read."""
-    return rows * width
-
-
 def summed(histories: Iterable[list[StaleEpoch]]) -> list[StaleEpoch]:
     """The counts of all ranks, epoch by epoch; D is the largest of any rank."""
     total: list[StaleEpoch] = []

@@ -290,13 +290,8 @@ def _take(comm: Communicator, jobs: tuple[Job, ...]) -> dict[int, Outcome]:
     return {number: run_job(jobs[number]) for number in mine}
 
 
-def key(dataset: str, model: str, setting: str, what: str) -> str:
-    """The name of a value of one run in a row that holds many."""
-    return f"{dataset} {model} {setting} {what}"
-
-
 def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
-    """All runs of a cell as one measurement, the names of values by `key`."""
+    """All runs of a cell as one measurement, named by graph, model, setting and what it is."""
     values: dict[str, float] = {}
     counters: dict[str, int] = {}
     gaps: list[float] = []
