@@ -187,8 +187,12 @@ def _variants(mark: Mark, count: int) -> list[Mark]:
 
 
 def _parts(names: Iterable[str]) -> dict[str, Mark]:
-    """Marks of names that begin with a system's title, in its colour; the title itself is filled,
-    or else the first of them."""
+    """Marks of names that begin with a system's title, in its colour.
+
+    The system's own filled mark goes to the title itself, and to the first part where neither the
+    title nor the system is among the names.
+    """
+    names = list(names)
     found: dict[str, Mark] = {}
     mine: dict[str, list[str]] = {}
     for name in names:
@@ -196,8 +200,10 @@ def _parts(names: Iterable[str]) -> dict[str, Mark]:
         if first in TITLED and name not in SYSTEMS:
             mine.setdefault(TITLED[first], []).append(name)
     for system, its in mine.items():
-        its.sort(key=lambda name: name not in TITLED)  # the whole comes first, filled
-        found |= dict(zip(its, _variants(SYSTEMS[system], len(its)), strict=True))
+        its.sort(key=lambda name: name not in TITLED)
+        taken = int(system in names)
+        marks = _variants(SYSTEMS[system], len(its) + taken)[taken:]
+        found |= dict(zip(its, marks, strict=True))
     return found
 
 

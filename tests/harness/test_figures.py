@@ -272,6 +272,8 @@ def test_parts_of_a_system_wear_its_colour_and_differ():
         assert own[0].filled
         assert len(set(own)) == 3
         assert SYSTEMS["dgc"].colour not in {found[n].mark.colour for n in ("PyGT-PSS", "PSS")}
+    beside = looks(["dgc", "DGC w/o SG", "DGC w/o CF&SG"], {})
+    assert len({look.mark for look in beside.values()}) == 3
     hollow = series_looks([*"abcd", "e, one", "e, two", "e, three", "e, four"])
     assert len({look.mark for look in hollow.values()}) == 8
 

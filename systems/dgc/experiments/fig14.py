@@ -124,7 +124,7 @@ class Fig14(Experiment):
                 points=time_points,
                 options={
                     "xlabel": "standard deviation over mean of what varies",
-                    "ylabel": "ms per epoch, median and range of turns",
+                    "ylabel": "ms per epoch, median",
                     "xlog": False,
                 },
             ),
