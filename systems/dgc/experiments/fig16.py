@@ -40,6 +40,10 @@ WORKLOAD_TITLES: Final = {
     "mlp": "two perceptrons",
     "measured": "measured times",
 }
+GUESS_TITLES: Final = {
+    name: WORKLOAD_TITLES.get(name, f"{WORKLOAD_TITLES['mlp']}, the paper's inputs")
+    for name in GUESSES
+}
 ENCODER_TITLES: Final = {"structure": "structure encoder", "time": "time encoder", WHOLE: "both"}
 DATASETS: Final = {"smoke": ("email-eu-core",), "quick": ("email-eu-core", "wikipedia")}
 CUTS: Final = (16, 256)
@@ -288,14 +292,15 @@ def error_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         base = {"panel": MODEL_TITLES[row.params["model"]], "row_ids": [row.id]}
         if row.status != "ok":
             x = ENCODER_TITLES[ENCODERS[0]]
-            found.append({**base, "series": "mlp", "x": x, "failed": failed(row)})
+            series = WORKLOAD_TITLES["mlp"]
+            found.append({**base, "series": series, "x": x, "failed": failed(row)})
             continue
         for encoder, title in ENCODER_TITLES.items():
             for guess in GUESSES:
                 point = {"y": 100 * row.values[f"error {encoder} {guess}"]}
                 for end in ("low", "high"):
                     point[end] = 100 * row.values[f"{end} {encoder} {guess}"]
-                found.append({**base, "series": guess, "x": title, **point})
+                found.append({**base, "series": GUESS_TITLES[guess], "x": title, **point})
             again = 100 * row.values[f"again {encoder}"]
             found.append({**base, "series": "measured again", "x": title, "y": again})
     return found
