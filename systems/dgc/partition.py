@@ -35,7 +35,13 @@ from dgbench.kernels_cuda.supergraph import (
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.systems.dgc.assignment import Assignment, Empty, Mean, assign_chunks, assignment_of
 from dgbench.systems.dgc.placement import Placement, by_chunks
-from dgbench.systems.dgc.refinement import hypergraph_of, improve, within
+from dgbench.systems.dgc.refinement import (
+    apart_hypergraph,
+    hypergraph_of,
+    improve,
+    refine_apart,
+    within,
+)
 from dgbench.systems.dgc.supergraph import (
     ChunkStatistics,
     ExchangeCounts,
@@ -72,6 +78,10 @@ class ChunkSettings:
         temporal_edges: whether these see edges in time.
         refine: improve workers on what is sent, from `starts`.
         starts: where refinement begins; without it there is only `labels`.
+        apart: let refinement give the two encoders of a vertex-step different workers under
+            attention, where that sends less: an entity's steps meet at one worker, wherever its
+            snapshots are. It is then PSS-TS, refined, that chunks are compared with. Work is even
+            over both encoders together, not in each.
         seeds: how many seeds of label propagation are started from.
         rounds: of coarsening and refining for the best start; 0 moves single vertex-steps only;
             None: ROUNDS, more for a small graph and 0 for a large one.
@@ -88,6 +98,7 @@ class ChunkSettings:
     temporal_edges: bool = True
     refine: bool = True
     starts: tuple[Start, ...] = STARTS
+    apart: bool = True
     seeds: int = 1
     rounds: int | None = None
     slack: float = 0.05
@@ -130,7 +141,8 @@ class ChunkPartition:
     """Chunks and their workers.
 
     Attributes:
-        placement: of vertex-steps; its units are the chunks.
+        placement: of vertex-steps; its units are the chunks. See `ChunkSettings.apart` for where
+            its two workers differ; `assignment` is then that of the structure encoder.
         chunk: int32[V] in [0, count).
         count: C.
         assignment: worker of each chunk, loads by the workload model, weight of cut edges.
@@ -204,11 +216,12 @@ def partition_chunks(
         seen, counts, workers, settings, workload, clock, threads
     )
     floats: dict[str, int] = {}
+    worker = time_worker = None
     if settings.refine and workers > 1 and graph.num_vertices:
         first = {
             "labels" if settings.by == "labels" else settings.by: assignment.worker[chunk.long()]
         }
-        worker = _refined(
+        worker, time_worker = _refined(
             graph, counts, workers, settings, workload, first, statistics, floats, clock, threads
         )
         chunk, count = _rechunk(seen, chunk, count, worker, workers, settings, threads)
@@ -217,9 +230,14 @@ def partition_chunks(
         of_chunk[chunk.long()] = worker
         loads = torch.zeros(workers, dtype=torch.float64)
         loads.index_add_(0, of_chunk.long(), workload(statistics).double())
+        if time_worker is not worker:
+            loads = _loads_apart(graph, statistics, workload, worker, time_worker, workers)
+            notes.append("the time encoder of a vertex-step may run at another worker")
         assignment = Assignment(of_chunk, loads, cut_weight(seen, worker))
         clock.note("refinement")
     placement = by_chunks(graph, chunk, count, assignment.worker, workers)
+    if time_worker is not worker:
+        placement = replace(placement, time=time_worker)
     return ChunkPartition(
         placement, chunk, count, assignment, statistics, floats, clock.seconds, notes
     )
@@ -316,9 +334,10 @@ def _refined(
     floats: dict[str, int],
     clock: _Clock,
     threads: int | None,
-) -> Tensor:
-    """int32[V], the worker of each vertex-step after refinement."""
-    load = _vertex_loads(graph, statistics, workload)
+) -> tuple[Tensor, Tensor]:
+    """int32[V] each: workers of vertex-steps in both encoders; one object where they are alike."""
+    parts = _vertex_loads(graph, statistics, workload)
+    load = sum(parts).clamp(min=1)
     fine = hypergraph_of(graph, counts, load)
     cap = int((1 + settings.slack) * int(load.sum()) / workers)
     large, small = graph.csr.nnz // 2 >= LARGE, graph.csr.nnz // 2 < SMALL
@@ -355,7 +374,36 @@ def _refined(
             better[name] = improve(fine, graph, better[name], workers, cap, **again)
     worker = min((better[name] for name in ahead), key=fine.cost)
     floats["end"] = fine.cost(worker)
-    return worker
+    if not (settings.apart and counts.all_steps) or large:
+        return worker, worker
+    both = apart_hypergraph(graph, counts, *parts)
+    begin = {"together": worker, **_runs(graph, parts[0], workers, settings.starts)}
+    found = [refine_apart(both, graph, start, workers, cap) for start in begin.values()]
+    best = min(found, key=both.cost)
+    floats["apart"] = both.cost(best)
+    if floats["apart"] >= floats["end"]:
+        return worker, worker
+    floats["end"] = floats["apart"]
+    count = graph.num_vertices
+    return best[:count].contiguous(), best[count:].contiguous()
+
+
+def _loads_apart(
+    graph: Supergraph,
+    statistics: ChunkStatistics,
+    workload: Workload,
+    structure: Tensor,
+    time: Tensor,
+    workers: int,
+) -> Tensor:
+    """float64[P]: work of workers, both encoders, in the unit of the workload model."""
+    loads = torch.zeros(workers, dtype=torch.int64)
+    for worker, load in zip(
+        (structure, time), _vertex_loads(graph, statistics, workload), strict=True
+    ):
+        loads.index_add_(0, worker.long(), load)
+    whole = float(workload(statistics).sum())
+    return loads.double() * (whole / max(1, int(loads.sum())))
 
 
 def _runs(
@@ -379,10 +427,13 @@ def _equal_shares(upto: Tensor, total: int, workers: int) -> Tensor:
     return ((upto - 1).clamp(min=0) * workers // max(1, total)).clamp(max=workers - 1).int()
 
 
-def _vertex_loads(graph: Supergraph, statistics: ChunkStatistics, workload: Workload) -> Tensor:
-    """int64[V]: work of vertex-steps, from the chunks' by least squares over vertices and edges.
+def _vertex_loads(
+    graph: Supergraph, statistics: ChunkStatistics, workload: Workload
+) -> tuple[Tensor, Tensor]:
+    """Work of vertex-steps from the chunks', by least squares: int64[V] for their edges, and each.
 
-    The sum is about 2^30, or V where that is more.
+    The sum of both is about 2^30. Edges are the structure encoder's, the rest counts for the time
+    encoder.
     """
     terms = torch.stack([statistics.vertices, statistics.edges], 1).double()
     guess = workload(statistics).double()
@@ -390,17 +441,13 @@ def _vertex_loads(graph: Supergraph, statistics: ChunkStatistics, workload: Work
     if bool((weight < 0).any()):  # one explains it better alone
         alone = (terms * guess[:, None]).sum(0) / terms.square().sum(0).clamp(min=1)
         weight = torch.where(weight < 0, 0.0, alone)
-    edges = _heard(graph)
-    work = weight[0] + weight[1] * edges
-    total = float(work.sum())
+    edges = graph.hears().indptr.diff().double()
+    total = float(weight[0] * edges.numel() + weight[1] * edges.sum())
     if not total > 0:
-        return torch.ones(graph.num_vertices, dtype=torch.int64)
-    return (work * (2**_WORK_BITS / total)).round().long().clamp(min=1)
-
-
-def _heard(graph: Supergraph) -> Tensor:
-    """float64[V]: edges that end at each vertex-step."""
-    return graph.hears().indptr.diff().double()
+        return torch.zeros_like(edges).long(), torch.ones_like(edges).long()
+    scale = 2**_WORK_BITS / total
+    each = torch.full_like(edges, float(weight[0]) * scale).round().long()
+    return (weight[1] * scale * edges).round().long(), each
 
 
 def _rechunk(

@@ -34,6 +34,7 @@ LEVELS: Final = (512, 64, 8)
 
 SWEEPS: Final = 10
 _CLUSTER_SWEEPS: Final = 5
+_APART_TURNS: Final = 6
 _LARGEST: Final = 2**31 - 1
 
 
@@ -187,6 +188,84 @@ def hypergraph_of(graph: Supergraph, counts: ExchangeCounts, load: Tensor) -> Hy
         load,
         _unit(counts),
     )
+
+
+def apart_hypergraph(
+    graph: Supergraph, counts: ExchangeCounts, structure_load: Tensor, time_load: Tensor
+) -> Hypergraph:
+    """The floats of an epoch where a vertex-step may have a worker in each encoder; attention only.
+
+    Vertex v is vertex-step v in the structure encoder, V + v in the time encoder. An edge joins the
+    two: its row moves between them.
+
+    Args:
+        graph, counts: as in `hypergraph_of`; `counts.all_steps`, so that what moves is as wide as
+            what attention hears.
+        structure_load, time_load: int64[V] each.
+
+    Raises:
+        InvalidInputError: counts of a recurrence, or loads of another dtype or length.
+    """
+    if not counts.all_steps:
+        raise InvalidInputError("counts are those of a recurrence, expected attention")
+    count = graph.num_vertices
+    check_vector(time_load, "time_load", torch.int64, count)
+    spatial, temporal = counts.weights()
+    lengths = graph.start.diff()
+    if count and int(lengths.max()) * temporal > _LARGEST:
+        raise InvalidInputError("an entity's steps weigh more than 2^31 - 1 together")
+    alone = ExchangeCounts(1, 1, 0, 0)
+    base = hypergraph_of(graph, alone, structure_load)  # readers only, weights of 1
+    number = torch.cumsum(lengths > 0, 0) - 1
+    here = number[graph.entity.long()]
+    net = torch.cat([base.net, (base.net_weight.numel() + here).to(torch.int32)])
+    net_weight = torch.cat([base.net_weight * spatial, (lengths[lengths > 0] * temporal).int()])
+    ids = torch.arange(count)
+    first = torch.cat([base.first, base.first[-1] + 1 + ids])
+    upto = base.edge_first + torch.arange(count + 1)  # one more edge each, its last
+    edge_first = torch.cat([upto, upto[-1] + 1 + ids])
+    other, weight = (torch.empty(int(edge_first[-1]), dtype=torch.int32) for _ in range(2))
+    own = torch.zeros(int(upto[-1]), dtype=torch.bool)
+    own[upto[1:] - 1] = True
+    reading, moving = other[: own.numel()], weight[: own.numel()]
+    reading[own], reading[~own] = (count + ids).to(torch.int32), base.other
+    moving[own], moving[~own] = temporal, base.edge_weight * spatial
+    other[own.numel() :] = ids.to(torch.int32)
+    weight[own.numel() :] = temporal
+    load = torch.cat([structure_load, time_load])
+    return Hypergraph(first, net, net_weight, edge_first, other, weight, load, _unit(counts))
+
+
+def refine_apart(
+    fine: Hypergraph, graph: Supergraph, structure: Tensor, workers: int, cap: int
+) -> Tensor:
+    """Workers of both encoders, int32[2 V], from one of the structure encoder.
+
+    An entity's time encoder begins where most of its steps are and moves as a whole, until nothing
+    is won by it; then single steps may.
+
+    Args:
+        fine: from `apart_hypergraph`.
+        graph: the vertex-steps.
+        structure: int32[V] to start from.
+        workers, cap: as in `Hypergraph.refine`.
+    """
+    count, entities = graph.num_vertices, graph.start.numel() - 1
+    entity = graph.entity.long()
+    owned = torch.zeros(entities, workers, dtype=torch.int64)
+    owned.index_put_((entity, structure.long()), torch.ones_like(entity), accumulate=True)
+    number = torch.cumsum(graph.start.diff() > 0, 0) - 1
+    cluster = torch.cat([torch.arange(count), count + number[entity]]).to(torch.int32)
+    whole = fine.contract(cluster, count + (int(number[-1]) + 1 if entities else 0))
+    time = owned.argmax(1).to(torch.int32)
+    worker = torch.cat([structure, time[graph.start.diff() > 0]])
+    cost = whole.cost(worker)
+    for _ in range(_APART_TURNS):
+        worker = whole.refine(worker, workers, cap)
+        before, cost = cost, whole.cost(worker)
+        if cost == before:
+            break
+    return fine.refine(worker[cluster.long()].contiguous(), workers, cap)
 
 
 def improve(

@@ -15,7 +15,12 @@ from dgbench.kernels_cuda.supergraph import build_supergraph
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 from dgbench.systems.dgc import controls, partition
 from dgbench.systems.dgc.partition import PAPER, ChunkSettings, critical_path, partition_chunks
-from dgbench.systems.dgc.refinement import hypergraph_of, improve
+from dgbench.systems.dgc.refinement import (
+    apart_hypergraph,
+    hypergraph_of,
+    improve,
+    refine_apart,
+)
 from dgbench.systems.dgc.supergraph import chunk_statistics
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
@@ -120,7 +125,8 @@ def test_a_partition_is_whole(name, seed, workers, density, settings_):
     made = partition_chunks(graph, shape.counts(), workers, settings_, threads=1)
     again = partition_chunks(graph, shape.counts(), workers, settings_, threads=2)
     place = made.placement
-    assert place.structure is place.time
+    assert place.structure is place.time or "apart" in made.floats
+    assert torch.equal(place.time, again.placement.time)
     assert torch.equal(place.structure, again.placement.structure)
     assert torch.equal(made.chunk, again.chunk)
     assert place.units == made.count
@@ -143,6 +149,38 @@ def test_refinement_lowers_what_is_sent_and_keeps_balance():
         sent[name] = count_traffic(Snapshots(csrs), graph, made.placement, shape).bytes()
     assert sent["refined"] < sent["paper"]
     assert made.assignment.imbalance <= 1.1
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**16), workers=st.sampled_from([2, 3, 8]))
+def test_cost_of_encoders_apart_is_what_is_counted(seed, workers):
+    csrs, graph, shape = graph_of("dysat", seed)
+    draw = torch.Generator().manual_seed(seed)
+    count = graph.num_vertices
+    work = torch.ones(count, dtype=torch.int64)
+    both = apart_hypergraph(graph, shape.counts(), work, work)
+    worker = torch.randint(0, workers, (2 * count,), generator=draw, dtype=torch.int32)
+    for found in (worker, refine_apart(both, graph, worker[:count].clone(), workers, 2 * count)):
+        place = placed(found[:count], found[count:], workers)
+        sent = count_traffic(Snapshots(csrs), graph, place, shape).bytes() // 4
+        assert both.cost(found) == sent
+
+
+def test_encoders_apart_only_where_that_sends_less():
+    csrs, graph, shape = graph_of("dysat", 4, count=30, steps=8, density=0.2)
+    kept = ChunkSettings(apart=False)
+    made = [partition_chunks(graph, shape.counts(), 4, s, threads=1) for s in (kept, None)]
+    together, apart = (
+        count_traffic(Snapshots(csrs), graph, m.placement, shape).bytes() for m in made
+    )
+    assert not made[0].placement.moves
+    assert made[1].placement.moves == ("apart" in made[1].floats and apart < together)
+    assert apart < together  # dense snapshots: sequences meet elsewhere
+    assert made[1].assignment.imbalance <= 1.1
+    _, graph, shape = graph_of("tgcn", 4)
+    work = torch.ones(graph.num_vertices, dtype=torch.int64)
+    with pytest.raises(InvalidInputError, match="recurrence"):
+        apart_hypergraph(graph, shape.counts(), work, work)
 
 
 def test_large_graphs_are_refined_once(monkeypatch):

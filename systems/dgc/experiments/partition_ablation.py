@@ -16,7 +16,12 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
 from dgbench.systems.dgc.experiments.common import failed, failures, one_thread, panel
-from dgbench.systems.dgc.experiments.partition_rows import CONTROLS, balance_of, weighted
+from dgbench.systems.dgc.experiments.partition_rows import (
+    CONTROLS,
+    vertex_work,
+    weighted,
+    work_balance,
+)
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, workload
 from dgbench.systems.dgc.partition import (
     PAPER,
@@ -44,6 +49,7 @@ VARIANTS: Final[dict[str, ChunkSettings]] = {
     "refined, paper's labels only": replace(FULL, levels=1, starts=("labels",)),
     "refined, labels only": replace(FULL, starts=("labels",)),
     "refined, single moves": replace(FULL, rounds=0),
+    "refined, encoders together": replace(FULL, apart=False),
     "refined": FULL,
     "refined, 4 seeds": replace(FULL, seeds=4),
     "METIS": replace(PAPER, by="metis"),
@@ -110,6 +116,7 @@ class PartitionAblation(Experiment):
         with one_thread():
             graph, shape = weighted(data, task)
             hears = graph.hears()
+            work = vertex_work(graph)
             counters["weight"] = int(graph.edge_weight.sum(dtype=torch.int64)) // 2
             for name, settings in VARIANTS.items():
                 if settings.by == "kahypar" and not long:
@@ -132,7 +139,7 @@ class PartitionAblation(Experiment):
                     f"stages {name}": 1 if shape.attention else stages,
                 }
                 values |= {
-                    f"balance {name}": balance_of(graph, made.placement, vertices_and_edges),
+                    f"balance {name}": work_balance(graph, made.placement, work),
                     f"span {name}": 1.0 if shape.attention else span,
                 }
                 if settings.by not in CONTROLS:  # those run in a process of their own

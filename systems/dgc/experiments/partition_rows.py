@@ -28,7 +28,7 @@ from dgbench.systems.dgc.placement import (
     by_snapshots,
 )
 from dgbench.systems.dgc.refinement import hypergraph_of
-from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_statistics
+from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import SPATIAL, Shape, shape_of, traffic_of
 
 if TYPE_CHECKING:
@@ -65,18 +65,6 @@ def vertex_work(graph: Supergraph) -> Tensor:
     return 1 + graph.hears().indptr.diff()
 
 
-def balance_of(
-    graph: Supergraph, placement: Placement, workload: Callable[[ChunkStatistics], Tensor]
-) -> float:
-    """Largest over mean work of workers, their chunks added up; both encoders in one place."""
-    statistics = chunk_statistics(graph, placement.unit, placement.units)
-    worker = torch.zeros(placement.units, dtype=torch.int64)
-    worker[placement.unit.long()] = placement.structure.long()
-    loads = torch.zeros(placement.workers, dtype=torch.float64)
-    loads.index_add_(0, worker, workload(statistics).double())
-    return _imbalance(loads)
-
-
 def measured_balance(
     graph: Supergraph, placement: Placement, shape: Shape, budget_s: float
 ) -> float:
@@ -85,10 +73,13 @@ def measured_balance(
     from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named, model_of
 
     model = model_named(model_of(shape), shape.feature_dim, shape.hidden_dim)
-    shares = GraphChunks(graph, placement.structure.to(torch.int32), placement.workers, "workers")
     timer = ChunkTimer(model, least=2, most=5, aim_s=budget_s / (2 * placement.workers))
-    seconds = timer.measure([shares[p] for p in range(placement.workers)], passes=2)
-    return _imbalance(seconds.sum(1))
+    total = torch.zeros(placement.workers, dtype=torch.float64)
+    for encoder, worker in enumerate((placement.structure, placement.time)):
+        shares = GraphChunks(graph, worker.to(torch.int32), placement.workers, "workers")
+        seconds = timer.measure([shares[p] for p in range(placement.workers)], passes=2)
+        total += seconds[:, encoder]
+    return _imbalance(total)
 
 
 def count_partitions(
@@ -149,7 +140,7 @@ def count_partitions(
                     f"most heard {key}": most_heard(graph, placement, shape),
                 }
                 values |= {
-                    f"balance {key}": _work_balance(graph, placement, work),
+                    f"balance {key}": work_balance(graph, placement, work),
                     f"span {key}": 1.0 if shape.attention else span,
                     f"seconds {key}": seconds,
                 }
@@ -216,7 +207,7 @@ def _placements(
     return found
 
 
-def _work_balance(graph: Supergraph, placement: Placement, work: Tensor) -> float:
+def work_balance(graph: Supergraph, placement: Placement, work: Tensor) -> float:
     """Largest over mean: edges where the structure encoder runs, vertex-steps where time runs."""
     loads = torch.zeros(placement.workers, dtype=torch.int64)
     loads.index_add_(0, placement.structure.long(), work - 1)
