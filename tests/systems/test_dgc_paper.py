@@ -46,8 +46,8 @@ def test_every_claim_has_exactly_one_check_of_its_own() -> None:
     assert all(claim.id.startswith("dgc-") for claim in LEDGER)
     assert set(PAPER.checks) == {claim.id for claim in LEDGER}
     answered = Counter(key for part in checks._PARTS for key in part)
-    assert set(answered.values()) <= {1}
-    assert set(answered) <= set(PAPER.checks)
+    assert set(answered.values()) == {1}
+    assert set(answered) == set(PAPER.checks)
 
 
 def test_two_checks_of_one_claim_are_refused() -> None:

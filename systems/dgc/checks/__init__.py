@@ -8,16 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import wraps
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.dgc.checks import fusion, partition, scaling, sizes, stale, synthetic, workload
-from dgbench.systems.dgc.checks.common import missing, of_the_paper
+from dgbench.systems.dgc.checks.common import of_the_paper
 
-# Each owner imports a module of checks here and adds its CHECKS below.
 _PARTS: tuple[dict[str, Check], ...] = (
     sizes.CHECKS,
     synthetic.CHECKS,
@@ -58,17 +54,6 @@ def _on_the_papers_graphs(check: Check) -> Check:
     return checked
 
 
-def _not_yet(claim: Claim, rows: Sequence[Any]) -> Finding:
-    return missing("no check yet")
-
-
-def _pending(found: dict[str, Check]) -> dict[str, Check]:
-    """Claims of the ledger without a check of their own."""
-    ledger = yaml.safe_load(Path(__file__).parents[1].joinpath("claims.yaml").read_text("utf-8"))
-    return {entry["id"]: _not_yet for entry in ledger if entry["id"] not in found}
-
-
-_FOUND = _join(_PARTS)
 CHECKS: dict[str, Check] = {
-    key: _on_the_papers_graphs(check) for key, check in (_FOUND | _pending(_FOUND)).items()
+    key: _on_the_papers_graphs(check) for key, check in _join(_PARTS).items()
 }
