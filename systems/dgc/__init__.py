@@ -10,7 +10,7 @@ from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
 PAPER = Paper(
     name="dgc",
     title="DGC",
-    venue="SIGMOD 2023",
+    venue="PACMMOD 2023",
     about=(
         "Trains graph networks over whole timelines whose snapshots differ in size and whose "
         "vertices come and go. DGC cuts them into chunks across space and time, deals these out by "
