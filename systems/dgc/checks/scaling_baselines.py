@@ -195,7 +195,9 @@ def part_order(claim: Claim, rows: Rows) -> Finding:
     """On Movie, PSS and PSS-TS faster than PTS on quarters 1 and 2, slower on 3 and 4."""
     parts = fig5c.by_graph(rows).get("movie")
     if not parts:
-        return missing(NONE5)
+        return missing(
+            "no quarters of Movie were trained; nox -s reproduce -- dgc --preset full does"
+        )
     sides = []
     for quarter in parts:
         lead = [quarter.race.gain(PTS, b).side for b in (PSS, PSS_TS)]

@@ -65,15 +65,15 @@ of memory."""
 LINK_TITLES: Final = {"gloo": "Gloo", "wire": "emulated 1 Gb/s"}
 
 KEPT: Final[dict[str, dict[Preset, int | None]]] = {
-    "sx-mathoverflow": {"smoke": 3, "quick": 6, "full": 40, "paper": None},
-    "epinions-2011-ratings": {"smoke": 1, "quick": 1, "full": 4, "paper": None},
-    "amazon-magazine": {"smoke": 3, "quick": 10, "full": 80, "paper": None},
-    "wikipedia": {"smoke": 3, "quick": 5, "full": 30, "paper": None},
+    "sx-mathoverflow": {"smoke": 3, "quick": 9, "full": 24, "paper": None},
+    "epinions-2011-ratings": {"smoke": 1, "quick": 1, "full": 2, "paper": None},
+    "amazon-magazine": {"smoke": 3, "quick": 10, "full": 40, "paper": None},
+    "wikipedia": {"smoke": 3, "quick": 5, "full": 24, "paper": None},
     "email-eu-core": {"smoke": 9, "quick": 16, "full": 26, "paper": None},
-    "amazon": {"smoke": 9, "quick": 24, "full": 120, "paper": None},
-    "epinions": {"smoke": 9, "quick": 12, "full": 200, "paper": None},
-    "movie": {"smoke": 9, "quick": 24, "full": 160, "paper": None},
-    "stack": {"smoke": 5, "quick": 7, "full": 92, "paper": None},
+    "amazon": {"smoke": 9, "quick": 24, "full": 60, "paper": None},
+    "epinions": {"smoke": 9, "quick": 12, "full": 40, "paper": None},
+    "movie": {"smoke": 9, "quick": 24, "full": 60, "paper": None},
+    "stack": {"smoke": 5, "quick": 7, "full": 24, "paper": None},
 }
 """Snapshots that a race runs over, the last ones; so many that an epoch takes tens of milliseconds
 in quick and up to a second in full."""
