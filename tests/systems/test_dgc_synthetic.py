@@ -139,6 +139,7 @@ def counted(family, ours=lambda level: 0.5 - level / 10, **changed):
         values |= {f"gini edges {key}": level / 2, f"gini lengths {key}": 0.1}
         counters |= {f"vertices {key}": 50_000, f"edges {key}": 20_000, f"snapshots {key}": 100}
         counters |= {f"bytes {key} {other}": 1000 for other in fig14.SHOWN}
+        values |= {f"span {key} {name}": 2.0 for name in fig14.SHOWN}
         counters[f"bytes {key} {fig14.CHUNKS}"] = int(1000 * ours(level))
     return row("traffic", family, values=values, counters={**counters, **changed}, ranks=8)
 
@@ -189,6 +190,7 @@ def test_drawn_are_all_partitions_and_all_epochs():
     made = fig14.Fig14()
     drawn = {figure.name: figure.points(rows) for figure in made.figures()}
     assert len(drawn["fig14_traffic"]) == len(ENDS) * len(fig14.SHOWN) * 4
+    assert {p["y"] for p in drawn["fig14_span"]} == {2.0}
     assert {p["x"] for p in drawn["fig14"]} == {0.0, 1.0}
     assert {p["series"] for p in drawn["fig14"]} == {*BASELINE_NAMES, PLAIN}
     assert "0.50x to 0.40x" in made.answer(rows)

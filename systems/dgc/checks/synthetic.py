@@ -14,6 +14,7 @@ from dgbench.systems.dgc.experiments.fig14 import (
     against_best,
     family_of,
     levels_of,
+    span,
     timed_races,
     traffic,
     traffic_rows,
@@ -76,6 +77,8 @@ def trend(claim: Claim, rows: Sequence[Any]) -> Finding:
             first, last = (traffic(row, ends, level, CHUNKS) for level in (levels[0], levels[-1]))
             name = f"traffic, {family}, {ends}"
             measured[f"{name}, over the best other"] = [round(ratio, 3) for ratio in ratios]
+            in_a_row = [span(row, ends, level, CHUNKS) for level in levels]
+            measured[f"{name}, even shares in a row"] = [round(share, 2) for share in in_a_row]
             measured[f"{name}, labels once"] = [round(ratio, 3) for ratio in described]
             wrong += [f"{name}: not least"] if max(ratios) > 1 else []
             wrong += [f"{name}: not falling"] if last >= first else []

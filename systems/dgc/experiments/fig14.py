@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -114,6 +114,17 @@ class Fig14(Experiment):
                 options={
                     "xlabel": "standard deviation over mean of what varies",
                     "ylabel": "MB per epoch",
+                    "xlog": False,
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig14_span",
+                title="How much of a recurrence runs in a row by partition, 8 workers",
+                points=span_points,
+                options={
+                    "xlabel": "standard deviation over mean of what varies",
+                    "ylabel": "vertex-steps in a row, even share = 1",
                     "xlog": False,
                 },
             ),
@@ -312,6 +323,11 @@ def traffic(row: Any, ends: str, level: float, partition: str) -> int:
     return row.counters[f"bytes {ends} {level:g} {partition}"]
 
 
+def span(row: Any, ends: str, level: float, partition: str) -> float:
+    """Vertex-steps that a recurrence runs one after another, in even shares of the workers."""
+    return row.values[f"span {ends} {level:g} {partition}"]
+
+
 def against_best(row: Any, ends: str, level: float, ours: str = CHUNKS) -> float:
     """Traffic of chunks over that of the best of the paper's other partitions."""
     best = min(traffic(row, ends, level, other) for other in OTHERS)
@@ -339,12 +355,21 @@ def uneven_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 def traffic_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Megabytes of each partition at each level."""
+    return _by_partition(rows, lambda row, *which: traffic(row, *which) / 1e6)
+
+
+def span_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Vertex-steps that each partition's recurrence runs in a row, in even shares."""
+    return _by_partition(rows, span)
+
+
+def _by_partition(rows: Sequence[Any], value: Callable[..., float]) -> list[dict[str, Any]]:
     points = [
         {
             "panel": f"{VARIED[family_of(row)]}, {JOINED[ends]}",
             "series": title,
             "x": level,
-            "y": traffic(row, ends, level, partition) / 1e6,
+            "y": value(row, ends, level, partition),
             "counted": True,
             "row_ids": [row.id],
         }
