@@ -28,6 +28,7 @@ from dgbench.kernels_cuda.supergraph import (
     HEARD,
     HEARS,
     Supergraph,
+    chunk_edges,
     chunk_traffic,
     contract,
     order_by_chunk,
@@ -441,7 +442,8 @@ def _vertex_loads(
     if bool((weight < 0).any()):  # one explains it better alone
         alone = (terms * guess[:, None]).sum(0) / terms.square().sum(0).clamp(min=1)
         weight = torch.where(weight < 0, 0.0, alone)
-    edges = graph.hears().indptr.diff().double()
+    ids = torch.arange(graph.num_vertices, dtype=torch.int32)
+    edges = chunk_edges(graph, ids, ids.numel())[0].double()
     total = float(weight[0] * edges.numel() + weight[1] * edges.sum())
     if not total > 0:
         return torch.zeros_like(edges).long(), torch.ones_like(edges).long()
