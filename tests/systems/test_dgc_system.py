@@ -127,6 +127,9 @@ def test_small_chunks_are_bundled_inside_a_worker(vertices, chunks, workers, cap
     sizes = torch.bincount(chunk, minlength=chunks)
     for some in parts.values():
         assert len(some) == 1 or int(sizes[list(some)].sum()) <= max(cap, 2)
+    half = max(1, cap // 2)
     for worker in range(workers):
-        few = [new for new, home in homes.items() if home == worker and len(parts[new]) == 1]
-        assert sum(int(sizes[list(parts[new])].sum()) * 4 <= cap for new in few) <= 1
+        made = [new for new, home in homes.items() if home == worker]
+        small = [new for new in made if int(sizes[list(parts[new])].max()) <= half]
+        total = sum(int(sizes[list(parts[new])].sum()) for new in small)
+        assert len(small) <= total // half + 1
