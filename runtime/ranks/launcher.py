@@ -9,6 +9,7 @@ than ten seconds where it spawns. Several machines and restarts are torchrun's b
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing as mp
 import os
 import pickle
@@ -32,6 +33,9 @@ from dgbench.runtime.threads import default_threads
 
 Start = Literal["auto", "fork", "forkserver", "spawn"]
 STARTS: Final[tuple[Start, ...]] = ("auto", "fork", "forkserver", "spawn")
+
+TRAINING: Final = ("torch._dynamo",)
+"""What torch's optimisers import at their first step: 0.9 s of processor time."""
 
 MAX_RANKS: Final = 128
 """Most ranks of one machine; each is a process."""
@@ -69,6 +73,7 @@ def launch(
     seed: int = 1,
     timing: bool = False,
     start: Start = "auto",
+    preload: Sequence[str] = (),
 ) -> Results[R]:
     """Run `function(communicator, *args)` as `ranks` processes of this machine.
 
@@ -91,6 +96,8 @@ def launch(
         timing: whether the communicator's meter reads clocks.
         start: how processes are made; `fork` needs a caller without other Python threads that has
             not used a GPU, and that has not used OpenMP unless ranks have one thread each.
+        preload: modules that every rank will need (`TRAINING`). Where ranks are forks of this
+            process they are imported here, once; each rank would have to import them else.
 
     Returns:
         One result per rank, in order, with facts about the run.
@@ -106,6 +113,9 @@ def launch(
     chosen = choose_backend(backend, device, ranks)
     count = threads or max(1, default_threads() // ranks)
     method = _choose_start(start, device, count)
+    if method == "fork":
+        for module in preload:
+            importlib.import_module(module)
     begin, begin_ns = time.monotonic(), time.monotonic_ns()
     folder = Path(tempfile.mkdtemp(prefix="dgbench-ranks-"))
     try:

@@ -26,7 +26,7 @@ from dgbench.runtime.collectives import (
 )
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.ranks import launch
+from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.runtime.steady import falling_warmup
 from dgbench.systems.base.sequences import SequenceWorkload, load_sequences
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
@@ -164,6 +164,7 @@ def train_ranked(
             device=device,
             threads=threads,
             seed=seed,
+            preload=TRAINING,
         )
         found, peaks = list(results), results.peak_bytes
     first = found[0]

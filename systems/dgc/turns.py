@@ -25,7 +25,7 @@ from dgbench.runtime.collectives import (
 )
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.ranks import launch
+from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.systems.base.sequences import SequenceWorkload, vertex_steps
 from dgbench.systems.base.transport import Transport, bind, carrier
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
@@ -155,6 +155,7 @@ def take_rank_turns(
                 device=device,
                 threads=1,
                 seed=workload.seed,
+                preload=TRAINING,
             )
         )
     first, names = found[0], list(settings)

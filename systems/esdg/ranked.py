@@ -32,7 +32,7 @@ from dgbench.runtime.collectives import (
 )
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.ranks import launch
+from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.runtime.steady import falling_warmup
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.transport import Transport, check_transport, use_transport
@@ -231,6 +231,7 @@ def train_ranked(
                 device=device,
                 threads=threads,
                 seed=seed,
+                preload=TRAINING,
             )
         found, peaks = list(results), results.peak_bytes
     first = found[0]

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
-from dgbench.runtime.ranks import launch
+from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.base.transport import Transport, bind, carrier, use_transport
 from dgbench.systems.esdg.partition_trainer import RankTrainer
@@ -100,6 +100,7 @@ def take_rank_turns(
         device=device,
         threads=1,
         seed=workload.seed,
+        preload=TRAINING,
     )
     first = found[0]
     names = list(contenders)
