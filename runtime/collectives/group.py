@@ -241,7 +241,15 @@ class GroupCommunicator(Communicator):
         nbytes = out.numel() * out.element_size() * self.size
         senders = range(self.size) if out.numel() else ()
         with self._waiting("all_reduce", number, senders):
-            if box is None or nbytes > REDUCED_HERE or out.dtype == torch.bool:
+            small = 0 < nbytes <= REDUCED_HERE and out.dtype != torch.bool
+            if small and box is None and self.backend == "gloo" and self.method == "collective":
+                # Gloo's own takes 2 (P - 1) steps, each after the other: 5 ms instead of 1 ms for
+                # a small model's gradients on four ranks.
+                whole = out.new_empty((self.size, *out.shape))
+                same = out.expand_as(whole).contiguous()
+                dist.all_to_all_single(_bytes(whole), _bytes(same), group=self.group)
+                out = _reduced(whole, op)
+            elif box is None or not small:
                 dist.all_reduce(out, _OPERATORS["sum" if op == "mean" else op], self.group)
             else:
                 whole = self._everybodys(box, number, out.reshape(-1), [out.numel()] * self.size)
