@@ -146,19 +146,26 @@ def open_trainer(
         fused=fused,
         temporal=settings.temporal,
         precompute=settings.precompute,
-        exchange=open_exchange(comm, settings),
+        exchange=open_exchange(comm, settings, attention=not sequence_model(workload).state_dims),
         graph=dealt.graph,
         entries=dealt.entries,
         **options,
     )
 
 
-def open_exchange(comm: Communicator, settings: RankSettings) -> RowExchange:
-    """How rows are had; a rank alone needs none but has the same counts."""
+def open_exchange(
+    comm: Communicator, settings: RankSettings, *, attention: bool = False
+) -> RowExchange:
+    """How rows are had; a rank alone needs none but has the same counts.
+
+    Args:
+        comm, settings: of the run.
+        attention: of the model's time encoder; decides `StaleSettings.moves` where that is None.
+    """
     if settings.store:
         return StoreRows(comm)
     if settings.stale is not None:
-        return StaleRows(comm, settings.stale)
+        return StaleRows(comm, settings.stale.of_model(attention=attention))
     return PlainRows(comm)
 
 

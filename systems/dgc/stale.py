@@ -15,7 +15,13 @@ What the paper leaves open, and what is done here:
 - D is taken per sender and per exchange (`scope`), after the first epoch, which sends everything.
 - A stale copy is a constant: gradients go back for the rows that were sent and for no other, so
   the backward pass saves the same rows. What a held row should have heard is lost.
-- Receivers must learn which rows come: as ids of four bytes, or as one bit per row (`index`).
+- Receivers must learn which rows come. As lists are known on both sides, one bit for each row
+  tells it and their number as well; ids of four bytes (`index`) are told after their number, so
+  that everybody waits once more.
+- Rows that need no gradient are the model's inputs. They never change, so after the first epoch
+  D = 0 on every rank: nothing is compared or sent, and nobody has to be told.
+- Where an exchange moves rows to the worker of the time encoder (`moves`), what moves are outputs
+  of the structure encoder; a copy of one is as stale, and as constant, as any other.
 - theta = 0 is the paper's run without the technique: then nothing is compared and every row goes.
 - Passes without gradients, such as a measurement of accuracy, exchange every row and change no
   copy; the counts of an epoch know nothing of them.
@@ -25,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import torch
@@ -35,7 +41,7 @@ from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import CheckFailed, InvalidInputError, unknown_key
 from dgbench.systems.dgc.exchange import count_rows
 from dgbench.systems.dgc.halo_lists import RowLists
-from dgbench.systems.dgc.stale_counts import StaleEpoch, pack_bits, summed, unpack_bits
+from dgbench.systems.dgc.stale_counts import BitLists, StaleEpoch, summed
 
 __all__ = [
     "LastSent",
@@ -45,9 +51,7 @@ __all__ = [
     "Threshold",
     "adaptive_share",
     "loss_decrease",
-    "pack_bits",
     "summed",
-    "unpack_bits",
 ]
 
 Sign = Literal["corrected", "printed"]
@@ -60,11 +64,13 @@ SIGNS: Final[tuple[Sign, ...]] = ("corrected", "printed")
 CACHES: Final[tuple[CacheOf, ...]] = ("sent", "previous")
 SCOPES: Final[tuple[Scope, ...]] = ("rank", "global")
 REACHES: Final[tuple[Reach, ...]] = ("epoch", "past")
-INDEX_FORMS: Final[tuple[IndexForm, ...]] = ("ids", "bits")
+INDEX_FORMS: Final[tuple[IndexForm, ...]] = ("bits", "ids")
 STATES: Final = "state"
 """How names of exchanges begin that carry states of sequences from one worker to the next."""
-NEVER_STALE: Final = ("task", "move")
-"""Exchanges that are no aggregation: rows for the loss, and rows that change their worker."""
+MOVES: Final = "move"
+"""The exchange of rows that change their worker between the encoders."""
+NEVER_STALE: Final = "task"
+"""Rows for the loss; no encoder aggregates them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +84,8 @@ class StaleSettings:
             sent or not. The paper warns of the latter: many small moves are never seen.
         scope: D over the rows of a `rank`, or over all ranks (`global`, one more number to reduce).
         states: also states that a cut sequence hands on; off, only what encoders aggregate.
+        moves: also structure outputs that change their worker between the encoders. None: where
+            the time encoder attends, which reads such rows as it reads those of other workers.
         whole_epochs: first epochs that send everything, at least 1.
         reach: D is the largest distance of this `epoch`, as printed, or of all `past` epochs and
             this one. Changes shrink as training goes on, so the second sends less and less; the
@@ -94,11 +102,12 @@ class StaleSettings:
     cache: CacheOf = "sent"
     scope: Scope = "rank"
     states: bool = True
+    moves: bool | None = None
     whole_epochs: int = 1
     reach: Reach = "epoch"
     quantile: float = 1.0
     refresh: int | None = None
-    index: IndexForm = "ids"
+    index: IndexForm = "bits"
 
     def check(self) -> StaleSettings:
         """Return self.
@@ -135,10 +144,16 @@ class StaleSettings:
                 raise InvalidInputError(f"{name} is {value!r}; an integer >= 1 is allowed")
         return self
 
+    def of_model(self, *, attention: bool) -> StaleSettings:
+        """These settings with `moves` decided for a model whose time encoder attends or not."""
+        return self if self.moves is not None else replace(self, moves=attention)
+
     def applies(self, name: str) -> bool:
         """Whether an exchange of this name may hold rows back."""
         if self.threshold == 0 or name.startswith(NEVER_STALE):
             return False
+        if name.startswith(MOVES):
+            return bool(self.moves)
         return self.states or not name.startswith(STATES)
 
 
@@ -228,19 +243,20 @@ class LastSent:
         if self.copy is None or share is None:
             # No rank has copies in its first epoch, so that all skip the reduction together.
             self.copy = x.clone()
-            self._age = torch.zeros(x.shape[0], dtype=torch.int32, device=x.device)
+            if self.settings.refresh is not None:
+                self._age = torch.zeros(x.shape[0], dtype=torch.int32, device=x.device)
             return torch.ones(x.shape[0], dtype=torch.bool, device=x.device)
-        distance = torch.linalg.vector_norm((x - self.copy).flatten(1), dim=1)
+        distance = torch.linalg.vector_norm(x - self.copy, dim=1)
         limit = self._limit(distance, share, over_all)
         sent = ~(distance <= limit)  # a NaN is sent, not hidden
-        self._age += 1
-        if self.settings.refresh is not None:
+        if self._age is not None:
+            self._age += 1
             sent |= self._age >= self.settings.refresh
+            self._age[sent] = 0
         if self.settings.cache == "sent":
             torch.where(sent[:, None], x, self.copy, out=self.copy)
         else:
             self.copy.copy_(x)
-        self._age[sent] = 0
         return sent
 
     def _limit(
@@ -283,12 +299,21 @@ class _Route:
         self.rows, self.place = torch.unique(lists.send, return_inverse=True)  # [B], [S]
         self.last = LastSent(settings)
         self.received: Tensor | None = None
+        self.bits, self.bits_here = BitLists(lists.send_counts), BitLists(lists.receive_counts)
+        self._same: tuple[Tensor, int] | None = None
         to = torch.arange(len(lists.send_counts), device=lists.send.device)
         self.to = torch.repeat_interleave(
             to, torch.tensor(lists.send_counts, device=lists.send.device)
         )
         self.begin = _starts(lists.send_counts)
         self.arrive = _starts(lists.receive_counts)
+
+    def is_constant(self, x: Tensor) -> bool:
+        """Whether the rows are those of the copies, without reading them where `x` was seen."""
+        if self._same is not None and self._same[0] is x and self._same[1] == x._version:
+            return True
+        self._same = x, x._version
+        return torch.equal(x.index_select(0, self.rows), self.last.copy)
 
 
 class StaleRows:
@@ -347,7 +372,8 @@ class StaleRows:
             [H, W], grouped by sender. Differentiable in rows that were sent; others are constants.
 
         Raises:
-            InvalidInputError: lists of other sizes than before under this name.
+            InvalidInputError: lists of other sizes than before under this name, or rows without a
+                gradient that are not those of the first epoch.
         """
         width, count = x.shape[1], lists.send.numel()
         if not torch.is_grad_enabled():
@@ -356,21 +382,22 @@ class StaleRows:
             self._count(name, count, 0, width)
             return self._all(name, x, lists)
         route = self._route(name, lists)
-        sent = route.last.choose(
-            x.detach().index_select(0, route.rows), self.threshold.share, self._over_all()
-        )
+        share = self.threshold.share
+        constant = not x.requires_grad and self.settings.refresh is None
+        if constant and route.received is not None and share is not None:
+            return self._constant(name, x, route)
+        sent = route.last.choose(x.detach().index_select(0, route.rows), share, self._over_all())
         self._now.largest[name] = route.last.largest
-        if route.received is None or self.threshold.share is None:
+        if route.received is None or share is None:
             # All ranks are in the same epoch, so that all send everything, and no ids.
             received = self._all(name, x, lists)
             route.received = received.detach().clone()
             self._count(name, count, 0, width)
             return received
         kept = sent[route.place]  # [S]
-        number = int(kept.sum())
-        counts = _counts(route.to[kept], self.comm.size)
-        places, coming = self._tell(route, kept, counts)
+        counts, places, coming = self._tell(route, kept)
         rows = self._all(name, x, RowLists(lists.send[kept], counts, coming))
+        number = sum(counts)
         self._count(name, number, count - number, width)
         found = route.received.index_copy(0, places, rows)
         route.received = found.detach()
@@ -410,10 +437,23 @@ class StaleRows:
             return None
         return lambda reach: self.comm.all_reduce(reach.reshape(1), "max")[0]
 
-    def _tell(self, route: _Route, kept: Tensor, counts: list[int]) -> tuple[Tensor, list[int]]:
-        """Tell receivers which rows come: where they stand here, and how many from each rank."""
+    def _constant(self, name: str, x: Tensor, route: _Route) -> Tensor:
+        """The copies of rows that never change."""
+        if not route.is_constant(x):
+            raise InvalidInputError(
+                f"rows of '{name}' need no gradient and are not those of the first epoch",
+                hint="rows that change depend on parameters; rows that do not are never sent again",
+            )
+        self._now.largest[name] = route.last.largest = 0.0
+        self._count(name, 0, route.lists.send.numel(), x.shape[1])
+        return route.received
+
+    def _tell(self, route: _Route, kept: Tensor) -> tuple[list[int], Tensor, list[int]]:
+        """Tell receivers which rows come: how many leave for each rank, where those that arrive
+        stand here, and how many come from each rank."""
         if self.settings.index == "bits":
             return self._tell_bits(route, kept)
+        counts = torch.bincount(route.to[kept], minlength=self.comm.size).tolist()
         coming = self.comm.exchange_sizes(counts)
         begin = route.begin.to(kept.device)
         ids = (kept.nonzero().squeeze(1) - begin[route.to[kept]]).int()
@@ -422,20 +462,15 @@ class StaleRows:
         there = sum(n for to, n in enumerate(counts) if to != self.comm.rank)
         pairs = sum(1 for to in range(self.comm.size) if to != self.comm.rank)
         self._count_index(there, 4 * there + 8 * pairs)
-        return got + route.arrive.to(got.device)[sender], coming
+        return counts, got + route.arrive.to(got.device)[sender], coming
 
-    def _tell_bits(self, route: _Route, kept: Tensor) -> tuple[Tensor, list[int]]:
-        parts = [pack_bits(part) for part in kept.split(list(route.lists.send_counts))]
-        sizes = [part.numel() for part in parts]
-        expected = [-(-n // 8) for n in route.lists.receive_counts]
-        got = self.comm.all_to_all(torch.cat(parts), sizes, expected)
-        bits = [
-            unpack_bits(part, n)
-            for part, n in zip(got.split(expected), route.lists.receive_counts, strict=True)
-        ]
-        there = sum(n for to, n in enumerate(sizes) if to != self.comm.rank)
+    def _tell_bits(self, route: _Route, kept: Tensor) -> tuple[list[int], Tensor, list[int]]:
+        packed, counts = route.bits.pack(kept)
+        got = self.comm.all_to_all(packed, route.bits.nbytes, route.bits_here.nbytes)
+        places, coming = route.bits_here.unpack(got)
+        there = sum(n for to, n in enumerate(route.bits.nbytes) if to != self.comm.rank)
         self._count_index(there, there)
-        return torch.cat(bits).nonzero().squeeze(1), [int(part.sum()) for part in bits]
+        return counts, places, coming
 
     def _count(self, name: str, sent: int, held: int, width: int) -> None:
         self._now.add(name, sent, held, width)
@@ -453,7 +488,3 @@ class StaleRows:
 def _starts(counts: Iterable[int]) -> Tensor:
     sizes = torch.tensor(list(counts), dtype=torch.int64)
     return torch.cumsum(sizes, 0) - sizes
-
-
-def _counts(to: Tensor, size: int) -> list[int]:
-    return torch.bincount(to, minlength=size).tolist()

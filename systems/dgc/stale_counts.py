@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,18 +49,43 @@ class StaleEpoch:
         self.rows[name] = before[0] + sent, before[1] + held
 
 
-def pack_bits(mask: Tensor) -> Tensor:
-    """bool[n] as uint8[ceil(n / 8)], the first in the lowest bit; the last byte ends in zeros."""
-    padded = torch.zeros(-(-mask.numel() // 8) * 8, dtype=torch.uint8, device=mask.device)
-    padded[: mask.numel()] = mask
-    shifts = torch.arange(8, dtype=torch.uint8, device=mask.device)
-    return (padded.view(-1, 8) << shifts).sum(1).to(torch.uint8)
+class BitLists:
+    """Which rows of lists come, one bit for each; the list of every rank begins a byte.
 
+    Args:
+        counts: rows of each rank's list.
 
-def unpack_bits(packed: Tensor, count: int) -> Tensor:
-    """The first `count` bits of `pack_bits`, bool[count]."""
-    shifts = torch.arange(8, dtype=torch.uint8, device=packed.device)
-    return ((packed[:, None] >> shifts) & 1).flatten()[:count].bool()
+    Attributes:
+        nbytes: of each rank's bits.
+        rows: of all lists.
+    """
+
+    def __init__(self, counts: Iterable[int]) -> None:
+        sizes = np.fromiter(counts, dtype=np.int64)
+        self.nbytes: list[int] = (-(-sizes // 8)).tolist()
+        self.rows, self._ranks = int(sizes.sum()), len(sizes)
+        self._rank = np.repeat(np.arange(len(sizes)), sizes)  # [rows]
+        # Rows are as many bits further on as the lists before theirs end in unused ones.
+        unused = np.cumsum(8 * np.asarray(self.nbytes) - sizes) - (
+            8 * np.asarray(self.nbytes) - sizes
+        )
+        self._bit = np.arange(self.rows) + unused[self._rank]
+
+    def pack(self, mask: Tensor) -> tuple[Tensor, list[int]]:
+        """bool[rows] as uint8[sum of nbytes], the first in the lowest bit; trues of each rank."""
+        kept = mask.cpu().numpy()
+        bits = np.zeros(8 * sum(self.nbytes), dtype=np.bool_)
+        bits[self._bit] = kept
+        packed = torch.from_numpy(np.packbits(bits, bitorder="little")).to(mask.device)
+        return packed, self._each(kept)
+
+    def unpack(self, packed: Tensor) -> tuple[Tensor, list[int]]:
+        """int64, the rows whose bits are set, ascending; and how many of each rank they are."""
+        kept = np.unpackbits(packed.cpu().numpy(), bitorder="little")[self._bit].view(np.bool_)
+        return torch.from_numpy(kept.nonzero()[0]).to(packed.device), self._each(kept)
+
+    def _each(self, kept: np.ndarray) -> list[int]:
+        return np.bincount(self._rank[kept], minlength=self._ranks).tolist()
 
 
 def summed(histories: Iterable[list[StaleEpoch]]) -> list[StaleEpoch]:

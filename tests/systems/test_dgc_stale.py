@@ -26,10 +26,9 @@ from dgbench.systems.dgc.stale import (
     Threshold,
     adaptive_share,
     loss_decrease,
-    pack_bits,
     summed,
-    unpack_bits,
 )
+from dgbench.systems.dgc.stale_counts import BitLists
 
 
 class _Meeting:
@@ -220,7 +219,7 @@ ALL = [
     StaleSettings(cache="previous"),
     StaleSettings(scope="global"),
     StaleSettings(threshold=0.0),
-    StaleSettings(threshold=0.3, index="bits"),
+    StaleSettings(threshold=0.3, index="ids"),
     StaleSettings(threshold=0.9, whole_epochs=2),
     StaleSettings(quantile=0.5),
     StaleSettings(reach="past"),
@@ -346,15 +345,39 @@ def test_names_that_are_no_aggregation_always_travel():
         lists = Case([], {(0, 1): [0]}, [], 2).lists(comm.rank)
         for _ in range(3):
             for name in ("task", "move", "state1", "time"):
-                rows.fetch(name, torch.ones(1, 2), lists)
+                rows.fetch(name, torch.ones(1, 2, requires_grad=True), lists)
             rows.end_epoch(1.0)
         return rows.history
 
-    kept = summed(in_threads(be, 2, StaleSettings()))[-1].rows
+    recurrent, attention = (StaleSettings().of_model(attention=a) for a in (False, True))
+    kept = summed(in_threads(be, 2, recurrent))[-1].rows
     assert kept == {"task": (1, 0), "move": (1, 0), "state1": (0, 1), "time": (0, 1)}
-    kept = summed(in_threads(be, 2, StaleSettings(states=False)))[-1].rows
-    assert kept["state1"] == (1, 0)
-    assert kept["time"] == (0, 1)
+    kept = summed(in_threads(be, 2, attention))[-1].rows
+    assert kept == {"task": (1, 0), "move": (0, 1), "state1": (0, 1), "time": (0, 1)}
+    decided = StaleSettings(states=False, moves=False).of_model(attention=True)
+    kept = summed(in_threads(be, 2, decided))[-1].rows
+    assert kept == {"task": (1, 0), "move": (1, 0), "state1": (1, 0), "time": (0, 1)}
+
+
+@pytest.mark.parametrize("stale", [StaleSettings(), StaleSettings(scope="global", reach="past")])
+def test_inputs_travel_once_and_nobody_is_told_again(stale):
+    def be(comm):
+        rows, lists = StaleRows(comm, stale), Case([], {(0, 1): [0]}, [], 2).lists(comm.rank)
+        x, operations = torch.full((1, 2), 3.0), []
+        for _ in range(3):
+            found = rows.fetch("structure0", x, lists)
+            rows.end_epoch(1.0)
+            operations.append(comm.traffic.total("messages"))
+        for changed in (lambda: x + 1, lambda: x.add_(1)) if comm.rank == 0 else ():
+            with pytest.raises(InvalidInputError, match="'structure0' need no gradient"):
+                rows.fetch("structure0", changed(), lists)
+        return found, operations, rows.history, rows.cache_bytes
+
+    first, second = in_threads(be, 2)
+    assert second[0].tolist() == [[3.0, 3.0]]
+    assert first[1] == [1, 1, 1]
+    assert [(e.sent, e.held, e.index_bytes) for e in first[2]] == [(1, 0, 0), (0, 1, 0), (0, 1, 0)]
+    assert first[3] == 8
 
 
 def test_one_rank_alone_and_ranks_without_rows():
@@ -402,12 +425,21 @@ def test_a_row_of_nan_is_sent():
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.booleans(), max_size=40))
-def test_bits_come_back(mask):
-    mask = torch.tensor(mask, dtype=torch.bool)
-    packed = pack_bits(mask)
-    assert packed.numel() == -(-mask.numel() // 8)
-    assert torch.equal(unpack_bits(packed, mask.numel()), mask)
+@given(st.lists(st.lists(st.booleans(), max_size=20), min_size=1, max_size=5))
+def test_bits_come_back_list_by_list(lists):
+    mask = torch.tensor([bit for some in lists for bit in some], dtype=torch.bool)
+    bits = BitLists(map(len, lists))
+    packed, counts = bits.pack(mask)
+    assert bits.nbytes == [-(-len(some) // 8) for some in lists]
+    assert counts == [sum(some) for some in lists]
+    at = 0
+    for some, nbytes in zip(lists, bits.nbytes, strict=True):
+        number = sum(bit << place for place, bit in enumerate(some))
+        assert bytes(packed[at : at + nbytes].tolist()) == number.to_bytes(nbytes, "little")
+        at += nbytes
+    rows, found = bits.unpack(packed)
+    assert found == counts
+    assert torch.equal(rows, mask.nonzero().squeeze(1))
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,14 @@ class Boundary:
         rows: int64[B], which, ascending; ids in a table of the exchange.
         sender: int64[B], their workers.
         readers: int64[B], how many other workers read each.
+        bit_bytes: of one bit for each row and reader, the lists of two workers in bytes of their
+            own.
     """
 
     rows: Tensor
     sender: Tensor
     readers: Tensor
+    bit_bytes: int = 0
 
     @classmethod
     def of(cls, row: Tensor, sender: Tensor, reader: Tensor, workers: int) -> Boundary:
@@ -68,7 +71,8 @@ class Boundary:
         rows, readers = torch.unique_consecutive(pairs // workers, return_counts=True)
         owner = torch.full((int(row.max()) + 1 if row.numel() else 0,), -1)
         owner[row] = sender
-        return cls(rows, owner[rows], readers)
+        lists = torch.bincount(owner[pairs // workers] * workers + pairs % workers)
+        return cls(rows, owner[rows], readers, int((-(-lists // 8)).sum()))
 
     @property
     def pairs(self) -> int:
@@ -371,8 +375,13 @@ class StaleWorkers(SequenceTrainer):
             kept.received = now.detach().clone()
             self._count(name, number, pairs, width, passes, 0)
             return now
-        peers = self.workers.count * (self.workers.count - 1)
-        self._count(name, number, pairs, width, passes, INDEX_BYTES * number + SIZE_BYTES * peers)
+        index = boundary.bit_bytes
+        if self.settings.index == "ids":
+            peers = self.workers.count * (self.workers.count - 1)
+            index = INDEX_BYTES * number + SIZE_BYTES * peers
+        if not x.requires_grad and self.settings.refresh is None:
+            index = 0  # inputs: everybody knows that they do not change
+        self._count(name, number, pairs, width, passes, index)
         seen = torch.where(sent[:, None], now, kept.received)
         kept.received = seen.detach()
         return seen
