@@ -36,7 +36,7 @@ class RowExchange(Protocol):
 
         Returns:
             [H, W], grouped by sender; differentiable in the senders' `x` where that requires a
-            gradient.
+            gradient. Nothing is done where the lists are idle.
         """
         ...
 
@@ -72,6 +72,8 @@ class PlainRows:
 
         Work between the two also lies between them in the backward pass.
         """
+        if lists.idle:
+            return Fetched(x.new_empty(0, x.shape[1]))
         grad = torch.is_grad_enabled() and x.requires_grad
         count_rows(self.comm, name, lists, x.shape[1], backward=grad)
         return self.comm.start_all_to_all(

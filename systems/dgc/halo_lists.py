@@ -7,7 +7,7 @@ They hang on the partition alone, so they are made once. All are over vertex-ste
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -23,11 +23,14 @@ class RowLists:
         send: int64, numbers of own rows, grouped by receiver, ascending in each group.
         send_counts: rows for each worker; 0 for the worker itself.
         receive_counts: rows from each worker.
+        idle: no worker has anything for another. All know it from the placement, so that none of
+            them has to take part.
     """
 
     send: Tensor
     send_counts: list[int]
     receive_counts: list[int]
+    idle: bool = False
 
     @property
     def sent(self) -> int:
@@ -41,11 +44,18 @@ class RowLists:
 
     def to(self, device: torch.device | str) -> RowLists:
         """The same with `send` on a device."""
-        return RowLists(self.send.to(device), self.send_counts, self.receive_counts)
+        return replace(self, send=self.send.to(device))
 
 
 def halo_lists(
-    owner: Tensor, rows: Tensor, rank: int, size: int, reader: Tensor, target: Tensor
+    owner: Tensor,
+    rows: Tensor,
+    rank: int,
+    size: int,
+    reader: Tensor,
+    target: Tensor,
+    *,
+    idle: bool = False,
 ) -> tuple[Tensor, RowLists]:
     """Lists for "worker `reader[i]` reads vertex-step `target[i]`", all workers' reads.
 
@@ -55,6 +65,7 @@ def halo_lists(
         rank, size: this worker and their number.
         reader: integers [K] in [0, size). Reads of own rows are left out, repeated ones made once.
         target: int64[K].
+        idle: see `RowLists`.
 
     Returns:
         int64[H], the ids that arrive, in order of arrival; and the lists.
@@ -64,11 +75,18 @@ def halo_lists(
     ours = (has == rank) & (reader != rank)
     by, what = reader[ours], target[ours]
     asked = [_distinct(what[by == q], owner.numel()) for q in range(size)]
-    return make_lists(owner, rows, rank, size, wanted, asked)
+    return make_lists(owner, rows, rank, size, wanted, asked, idle=idle)
 
 
 def make_lists(
-    owner: Tensor, rows: Tensor, rank: int, size: int, wanted: Tensor, asked: Sequence[Tensor]
+    owner: Tensor,
+    rows: Tensor,
+    rank: int,
+    size: int,
+    wanted: Tensor,
+    asked: Sequence[Tensor],
+    *,
+    idle: bool = False,
 ) -> tuple[Tensor, RowLists]:
     """Lists from the ids a worker wants of others and those that each other wants of it.
 
@@ -76,6 +94,7 @@ def make_lists(
         owner, rows, rank, size: as in `halo_lists`.
         wanted: int64[H], distinct and ascending, none of `rank`.
         asked: by worker, distinct and ascending ids of `rank`.
+        idle: see `RowLists`.
 
     Returns:
         As `halo_lists`.
@@ -84,7 +103,7 @@ def make_lists(
     halo = wanted[torch.argsort(owners, stable=True)]
     receive = torch.bincount(owners, minlength=size).tolist()
     send = torch.searchsorted(rows, torch.cat(list(asked)))
-    return halo, RowLists(send, [ids.numel() for ids in asked], receive)
+    return halo, RowLists(send, [ids.numel() for ids in asked], receive, idle)
 
 
 def _distinct(ids: Tensor, below: int) -> Tensor:

@@ -227,9 +227,17 @@ def _plan_structure(
     rows = (owner == rank).nonzero().squeeze(1)
     indptr, indices = entries.csr.indptr, entries.csr.indices
     reader = torch.repeat_interleave(owner, indptr.diff(), output_size=entries.csr.nnz)
-    involved = ((reader == rank) != (owner[indices] == rank)).nonzero().squeeze(1)
+    has = owner[indices]
+    across = (reader != has).nonzero().squeeze(1)
+    involved = across[(reader[across] == rank) | (has[across] == rank)]
     halo, lists = halo_lists(
-        owner, rows, rank, placement.workers, reader[involved], indices[involved].long()
+        owner,
+        rows,
+        rank,
+        placement.workers,
+        reader[involved],
+        indices[involved].long(),
+        idle=not across.numel(),
     )
     number = torch.full((graph.num_vertices,), -1, dtype=torch.int32)
     number[rows] = torch.arange(rows.numel(), dtype=torch.int32)
@@ -363,7 +371,8 @@ def _attention_lists(
     wanted = (here[rank][entity] & (owner != rank)).nonzero().squeeze(1)
     own = entity[rows]
     asked = [rows[here[q][own]] if q != rank else rows[:0] for q in range(size)]
-    return make_lists(owner, rows, rank, size, wanted, asked)
+    idle = not bool((here.sum(0) > 1).any())
+    return make_lists(owner, rows, rank, size, wanted, asked, idle=idle)
 
 
 def _attention_groups(

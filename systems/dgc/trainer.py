@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -162,12 +163,10 @@ class RankTrainer(SequenceTrainer):
         exists = scored.places < self.task.vertices
         reader = scorer.expand_as(exists)[exists]
         owner = self.placement.time
-        halo, lists = halo_lists(
-            owner, time.rows, rank, self.comm.size, reader, scored.places[exists]
-        )
-        self._task_lists = RowLists(
-            place[lists.send].to(self.device), lists.send_counts, lists.receive_counts
-        )
+        read = scored.places[exists]
+        idle = not bool((owner[read] != reader).any())
+        halo, lists = halo_lists(owner, time.rows, rank, self.comm.size, reader, read, idle=idle)
+        self._task_lists = replace(lists, send=place[lists.send]).to(self.device)
         there = places < self.task.vertices
         ends = places[there]
         own, at = torch.unique(ends[owner[ends] == rank], return_inverse=True)

@@ -7,7 +7,7 @@ same parts and exchanges backwards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -233,9 +233,7 @@ class Worker:
         if self._attends:
             halo = source.numel() + torch.arange(plan.halo.numel())
             lists = plan.lists
-            self._time_lists = RowLists(
-                source[lists.send].to(self.device), lists.send_counts, lists.receive_counts
-            )
+            self._time_lists = replace(lists, send=source[lists.send]).to(self.device)
             source = torch.cat([source, halo])
             groups: Sequence[TimeGroup] = plan.groups
             self._runs = [self._run(group) for group in groups]

@@ -270,6 +270,21 @@ def test_attention_sees_whole_sequences_and_keeps_own_outputs(case: Case, tempor
     assert sorted(kept) == list(range(graph.num_vertices))
 
 
+@settings(deadline=None, max_examples=60)
+@given(cases())
+def test_all_workers_know_whether_anybody_sends(case: Case) -> None:
+    for attention in (False, True):
+        plans = plans_of(case, attention=attention)
+        each = [[p.structure.lists, *(s.lists for s in p.time.stages if s.lists)] for p in plans]
+        if attention:
+            each = [[*lists, plan.time.lists] for lists, plan in zip(each, plans, strict=True)]
+        if plans[0].time.move is not None:
+            each = [[*lists, plan.time.move.lists] for lists, plan in zip(each, plans, strict=True)]
+        for lists in zip(*each, strict=True):
+            nobody = sum(some.sent for some in lists) == 0
+            assert {some.idle for some in lists} == {nobody}
+
+
 @settings(deadline=None, max_examples=40)
 @given(cases())
 def test_moved_rows_arrive_in_the_order_of_ids(case: Case) -> None:
