@@ -73,8 +73,9 @@ _END: Final = """
 np.save(f"{folder}/part.npy", np.asarray(part, dtype=np.int32))
 np.save(f"{folder}/seconds.npy", np.float64(time.process_time() - begin))
 """
-# Direct k-way by connectivity, with a plain local search: flows take minutes on such graphs. Without
-# the packing, or the criterion for fixed vertices that are not there, the library ends its process.
+# Direct k-way by connectivity, with a plain local search: flows take minutes on such graphs.
+# Without the packing, or the criterion for fixed vertices that are not there, the library ends its
+# process.
 _SETTINGS: Final = """mode=direct
 objective=km1
 seed=1

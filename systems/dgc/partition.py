@@ -5,12 +5,14 @@ is added here, each with a switch: labels through several levels (`levels`), and
 (`refine`) of several starts on what is really sent, see `refinement`:
 
 - `labels`: Algorithm 1 on chunks of label propagation, once for each of `seeds`;
+- `wholes`: the same with labels of entities as wholes, for a recurrence under a limit of span;
 - `entity`: each worker a run of entities of equal work;
 - `blocks`: each worker a run of snapshots of equal work.
 
-Each start is improved once, and the one that then sends least goes on. Of a large graph only the
-start that sends least is refined, and single vertex-steps only, as a partition has to be worth its
-time; of a small one all starts go on, for more rounds.
+Each start is improved once, and the best goes on: what sends least, for a recurrence under a limit
+of how much of it is done in a row (`span_limit`, `candidates`). Of a large graph only the best
+start is refined, and single vertex-steps only, as a partition has to be worth its time; of a small
+one several go on, for more rounds.
 """
 
 from __future__ import annotations
@@ -31,18 +33,12 @@ from dgbench.kernels_cuda.supergraph import (
     chunk_edges,
     chunk_traffic,
     contract,
-    order_by_chunk,
 )
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.systems.dgc.assignment import Assignment, Empty, Mean, assign_chunks, assignment_of
+from dgbench.systems.dgc.candidates import Search, runs, span_of
 from dgbench.systems.dgc.placement import Placement, by_chunks
-from dgbench.systems.dgc.refinement import (
-    apart_hypergraph,
-    hypergraph_of,
-    improve,
-    refine_apart,
-    within,
-)
+from dgbench.systems.dgc.refinement import apart_hypergraph, hypergraph_of, refine_apart, within
 from dgbench.systems.dgc.supergraph import (
     ChunkStatistics,
     ExchangeCounts,
@@ -52,18 +48,18 @@ from dgbench.systems.dgc.supergraph import (
     make_chunks,
 )
 
-Start = Literal["labels", "entity", "blocks"]
-STARTS: Final[tuple[Start, ...]] = ("labels", "entity", "blocks")
+Start = Literal["labels", "wholes", "entity", "blocks"]
+STARTS: Final[tuple[Start, ...]] = ("labels", "wholes", "entity", "blocks")
 By = Literal["labels", "metis", "kahypar"]
 BY: Final[tuple[By, ...]] = ("labels", "metis", "kahypar")
 LARGE: Final = 2_000_000
 """Edges from which only one start is refined, without coarsening."""
 
 SMALL: Final = 150_000
-"""Edges below which all starts go on to the end, for more rounds."""
+"""Edges below which several candidates go on to the end, for more rounds."""
 
 ROUNDS: Final = 3
-SMALL_ROUNDS: Final = 8
+SMALL_ROUNDS: Final = 5
 _WORK_BITS: Final = 30
 Workload = Callable[[ChunkStatistics], Tensor]
 
@@ -87,6 +83,8 @@ class ChunkSettings:
         rounds: of coarsening and refining for the best start; 0 moves single vertex-steps only;
             None: ROUNDS, more for a small graph and 0 for a large one.
         slack: load of a worker beyond the mean that refinement may use.
+        span_limit: how much of a recurrence may be done in a row, an even share being 1, see
+            `candidates`; None: least traffic alone, whoever has to wait. Attention has no span.
         by: `labels`, or a general partitioner on the same supergraph (`controls`) as a control.
         workload: which model of a chunk's work is asked for, see `workloads.workload_of`.
         mean, empty: of Algorithm 1, see `assignment`.
@@ -103,11 +101,17 @@ class ChunkSettings:
     seeds: int = 1
     rounds: int | None = None
     slack: float = 0.05
+    span_limit: float | None = 1.5
     by: By = "labels"
     workload: Literal["vertices", "edges", "linear", "mlp"] = "mlp"
     mean: Mean = "worker"
     empty: Empty = "corrected"
     seed: int = 1
+
+    def serial(self, counts: ExchangeCounts) -> bool:
+        """Whether a limit of span is to be kept: there is one, and states are handed on."""
+        sent = counts.temporal * counts.temporal_floats
+        return self.span_limit is not None and not counts.all_steps and sent > 0
 
     def check(self) -> ChunkSettings:
         """Return self.
@@ -126,6 +130,7 @@ class ChunkSettings:
             ("seeds", self.seeds, 1),
             ("rounds", ROUNDS if self.rounds is None else self.rounds, 0),
             ("slack", self.slack, 0),
+            ("span_limit", 1 if self.span_limit is None else self.span_limit, 1),
             ("starts", len(self.starts), 1),
         ):
             if not value >= least:
@@ -149,7 +154,7 @@ class ChunkPartition:
         assignment: worker of each chunk, loads by the workload model, weight of cut edges.
         statistics: of the chunks.
         floats: {stage: floats of an epoch by the counts}, from the first start to the end; a start
-            is called by its name, `improved NAME` after one round.
+            is called by its name, `improved NAME` after one round, see `candidates.Search`.
         seconds: `supergraph` (what refinement reads of it), `generation`, `assignment`,
             `refinement`, wall clock.
         notes: what a reader of a row has to know.
@@ -213,15 +218,18 @@ def partition_chunks(
     clock = _Clock()
     seen = _seen(graph, settings)
     clock.note("supergraph")
+    refine = settings.refine and workers > 1 and graph.num_vertices > 0
+    # Of a large graph labels run once: on entities, where cuts in time may have to be few.
+    wholes = refine and settings.serial(counts) and graph.csr.nnz // 2 >= LARGE
+    wholes = wholes and settings.by == "labels" and "wholes" in settings.starts
     chunk, count, assignment, statistics = _plain(
-        seen, counts, workers, settings, workload, clock, threads
+        seen, counts, workers, settings, workload, clock, threads, wholes=wholes
     )
     floats: dict[str, int] = {}
     worker = time_worker = None
-    if settings.refine and workers > 1 and graph.num_vertices:
-        first = {
-            "labels" if settings.by == "labels" else settings.by: assignment.worker[chunk.long()]
-        }
+    if refine:
+        name = settings.by if settings.by != "labels" else "wholes" if wholes else "labels"
+        first = {name: assignment.worker[chunk.long()]}
         worker, time_worker = _refined(
             graph, counts, workers, settings, workload, first, statistics, floats, clock, threads
         )
@@ -250,23 +258,8 @@ def vertices_and_edges(statistics: ChunkStatistics) -> Tensor:
 
 
 def critical_path(graph: Supergraph, placement: Placement) -> tuple[int, float]:
-    """(stages, span) of a recurrence under a placement.
-
-    Stages: segments of the entity that is cut most, one after the other. Span: vertex-steps that
-    workers do one after another, the largest share of each stage, over an even share V / P; 1 is
-    all in parallel, P is one worker at a time.
-    """
-    worker = placement.time.long()
-    if not worker.numel():
-        return 0, 1.0
-    cut = torch.zeros_like(worker)
-    cut[1:] = (graph.entity[1:] == graph.entity[:-1]) & (worker[1:] != worker[:-1])
-    total = torch.cumsum(cut, 0)
-    stage = total - total[graph.start[:-1].clamp(max=worker.numel() - 1)][graph.entity.long()]
-    stages = int(stage.max()) + 1
-    work = torch.bincount(stage * placement.workers + worker, minlength=stages * placement.workers)
-    longest = work.view(stages, placement.workers).amax(1).sum()
-    return stages, float(longest) * placement.workers / worker.numel()
+    """(stages, span) of a recurrence under a placement, see `candidates.span_of`."""
+    return span_of(graph, placement.time, placement.workers)
 
 
 def _seen(graph: Supergraph, settings: ChunkSettings) -> Supergraph:
@@ -291,6 +284,8 @@ def _plain(
     workload: Workload,
     clock: _Clock,
     threads: int | None,
+    *,
+    wholes: bool = False,
 ) -> tuple[Tensor, int, Assignment, ChunkStatistics]:
     """Chunks and workers without refinement."""
     if settings.by != "labels":
@@ -310,7 +305,8 @@ def _plain(
         clock.note("assignment")
         return chunk, count, found, statistics
     cap = chunk_cap(graph, workers, settings.per_worker)
-    made = make_chunks(graph, cap, levels=settings.levels, seed=settings.seed, threads=threads)
+    options = {"levels": settings.levels, "seed": settings.seed, "threads": threads}
+    made = make_chunks(graph, cap, wholes=wholes, **options)
     clock.note("generation")
     statistics = chunk_statistics(graph, made.chunk, made.count)
     found = assign_chunks(
@@ -344,41 +340,32 @@ def _refined(
     large, small = graph.csr.nnz // 2 >= LARGE, graph.csr.nnz // 2 < SMALL
     starts = {name: worker for name, worker in first.items() if name in (*settings.starts, *BY[1:])}
     if settings.by == "labels":
-        for k in range(1, settings.seeds if "labels" in settings.starts else 0):
+        plain = [
+            (f"labels {k + 1}", k, False)
+            for k in range(1, settings.seeds if "labels" in settings.starts else 0)
+        ]
+        if "wholes" in settings.starts and settings.serial(counts) and "wholes" not in first:
+            plain.append(("wholes", 0, True))
+        for name, k, wholes in plain:
             other = replace(settings, seed=(settings.seed + k) % 2**32)
-            chunk, _, found, _ = _plain(graph, counts, workers, other, workload, clock, threads)
-            starts[f"labels {k + 1}"] = found.worker[chunk.long()]
-        starts |= _runs(graph, load, workers, settings.starts)
-    for name, worker in starts.items():
-        floats[name] = fine.cost(worker)
-    options = {"seed": settings.seed, "threads": threads}
-    if large and len(starts) > 1:
-        best = min(starts, key=floats.__getitem__)
-        starts = {best: starts[best]}
+            chunk, _, found, _ = _plain(
+                graph, counts, workers, other, workload, clock, threads, wholes=wholes
+            )
+            starts[name] = found.worker[chunk.long()]
+        starts |= runs(graph, load, workers, settings.starts)
     rounds = settings.rounds
     if rounds is None:
         rounds = 0 if large else SMALL_ROUNDS if small else ROUNDS
-    better: dict[str, Tensor] = {}
-    for name, worker in starts.items():
-        better[name] = (
-            improve(fine, graph, worker, workers, cap, **options)
-            if rounds
-            else fine.refine(worker, workers, cap)
-        )
-        floats[f"improved {name}"] = fine.cost(better[name])
-    ahead = sorted(better, key=lambda name: floats[f"improved {name}"])
-    if not small:
-        del ahead[1:]
-    for k in range(1, rounds):
-        again = {**options, "seed": (settings.seed + k) % 2**32}
-        for name in ahead:
-            better[name] = improve(fine, graph, better[name], workers, cap, **again)
-    worker = min((better[name] for name in ahead), key=fine.cost)
-    floats["end"] = fine.cost(worker)
+    search = Search(
+        graph, counts, workers, fine, cap, rounds, settings.seed, threads,
+        settings.span_limit if settings.serial(counts) else None, floats,
+    )  # fmt: skip
+    found = search.best(starts, large=large, small=small)
+    worker, floats["end"] = found.worker, found.floats
     if not (settings.apart and counts.all_steps) or large:
         return worker, worker
     both = apart_hypergraph(graph, counts, *parts)
-    begin = {"together": worker, **_runs(graph, parts[0], workers, settings.starts)}
+    begin = {"together": worker, **runs(graph, parts[0], workers, settings.starts)}
     found = [refine_apart(both, graph, start, workers, cap) for start in begin.values()]
     best = min(found, key=both.cost)
     floats["apart"] = both.cost(best)
@@ -405,27 +392,6 @@ def _loads_apart(
         loads.index_add_(0, worker.long(), load)
     whole = float(workload(statistics).sum())
     return loads.double() * (whole / max(1, int(loads.sum())))
-
-
-def _runs(
-    graph: Supergraph, load: Tensor, workers: int, starts: tuple[Start, ...]
-) -> dict[str, Tensor]:
-    """Runs of equal work: of entities, and of snapshots, which may share their first and last."""
-    found: dict[str, Tensor] = {}
-    if "entity" in starts:
-        upto = torch.cumsum(load, 0)
-        last = graph.start[graph.entity.long() + 1] - 1
-        found["entity"] = _equal_shares(upto[last], int(upto[-1]), workers)
-    if "blocks" in starts:
-        order, _ = order_by_chunk(graph.step, graph.steps)
-        shares = _equal_shares(torch.cumsum(load[order], 0), int(load.sum()), workers)
-        found["blocks"] = torch.empty_like(shares)
-        found["blocks"][order] = shares
-    return found
-
-
-def _equal_shares(upto: Tensor, total: int, workers: int) -> Tensor:
-    return ((upto - 1).clamp(min=0) * workers // max(1, total)).clamp(max=workers - 1).int()
 
 
 def _vertex_loads(

@@ -47,6 +47,8 @@ class ExchangeCounts:
         temporal: exchanges along an edge in time; 1 for a recurrence.
         temporal_floats: floats of one of them.
         all_steps: a step hears all others of its entity (attention), not only the one before.
+        move_floats: floats of a row that changes workers between the encoders, there and back; 0
+            where that is not known. No weight, but what PSS-TS would send.
     """
 
     spatial: int
@@ -54,6 +56,7 @@ class ExchangeCounts:
     temporal: int
     temporal_floats: int
     all_steps: bool = False
+    move_floats: int = 0
 
     def weights(self) -> tuple[int, int]:
         """(spatial, temporal) edge weights without a common factor.
@@ -171,6 +174,7 @@ def make_chunks(
     seed: int = 0,
     sweeps: int = 20,
     active_only: bool = True,
+    wholes: bool = False,
     threads: int | None = None,
 ) -> Chunks:
     """Chunks of at most `cap` vertex-steps by label propagation.
@@ -181,6 +185,8 @@ def make_chunks(
         levels: 1 for the paper's single propagation; more contract and go on while a level makes
             the number of chunks at least 1 % smaller.
         seed, sweeps, active_only, threads: as in `propagate_labels`.
+        wholes: entities are vertices from the first level on, so that no chunk cuts in time; one
+            that is longer than the cap is a chunk of its own.
 
     Raises:
         InvalidInputError: a number out of its range.
@@ -188,9 +194,15 @@ def make_chunks(
     if levels < 1:
         raise InvalidInputError(f"levels is {levels}, allowed are numbers from 1")
     settings = {"cap": cap, "sweeps": sweeps, "seed": seed, "threads": threads}
-    run = propagate_labels(graph.csr, graph.edge_weight, active_only=active_only, **settings)
-    runs = [run]
-    chunk, count = run.chunks()
+    runs: list[LabelRun] = []
+    if wholes:
+        there = graph.start.diff() > 0
+        number = torch.cumsum(there, 0, dtype=torch.int32) - 1
+        chunk, count = number.index_select(0, graph.entity), int(there.sum())
+    else:
+        run = propagate_labels(graph.csr, graph.edge_weight, active_only=active_only, **settings)
+        runs.append(run)
+        chunk, count = run.chunks()
     csr, weight, part = graph.csr, graph.edge_weight, chunk
     while len(runs) < levels and count > 1:
         csr, sums = contract(csr, weight, part, count)

@@ -82,6 +82,7 @@ class Shape:
             temporal=1,
             temporal_floats=self.state_floats,
             all_steps=self.attention,
+            move_floats=self.move_floats,
         )
 
 
@@ -103,9 +104,10 @@ def _learns(model: SequenceModel, k: int) -> bool:
     """Whether what round k shows depends on a parameter; what it reads does from round 1 on."""
     if k > 0:
         return True
-    device = next(model.parameters()).device
+    kind = next(model.parameters())
     with torch.enable_grad():
-        return model.show(0, torch.zeros(1, model.feature_dim, device=device)).requires_grad
+        row = torch.zeros(1, model.feature_dim, device=kind.device, dtype=kind.dtype)
+        return model.show(0, row).requires_grad
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,14 +14,16 @@ from test_dgc_volumes import MODELS, Snapshots, placed, random_csr
 from dgbench.kernels_cuda.supergraph import build_supergraph
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 from dgbench.systems.dgc import controls, partition
+from dgbench.systems.dgc.candidates import Candidate, Search, span_of
 from dgbench.systems.dgc.partition import PAPER, ChunkSettings, critical_path, partition_chunks
+from dgbench.systems.dgc.placement import by_both, by_sequences, by_snapshots
 from dgbench.systems.dgc.refinement import (
     apart_hypergraph,
     hypergraph_of,
     improve,
     refine_apart,
 )
-from dgbench.systems.dgc.supergraph import chunk_statistics
+from dgbench.systems.dgc.supergraph import chunk_statistics, make_chunks
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
 
@@ -116,6 +118,8 @@ def test_overfull_workers_are_emptied():
             replace(PAPER, temporal_edges=False),
             ChunkSettings(weights="unit", seeds=2, rounds=0),
             ChunkSettings(starts=("blocks",)),
+            ChunkSettings(span_limit=None),
+            ChunkSettings(span_limit=1.0, starts=("wholes",)),
             ChunkSettings(starts=("entity",), rounds=2),
         ]
     ),
@@ -186,14 +190,99 @@ def test_encoders_apart_only_where_that_sends_less():
 def test_large_graphs_are_refined_once(monkeypatch):
     csrs, graph, shape = graph_of("tgcn", 11, count=40, steps=8, density=0.05)
     monkeypatch.setattr(partition, "LARGE", 1)
-    made = partition_chunks(graph, shape.counts(), 4, threads=1)
-    assert sum(name.startswith("improved") for name in made.floats) == 1
-    starts = [made.floats[name] for name in ("labels", "entity", "blocks")]
-    assert (
-        made.floats["end"]
-        == count_traffic(Snapshots(csrs), graph, made.placement, shape).bytes() // 4
+    for chosen, first in ((ChunkSettings(), "wholes"), (ChunkSettings(span_limit=None), "labels")):
+        made = partition_chunks(graph, shape.counts(), 4, chosen, threads=1)
+        assert sum(name.startswith("improved") for name in made.floats) == 1
+        starts = [made.floats[name] for name in (first, "entity", "blocks")]
+        sent = count_traffic(Snapshots(csrs), graph, made.placement, shape).bytes()
+        assert made.floats["end"] == sent // 4
+        assert made.floats["end"] <= 2 * min(starts) or chosen.span_limit
+        assert critical_path(graph, made.placement)[1] <= (chosen.span_limit or 4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**16),
+    workers=st.sampled_from([1, 2, 5]),
+    density=st.sampled_from([0.0, 0.1, 0.5]),
+    spread=st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_span_is_that_of_a_walk(seed, workers, density, spread):
+    _, graph, _ = graph_of("tgcn", seed, density=density)
+    draw = torch.Generator().manual_seed(seed)
+    count = graph.num_vertices
+    other = torch.rand(count, generator=draw) < spread
+    worker = torch.randint(0, workers, (count,), generator=draw, dtype=torch.int32) * other
+    done: dict[tuple[int, int], int] = {}
+    last, stage = None, 0
+    for entity, at in zip(graph.entity.tolist(), worker.tolist(), strict=True):
+        stage = 0 if last is None or last[0] != entity else stage + (last[1] != at)
+        done[stage, at] = done.get((stage, at), 0) + 1
+        last = entity, at
+    stages = 1 + max((k for k, _ in done), default=-1)
+    serial = sum(max(n for (k, _), n in done.items() if k == s) for s in range(stages))
+    found = span_of(graph, worker, workers)
+    assert found == (stages, pytest.approx(serial * workers / count if count else 1.0))
+
+
+def test_a_recurrence_is_not_done_by_one_worker_after_another():
+    # Dense snapshots that hardly change: runs of them send least by far.
+    csrs, graph, shape = graph_of("tgcn", 4, count=30, steps=12, density=0.1)
+    simple = min(
+        count_traffic(Snapshots(csrs), graph, place(graph, 4), shape).bytes()
+        for place in (by_snapshots, by_sequences, by_both)
     )
-    assert made.floats["end"] <= 2 * min(starts)
+    sent, span = {}, {}
+    for limit in (None, 1.5, 3.0):
+        made = partition_chunks(
+            graph, shape.counts(), 4, ChunkSettings(span_limit=limit), threads=1
+        )
+        sent[limit] = count_traffic(Snapshots(csrs), graph, made.placement, shape).bytes()
+        span[limit] = critical_path(graph, made.placement)[1]
+    assert sent[None] <= sent[1.5]
+    assert span[None] > 1.5  # or this graph shows nothing
+    for limit in (1.5, 3.0):
+        # Below the limit, or as little as is found among those that send no more than simple ones.
+        assert span[limit] <= limit or (span[limit] <= span[None] and sent[limit] <= simple)
+
+
+def test_ranks_of_candidates():
+    _, graph, shape = graph_of("tgcn", 4, count=30)
+    fine = hypergraph_of(graph, shape.counts(), torch.ones(graph.num_vertices, dtype=torch.int64))
+    search = Search(graph, shape.counts(), 4, fine, 100, 1, 0, 1, 1.5, {})
+    simple = search.simple()
+    both = count_traffic(
+        Snapshots([random_csr(4 + t, 30, 30, 0.15) for t in range(6)]),
+        graph,
+        by_both(graph, 4),
+        shape,
+    )
+    assert simple <= both.bytes() // 4
+
+    def one(floats, span):
+        return Candidate("", torch.empty(0), floats, span, 1)
+
+    ordered = [
+        one(simple - 2, 1.4),  # within both: least traffic
+        one(simple, 1.0),
+        one(simple, 2.0),  # too serial: least span
+        one(1, 4.0),
+        one(simple + 1, 1.2),  # more than simple ones: below the limit first
+        one(simple + 1, 3.0),
+    ]
+    assert sorted(ordered[::-1], key=search.rank) == ordered
+    search.span_limit = None
+    assert min(ordered, key=search.rank) is ordered[3]
+
+
+def test_chunks_of_wholes_do_not_cut_in_time():
+    _, graph, _ = graph_of("tgcn", 3, count=30, steps=9, density=0.1)
+    made = make_chunks(graph, 40, wholes=True, threads=1)
+    same = graph.entity[1:] == graph.entity[:-1]
+    assert torch.equal(made.chunk[1:][same], made.chunk[:-1][same])
+    assert made.count < int((graph.start.diff() > 0).sum())
+    assert int(torch.bincount(made.chunk).max()) <= 40
+    assert sorted(made.chunk.unique().tolist()) == list(range(made.count))
 
 
 def test_work_decides_balance():
@@ -225,6 +314,8 @@ def test_refusals():
         partition_chunks(graph, shape.counts(), 2, ChunkSettings(starts=("nowhere",)))
     with pytest.raises(InvalidInputError, match="seeds is 0"):
         ChunkSettings(seeds=0).check()
+    with pytest.raises(InvalidInputError, match=r"span_limit is 0\.5"):
+        ChunkSettings(span_limit=0.5).check()
 
 
 def test_a_missing_package_is_a_reason(monkeypatch):

@@ -136,6 +136,11 @@ def test_widths_and_what_goes_back():
     assert shapes["tgcn"].counts().weights() == (25, 8)
 
 
+def test_a_model_of_another_dtype_has_the_same_shape():
+    for model in MODELS.values():
+        assert shape_of(model(2, 8).double()) == shape_of(model(2, 8))
+
+
 def test_known_partitions_keep_their_promises():
     csrs = [random_csr(t, 12, 12, 0.3) for t in range(6)]
     graph = build_supergraph(csrs, presence="tail")
