@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from dgbench.runtime.collectives import Communicator, Wire
 from dgbench.systems.base.sequences import SequenceWorkload, sequence_model, vertex_steps
 from dgbench.systems.base.transport import use_transport
@@ -132,18 +130,15 @@ def open_trainer(
     """
     settings.check()
     fusion = "none"
-    fused = None
     if settings.spatial_fusion:
         fusion = "whole" if settings.memory_limit_bytes is None else "spatial"
-    if fusion == "spatial":
-        fused = _fused(comm.rank, workload, data, dealt, settings.memory_limit_bytes)
     return RankTrainer(
         comm,
         workload,
         data,
         dealt.placement,
         fusion=fusion,
-        fused=fused,
+        memory_limit=settings.memory_limit_bytes,
         temporal=settings.temporal,
         precompute=settings.precompute,
         exchange=open_exchange(comm, settings, attention=not sequence_model(workload).state_dims),
@@ -174,31 +169,3 @@ def connect(comm: Communicator, settings: RankSettings) -> None:
     use_transport(comm, settings.transport)
     if comm.size > 1:
         comm.use_wire(None if settings.wire is None else Wire(*settings.wire))
-
-
-def _fused(
-    rank: int, workload: SequenceWorkload, data: SnapshotSequence, dealt: Dealt, limit: int
-) -> torch.Tensor:
-    """Groups of this rank's units under a limit of memory: of rows of all rounds and entries."""
-    from dgbench.systems.dgc.fusion import fuse_units, shared_rows
-    from dgbench.systems.dgc.plan import plan_worker
-
-    model = sequence_model(workload)
-    placement = dealt.placement
-    plan = plan_worker(
-        data,
-        dealt.graph,
-        placement,
-        rank,
-        attention=True,
-        fusion="none",
-        entries=dealt.entries,
-    ).structure
-    unit = placement.unit[plan.rows].long()
-    reads = shared_rows(plan.csr, unit, placement.units)
-    shape = shape_of(model)
-    row = 4 * (sum(shape.round_dims) + shape.spatial_dim)
-    memory = torch.zeros(placement.units, dtype=torch.float64)
-    for group in plan.groups:
-        memory[group.units] = float(row * group.columns.numel() + 8 * group.csr.nnz)
-    return fuse_units(reads, row_bytes=row, memory=memory, limit=limit).group

@@ -32,6 +32,12 @@ class MatrixNeighbours:
         self._kept: tuple[Tensor, Tensor] | None = None
         self._dtype = dtype
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What the matrix lies in."""
+        csr = self._whole
+        return csr.indptr, csr.indices, csr.values
+
     def keep(self, shown: Tensor) -> None:
         """Remember A-hat times what is always shown alike, so that it is made once."""
         self._kept = shown, self._product(shown)

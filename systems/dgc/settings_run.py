@@ -42,7 +42,8 @@ class RankSettings:
         store: rows go through one server, a rank of its own (section 6).
         precompute: fetch the input rows of other workers once and keep the first product. The paper
             counts two exchanges (section 3.2).
-        memory_limit_bytes: of a fused chunk; None: no limit.
+        memory_limit_bytes: of a fused chunk. The first epoch then goes chunk by chunk and measures
+            each (section 5.1.1); None: no limit, all is fused from the beginning.
         wire: an emulated link, (seconds per message, bytes per second); None: the real one.
         transport: what carries rows: `auto`, shared memory on one machine, or `gloo`, its sockets.
     """

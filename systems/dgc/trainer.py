@@ -12,9 +12,17 @@ from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.systems.base.sequences import Scored, SequenceTrainer, SequenceWorkload
 from dgbench.systems.dgc.exchange import PlainRows, RowExchange
+from dgbench.systems.dgc.fusion import fuse_units, shared_rows
 from dgbench.systems.dgc.halo_lists import RowLists, halo_lists
 from dgbench.systems.dgc.placement import Placement
-from dgbench.systems.dgc.plan import Entries, Fusion, WorkerPlan, plan_worker, step_entries
+from dgbench.systems.dgc.plan import (
+    Entries,
+    Fusion,
+    WorkerPlan,
+    make_groups,
+    plan_worker,
+    step_entries,
+)
 from dgbench.systems.dgc.rows import take_rows, turn
 from dgbench.systems.dgc.segments import Temporal
 from dgbench.systems.dgc.worker import TIME, Worker
@@ -36,6 +44,8 @@ class RankTrainer(SequenceTrainer):
         plan: this worker's share.
         worker: its forward pass.
         exchange: how rows of others are had.
+        unit_bytes: float64[units], what each unit of this worker held in the first epoch, where
+            that was measured.
     """
 
     def __init__(
@@ -49,6 +59,7 @@ class RankTrainer(SequenceTrainer):
         temporal: Temporal = "packed",
         precompute: bool = False,
         fused: Tensor | None = None,
+        memory_limit: int | None = None,
         exchange: RowExchange | None = None,
         graph: Supergraph | None = None,
         entries: Entries | None = None,
@@ -61,6 +72,9 @@ class RankTrainer(SequenceTrainer):
             workload, data: as of `PlainSequences`; equal on all ranks.
             placement: of the workload's vertex-steps; equal on all ranks.
             fusion, temporal, fused, entries: see `plan_worker`.
+            memory_limit: bytes that units which the structure encoder takes together may hold, for
+                `fusion` "spatial" without `fused`: the first epoch of training then goes unit by
+                unit and measures each, and units are fused after it (section 5.1.1).
             precompute: fetch the input rows of others once, see `Worker`.
             exchange: None: `PlainRows`.
             graph: `vertex_steps` of the workload, where it is known already.
@@ -83,6 +97,8 @@ class RankTrainer(SequenceTrainer):
         )
         self.comm, self.placement = comm, placement
         self.exchange: RowExchange = PlainRows(comm) if exchange is None else exchange
+        self.unit_bytes: Tensor | None = None
+        self._limit = memory_limit if fusion == "spatial" and fused is None else None
         self.plan: WorkerPlan = plan_worker(
             data,
             self.graph,
@@ -90,7 +106,7 @@ class RankTrainer(SequenceTrainer):
             comm.rank,
             attention=not self.model.state_dims,
             norm=workload.norm,
-            fusion=fusion,
+            fusion=fusion if self._limit is None else "none",
             temporal=temporal,
             fused=fused,
             entries=step_entries(data, self.graph, workload.norm) if entries is None else entries,
@@ -124,9 +140,26 @@ class RankTrainer(SequenceTrainer):
             return self._summed(loss)
 
     def train_epoch(self) -> float:
+        held = None if self._limit is None else self.worker.measure()
         loss = super().train_epoch()
         self.exchange.end_epoch(loss)
+        if held is not None:
+            self._fuse(held.bytes, self._limit)
+        self._limit = None
         return loss
+
+    def _fuse(self, held: list[int], limit: int) -> None:
+        """Take units together from now on, the bytes of each group being known."""
+        structure, units = self.plan.structure, self.placement.units
+        self.unit_bytes = torch.zeros(units, dtype=torch.float64)
+        for group, count in zip(structure.groups, held, strict=True):
+            self.unit_bytes[group.units] = float(count)
+        unit = self.placement.unit[structure.rows].long()
+        reads = shared_rows(structure.csr, unit, units)
+        group = fuse_units(reads, memory=self.unit_bytes, limit=limit).group[unit]
+        groups = make_groups(structure.csr, structure.loop, group, unit)
+        self.plan = replace(self.plan, structure=replace(structure, groups=groups))
+        self.worker.regroup(self.plan)
 
     @torch.no_grad()
     def outputs(self) -> Tensor:

@@ -21,6 +21,7 @@ from dgbench.systems.dgc.halo_lists import RowLists
 from dgbench.systems.dgc.neighbours import MatrixNeighbours
 from dgbench.systems.dgc.packed_sequence import FallingRows, run_packed_sequence
 from dgbench.systems.dgc.rows import arrange, take_rows, tie, turn
+from dgbench.systems.dgc.unit_bytes import UnitBytes
 
 if TYPE_CHECKING:
     from dgbench.systems.dgc.plan import WorkerPlan
@@ -129,6 +130,8 @@ class Worker:
         self._dtype = next(model.parameters()).dtype
         self._x = features.to(self.device, self._dtype)
         self._fresh: list[Tensor] = []
+        self._held: UnitBytes | None = None
+        self._lists = plan.structure.lists.to(self.device)
         self._set_structure()
         self._set_time()
         self._inputs: Tensor | None = None
@@ -154,7 +157,6 @@ class Worker:
         width = rows + plan.halo.numel()
         groups = plan.groups
         whole = len(groups) <= 1 and all(g.columns.numel() == width for g in groups)
-        self._lists = plan.lists.to(self.device)
         self._whole: MatrixNeighbours | None = None
         self._parts: list[_Part] = []
         if whole:
@@ -166,6 +168,22 @@ class Worker:
         self._columns = torch.cat([g.columns for g in groups]).to(self.device)
         self._order, self._back = _orders(torch.cat([g.rows for g in groups]), self.device)
 
+    def measure(self) -> UnitBytes | None:
+        """Count from now on what each of the plan's groups holds in a pass with gradients.
+
+        None where all rows are one group; there is nothing to tell apart.
+        """
+        if self._whole is None:
+            self._held = UnitBytes(len(self._parts), self.model.parameters())
+        return self._held
+
+    def regroup(self, plan: WorkerPlan) -> None:
+        """Go on with other groups of the structure encoder, of the same rows; count no more."""
+        self.plan, self._held = plan, None
+        self._set_structure()
+        if self._inputs is not None:
+            self._keep_first()
+
     def _neighbours(self, csr: Csr, loop: Tensor) -> MatrixNeighbours:
         values = None if csr.values is None else csr.values.to(self.device)
         moved = Csr(csr.indptr.to(self.device), csr.indices.to(self.device), csr.num_cols, values)
@@ -176,6 +194,10 @@ class Worker:
         """Have the input rows of others from now on; all workers call it alike."""
         received = self.exchange.fetch("structure0", self._x, self._lists)
         self._inputs = torch.cat([self._x, received])
+        self._keep_first()
+
+    @torch.no_grad()
+    def _keep_first(self) -> None:
         shown = self.model.show(0, self._inputs)
         if self._whole is not None and shown is self._inputs:
             self._whole.keep(shown)
@@ -202,14 +224,22 @@ class Worker:
             loaded = turn(take_rows(table, self._columns), meter, LOAD)
             pieces = loaded.split([part.columns for part in self._parts])
         made = [
-            self.model.receive(k, part.neighbours, piece)
-            for part, piece in zip(self._parts, pieces, strict=True)
+            self._received(k, number, part, piece)
+            for number, (part, piece) in enumerate(zip(self._parts, pieces, strict=True))
         ]
         with meter.phase(LOAD):
             x = torch.cat(made)
             if self._order is None:
                 return x
             return turn(arrange(turn(x, meter, STRUCTURE), self._order, self._back), meter, LOAD)
+
+    def _received(self, k: int, number: int, part: _Part, piece: Tensor) -> Tensor:
+        """What a part makes of the rows that it has loaded."""
+        if self._held is None or not torch.is_grad_enabled():
+            return self.model.receive(k, part.neighbours, piece)
+        matrix = part.neighbours.tensors if k == 0 else ()
+        with self._held.of(number, piece, *matrix):
+            return self.model.receive(k, part.neighbours, piece)
 
     def _fetch(self, name: str, x: Tensor, lists: RowLists) -> Tensor:
         """Own rows, below them what others send."""

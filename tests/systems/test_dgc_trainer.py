@@ -27,6 +27,7 @@ from dgbench.systems.dgc.settings_run import RankSettings
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings
 from dgbench.systems.dgc.store import StoreRows
 from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.unit_bytes import UnitBytes
 from dgbench.systems.dgc.volumes import count_traffic, shape_of
 
 TASKS = ("active", "link")
@@ -275,3 +276,54 @@ def test_a_placement_for_others_is_refused():
         RankSettings(memory_limit_bytes=0).check()
     with pytest.raises(InvalidInputError, match="store"):
         RankSettings(store=True, stale=StaleSettings()).check()
+
+
+@pytest.mark.parametrize("model", SEQUENCE_MODELS)
+@pytest.mark.parametrize("precompute", [False, True])
+def test_units_are_measured_in_the_first_epoch_and_fused_after_it(model, precompute):
+    data = random_sequence(14, 5, 40, 3)
+    work = tiny_workload(model)
+    placement = drawn(vertex_steps(data, work), 2, 6, 1)
+    limit = 6000
+    want = answers(PlainSequences(work, data, dtype=torch.float64), epochs=4)
+
+    def be(comm):
+        options = {"fusion": "spatial", "memory_limit": limit}
+        trainer = opened(comm, work, data, placement, **options)
+        if precompute:
+            trainer.worker.fetch_inputs()
+        before = [group.units.tolist() for group in trainer.plan.structure.groups]
+        assert trainer.unit_bytes is None
+        found = answers(trainer, epochs=1)
+        after = [group.units.tolist() for group in trainer.plan.structure.groups]
+        found["losses"] += [trainer.train_epoch() for _ in range(3)]
+        assert after == [group.units.tolist() for group in trainer.plan.structure.groups]
+        return found | {"before": before, "after": after, "bytes": trainer.unit_bytes}
+
+    found = as_ranks(2, be)
+    for rank in found:
+        assert differ(rank, want) < 1e-6
+        assert all(len(units) == 1 for units in rank["before"])
+        mine = [unit for units in rank["before"] for unit in units]
+        assert sorted(mine) == sorted(unit for units in rank["after"] for unit in units)
+        assert bool((rank["bytes"][mine] > 0).all())
+        for units in rank["after"]:
+            assert len(units) == 1 or float(rank["bytes"][units].sum()) <= limit
+    assert any(1 < len(rank["after"]) < len(rank["before"]) for rank in found)
+
+
+def test_bytes_of_a_unit_are_what_it_keeps():
+    weight = torch.ones(3, 3, requires_grad=True)
+    table = torch.ones(8, 3, requires_grad=True)
+    given = torch.arange(4)
+    counted = UnitBytes(3, [weight])
+    pieces = table.split([5, 2, 1])
+    with counted.of(0, pieces[0]):
+        kept = (pieces[0] @ weight).exp()  # keeps its input, which is counted, and what it gives
+    with counted.of(1, pieces[1], given):
+        dropped = pieces[1] + 1  # keeps nothing
+    with counted.of(1, pieces[1]):
+        again = dropped @ weight  # another round keeps what the first one gave
+    assert counted.bytes == [4 * 3 * (5 + 5), 4 * 3 * 2 + 8 * 4 + 4 * 3 * (2 + 2), 0]
+    (kept.sum() + again.sum()).backward()
+    torch.testing.assert_close(table.grad[:5], torch.full((5, 3), 3 * float(torch.e) ** 3))
