@@ -355,7 +355,10 @@ def _plan_move(placement: Placement, rank: int, before: Tensor, after: Tensor) -
     keep = asked[rank]
     asked[rank] = keep[:0]
     wanted = after[came != rank]
-    halo, lists = make_lists(placement.structure, before, rank, placement.workers, wanted, asked)
+    idle = torch.equal(placement.structure, placement.time)
+    halo, lists = make_lists(
+        placement.structure, before, rank, placement.workers, wanted, asked, idle=idle
+    )
     order = torch.argsort(torch.cat([keep, halo]))
     return Move(lists, torch.searchsorted(before, keep), order)
 
