@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import torch
@@ -44,6 +45,9 @@ PLACED: Final[Mapping[str, Callable[[Supergraph, int], Placement]]] = {
     "sequences": by_sequences,
     "both": by_both,
 }
+ANY_SPAN: Final = "chunks-any-span"
+"""Chunks of a recurrence without a limit of span, as general partitioners know none."""
+
 CONTROLS: Final = ("metis", "kahypar")
 
 
@@ -96,7 +100,8 @@ def count_partitions(
 
     Counters, each `NAME MODEL P PARTITION`: `bytes` of an epoch, of these `spatial` and
     `temporal`, `exchanges spatial` and `exchanges temporal` of a forward pass, `most heard` (see
-    there) and `stages`. Values: `balance` by vertices and
+    there) and `stages`. PARTITION `chunks-any-span` is there for recurrences, for comparison with
+    general partitioners. Values: `balance` by vertices and
     edges, `span` (`partition.critical_path`), `seconds` of making it; of chunks `measured balance`
     where it is asked for.
 
@@ -191,10 +196,15 @@ def _placements(
 
     for name, place in PLACED.items():
         take(name, lambda place=place: place(graph, size))
-    take(
-        "chunks",
-        lambda: partition_chunks(graph, shape.counts(), size, settings, guess, threads=1).placement,
-    )
+    kinds = {"chunks": settings}
+    if not shape.attention:
+        kinds[ANY_SPAN] = replace(settings, span_limit=None)
+    for name, chosen in kinds.items():
+        options = {"settings": chosen, "workload": guess, "threads": 1}
+        take(
+            name,
+            lambda o=options: partition_chunks(graph, shape.counts(), size, **o).placement,
+        )
     own = torch.arange(size, dtype=torch.int32)
     for name in controls:
         try:
