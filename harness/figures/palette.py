@@ -202,7 +202,9 @@ def _parts(names: Iterable[str]) -> dict[str, Mark]:
     for system, its in mine.items():
         its.sort(key=lambda name: name not in TITLED)
         taken = int(system in names)
-        marks = _variants(SYSTEMS[system], len(its) + taken)[taken:]
+        # Hollow means projected elsewhere, so that parts differ in their markers as well.
+        first, _, *more = _variants(SYSTEMS[system], len(its) + taken + 1)
+        marks = [first, *more][taken:]
         found |= dict(zip(its, marks, strict=True))
     return found
 

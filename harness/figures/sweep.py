@@ -206,9 +206,14 @@ def _scales(axes, points, good, options) -> None:
     else:
         top = max(ys, default=1.0)
         gaps = sum(bool(p.get("failed")) for p in points)
-        low = min([0.0, *ys])
-        spare = 0.08 * (max(top, 0.0) - low)
-        axes.set_ylim(low - spare if low < 0 else 0.0, max(top, 0.0) + (1 + gaps) * spare or 1.0)
+        if options.get("from_zero", True):
+            low, top = min([0.0, *ys]), max(top, 0.0)
+        else:
+            low = min(ys, default=0.0)
+        spare = 0.08 * (top - low)
+        foot = 0.0 if low == 0.0 and options.get("from_zero", True) else low - spare
+        ceiling = top + (1 + gaps) * spare
+        axes.set_ylim(foot, ceiling if ceiling > foot else foot + 1.0)
         axes.locator_params(axis="y", nbins=5)
     axes.grid(True)
     axes.set_xlabel(_said(options.get("xlabel", ""), log_x))
@@ -373,7 +378,8 @@ def _dots(axes, points, series, options) -> None:
     names = order(points, "x")
     first = next(iter(series), None)
     value = {p["x"]: p["y"] for p in reversed(good) if p["series"] == first}
-    names.sort(key=lambda n: value.get(n, math.inf))
+    if options.get("sort", True):
+        names.sort(key=lambda n: value.get(n, math.inf))
     ys = [v for p in good for v in (p["y"], *style.ends(p))]
     width = axes.get_position().width * axes.figure.get_size_inches()[0]
     log = options.get("ylog", True) and min(ys, default=1) > 0
@@ -382,8 +388,12 @@ def _dots(axes, points, series, options) -> None:
         limits = style.log_limits(ys)
         style.log_axis(axes.xaxis, *limits, room=width)
     else:
-        limits = (0.0, 1.1 * max(ys, default=1.0) or 1.0)
+        low, high = min([0.0, *ys]), max([0.0, *ys])
+        spare = 0.1 * (high - low)
+        limits = (low - spare if low < 0 else 0.0, high + spare or 1.0)
         axes.locator_params(axis="x", nbins=5)
+        if low < 0:
+            axes.axvline(0.0, color=SECONDARY, lw=0.6, zorder=0.5)
     axes.set_xlim(*limits)
     axes.set_ylim(len(names) - 0.5, -0.5)
     labels = {n: row_label(n, [p for p in points if p["x"] == n]) for n in names}

@@ -174,7 +174,29 @@ def test_quarters_cover_a_graph_and_overlap_by_their_targets(monkeypatch) -> Non
 
     fake = type("Fake", (), {"slice": staticmethod(piece), "__len__": lambda self: 9})()
     monkeypatch.setattr(fig5c, "load_sequences", lambda task: fake)
-    jobs = list(fig5c.quarters("email-eu-core", "quick"))
+    jobs = list(fig5c.quarters("email-eu-core", "full"))
     assert [j.dataset for j in jobs] == [f"email-eu-core#{i}" for i in (1, 2, 3, 4)]
     assert cut == [(0, 3), (2, 5), (4, 7), (6, 9)]
     assert torch.equal(whole.topology[2].indices, jobs[0].data.topology[-1].indices)
+
+
+def test_a_row_says_where_next_to_nothing_is_scored(monkeypatch) -> None:
+    one = job()
+    one = Job(one.dataset, one.task, one.data, {PTS: one.contenders[PTS]})
+    for fewest, said in ((0, False), (10**9, True)):
+        monkeypatch.setattr(race_runs, "FEWEST", fewest)
+        found = race([one], 1, CONTEXT, least=1, budget_s=0.0)
+        assert any("next to nothing is scored" in note for note in found.notes) == said
+        assert found.counters[f"{one.key}/scored"] > 0
+
+
+def test_time_that_is_left_goes_to_turns() -> None:
+    one = job()
+    one = Job(one.dataset, one.task, one.data, {PTS: one.contenders[PTS]})
+    key = f"{one.key}/turn {PTS} "
+    few, many = (
+        sum(name.startswith(key) for name in race([one], 1, CONTEXT, **given).values)
+        for given in ({"least": 2, "budget_s": 0.0}, {"least": 2, "budget_s": 0.0, "total_s": 2.0})
+    )
+    assert few == 2
+    assert many > 2

@@ -261,12 +261,15 @@ def test_figures_show_runs_and_failures():
     }
     rows = held_rows(runs, "table3")
     rows[0].counters["wikipedia dysat epochs"] = 20
-    shown, means = (figure.points(rows) for figure in Table3().figures())
-    assert {point["setting"] for point in shown} == {"0.5D", "adaptive", "past"}
+    table, means, curve = (figure.points(rows) for figure in Table3().figures())
+    assert {point["setting"] for point in curve} == {"0.5D", "adaptive", "past"}
+    assert {p["series"] for p in table} == {"0.5D", "adaptive", "adaptive, D of all epochs"}
+    assert {round(p["y"]) for p in table if "rows saved" in p["panel"]} == {50, 60, 90}
     assert {round(point["y"]) for point in means if point["series"] == "rows"} == {50, 60, 90}
     answer = Table3().answer(rows)
-    assert "is missed" in answer
-    assert "is reached" in answer
+    paper, ours = answer.split("Our switch")
+    assert "missed, by bytes as well" in paper
+    assert "reached, by bytes as well" in ours
     rows[0].status, rows[0].reason = "oom", "1 of 1 GiB"
     assert Table3().figures()[0].points(rows)[0]["failed"] == "oom: 1 of 1 GiB"
     values = {f"wikipedia epoch 2 below {x:g}": 0.5 for x in (1.0,)}

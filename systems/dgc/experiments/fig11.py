@@ -66,6 +66,8 @@ class Fig11(StaleTable):
                     "xlabel": "Euclidean distance",
                     "ylabel": "share of embeddings (%)",
                     "ylog": False,
+                    "marks": "few",
+                    "names": False,
                 },
             )
         ]

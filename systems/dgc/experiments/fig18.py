@@ -21,7 +21,7 @@ from dgbench.systems.base.sequences import (
     load_sequences,
 )
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
-from dgbench.systems.dgc.experiments.common import devices_lacking, failures
+from dgbench.systems.dgc.experiments.common import devices_lacking, failures, one_thread
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -100,7 +100,8 @@ class Fig18(Experiment):
         kept = STEPS.get(preset, {}).get(dataset, KEPT[dataset][preset])
         task = task_of(dataset, model, preset, lr=LR, snapshots=kept)
         data = load_sequences(task)
-        truth = truth_of(task, data, context.device)
+        with one_thread():
+            truth = truth_of(task, data, context.device)
         every = contenders()
         # Without fusion DGC trains the same, chunk by chunk, and for long.
         names = [n for n in SYSTEMS if n != PLAIN or preset == "paper"]
@@ -140,7 +141,13 @@ class Fig18(Experiment):
         )
 
     def figures(self) -> list[FigureSpec]:
-        alike = {"xlabel": "epoch", "xlog": False, "ylog": False, "together": True}
+        alike = {
+            "xlabel": "epoch",
+            "xlog": False,
+            "ylog": False,
+            "together": True,
+            "from_zero": False,
+        }
         return [
             FigureSpec(
                 kind="sweep",
@@ -166,6 +173,9 @@ class Fig18(Experiment):
                     "ylabel": "loss",
                     "xlog": False,
                     "ylog": False,
+                    "from_zero": False,
+                    "marks": "few",
+                    "names": False,
                 },
             ),
         ]

@@ -7,6 +7,7 @@ turn afterwards. Names of values begin with `<dataset>/<model>/`.
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -22,11 +23,13 @@ from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.base.sequences import (
     PlainSequences,
+    SequenceTask,
     SequenceWorkload,
     load_sequences,
     vertex_steps,
 )
 from dgbench.systems.base.turns import Truth
+from dgbench.systems.dgc.experiments.common import one_thread
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -57,6 +60,12 @@ PHASES: Final = ("transfer", "gnn", "rnn", "communicate", "update")
 PHASES_FROM: Final = "from epochs after those timed; communicate: waiting for other ranks"
 """What a figure says of the phases of a race."""
 
+FEWEST: Final = 20
+"""Scored vertex-steps below which a row says that its accuracy means nothing."""
+TURNING: Final = 0.5
+"""Share of a race's time that is left for turns; the other half cuts chunks, starts ranks, compares
+untrained models and reads clocks for the phases."""
+
 Link = Literal["gloo", "wire"]
 WIRE: Final = (5e-5, 125e6)
 """Seconds of a message and bytes per second of a rank's emulated link: 1 Gb/s. To half a core of
@@ -65,18 +74,19 @@ of memory."""
 LINK_TITLES: Final = {"gloo": "Gloo", "wire": "emulated 1 Gb/s"}
 
 KEPT: Final[dict[str, dict[Preset, int | None]]] = {
-    "sx-mathoverflow": {"smoke": 3, "quick": 9, "full": 24, "paper": None},
+    "sx-mathoverflow": {"smoke": 3, "quick": 11, "full": 24, "paper": None},
     "epinions-2011-ratings": {"smoke": 1, "quick": 1, "full": 2, "paper": None},
     "amazon-magazine": {"smoke": 3, "quick": 10, "full": 40, "paper": None},
     "wikipedia": {"smoke": 3, "quick": 5, "full": 24, "paper": None},
-    "email-eu-core": {"smoke": 9, "quick": 16, "full": 26, "paper": None},
+    "email-eu-core": {"smoke": 14, "quick": 20, "full": 26, "paper": None},
     "amazon": {"smoke": 9, "quick": 24, "full": 60, "paper": None},
     "epinions": {"smoke": 9, "quick": 12, "full": 40, "paper": None},
     "movie": {"smoke": 9, "quick": 24, "full": 60, "paper": None},
     "stack": {"smoke": 5, "quick": 7, "full": 24, "paper": None},
 }
 """Snapshots that a race runs over, the last ones; so many that an epoch takes tens of milliseconds
-in quick and up to a second in full."""
+in quick and up to a second in full. The last eight but one of email-Eu are empty, and the last of
+amazon-magazine are thin."""
 
 
 def contenders(*, fused: Sequence[str] = (), link: Link = "gloo") -> dict[str, RankSettings]:
@@ -127,12 +137,21 @@ def jobs_of(
     models: Sequence[str],
     preset: Preset,
     chosen: Mapping[str, RankSettings],
+    kept: Mapping[str, int] | None = None,
 ) -> Iterator[Job]:
-    """Races of every model on every dataset, whose snapshots are opened once."""
+    """Races of every model on every dataset, whose snapshots are opened once.
+
+    Args:
+        datasets, models: of the settings of experiments.
+        preset: of the sizes.
+        chosen: the contenders.
+        kept: snapshots where they are not those of `KEPT`.
+    """
     for dataset in datasets:
         data: SnapshotSequence | None = None
         for model in models:
-            task = task_of(dataset, model, preset)
+            fields = {"snapshots": kept[dataset]} if kept and dataset in kept else {}
+            task = task_of(dataset, model, preset, **fields)
             data = load_sequences(task) if data is None else data
             yield Job(dataset, task, data, chosen)
 
@@ -156,6 +175,7 @@ def before_ranks() -> None:
     importlib.import_module("torch._dynamo")
 
 
+@one_thread()  # as ranks have; two that share busy cores would wait for one another
 def race(
     jobs: Iterator[Job] | Sequence[Job],
     ranks: int,
@@ -163,6 +183,7 @@ def race(
     *,
     least: int,
     budget_s: float,
+    total_s: float = 0.0,
     timeout_s: float = 120.0,
     transport: str = "gloo",
 ) -> Measurement:
@@ -173,17 +194,21 @@ def race(
         ranks: P.
         context: of the cell.
         least: turns of each contender that count, at least.
-        budget_s: seconds of each race, warm-up included.
-        timeout_s: of each race.
+        budget_s: seconds of turns of each race, warm-up included, at least.
+        total_s: seconds of the cell: of what is left of them, a race takes its share for turns.
+        timeout_s: of the cell; each race gets what is left.
         transport: what carries rows between ranks.
 
     Raises:
         CheckFailed: an untrained model gives other outputs or gradients than one process does.
         UnsupportedError: no race.
     """
+    begin = time.perf_counter()
     before_ranks()
-    found = Measurement()
-    for job in jobs:
+    found, jobs = Measurement(), list(jobs)
+    for number, job in enumerate(jobs):
+        start = time.perf_counter()
+        share = (begin + total_s - start) / (len(jobs) - number)
         truth = truth_of(job.task, job.data, context.device)
         turns = take_rank_turns(
             job.task,
@@ -191,8 +216,8 @@ def race(
             ranks,
             dict(job.contenders),
             least=least,
-            budget_s=budget_s,
-            timeout_s=timeout_s,
+            budget_s=max(budget_s, TURNING * (share - (time.perf_counter() - start))),
+            timeout_s=max(1.0, begin + timeout_s - time.perf_counter()),
             device=context.device,
             transport=transport,
         )
@@ -244,6 +269,12 @@ def _keep(found: Measurement, job: Job, turns: RankTurns, truth: Truth) -> None:
         counters[f"{key}/messages {name}"] = traffic.total("messages", operation="all_to_all")
     graph = vertex_steps(job.data, job.task)
     counters[f"{key}/vertex_steps"] = graph.num_vertices
+    counters[f"{key}/scored"] = scored = SequenceTask(job.data, job.task, graph).count
+    if scored < FEWEST:
+        found.notes.append(
+            f"{key}: next to nothing is scored here ({scored} vertex-steps), as hardly an edge "
+            "follows; its epochs and bytes count, its loss and accuracy say nothing"
+        )
     counters[f"{key}/edges"] = sum(job.data.topology[t].nnz for t in range(graph.steps))
     counters[f"{key}/steps"] = graph.steps
 

@@ -100,14 +100,21 @@ class StaleAblation(StaleTable):
                 name="stale_ablation",
                 title="Rows saved and accuracy lost by each choice",
                 points=choice_points,
-                options={"xlabel": "choice", "ylabel": "", "ylog": False},
+                options={"xlabel": "choice", "ylabel": "", "ylog": False, "sort": False},
             ),
             FigureSpec(
                 kind="sweep",
                 name="stale_threshold",
                 title="The adaptive threshold over D by epoch, by sign of equation 6",
                 points=share_points,
-                options={"xlabel": "epoch", "ylabel": "theta / D", "xlog": False, "ylog": False},
+                options={
+                    "xlabel": "epoch",
+                    "ylabel": "theta / D",
+                    "xlog": False,
+                    "ylog": False,
+                    "from_zero": False,
+                    "marks": "few",
+                },
             ),
         ]
 

@@ -64,9 +64,9 @@ STALE: Final[dict[str, StaleSettings | None]] = {
 TITLES: Final = {
     "without": "all rows sent",
     "adaptive": "adaptive",
-    "past": "adaptive, D of all epochs so far",
+    "past": "adaptive, D of all epochs",
     "printed": "adaptive, sign as printed",
-    "previous": "adaptive, previous epoch's copy",
+    "previous": "adaptive, last epoch's copy",
     "global": "adaptive, D over all workers",
     "fresh states": "adaptive, states always sent",
     "quantile": "adaptive, D the 90 % quantile",
@@ -312,6 +312,11 @@ def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
             for what in ("rows", "plain_rows", "bytes", "plain_bytes"):
                 counters[f"{where} {name} {what}"] = getattr(run, what)
     names = [job.dataset for job in jobs]
+    idle = [
+        f"{job.dataset} {job.model}"
+        for job, outcome in zip(jobs, outcomes, strict=True)
+        if not any(run.tested for run in outcome.learned.values())
+    ]
     data = dict(outcomes[0].data)
     data["dataset"] = ", ".join(dict.fromkeys(names))
     data["twin"] = any(outcome.data["twin"] for outcome in outcomes)
@@ -324,6 +329,7 @@ def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
         counters=counters,
         deviation={"loss": max(gaps)} if gaps else {},
         data=data,
+        notes=[f"nothing is held out for testing: {', '.join(idle)}"] if idle else [],
     )
 
 
