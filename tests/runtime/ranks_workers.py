@@ -20,6 +20,11 @@ Plan = tuple[list[list[int]], tuple[int, ...], int]
 """Rows from each rank to each, trailing shape, seed."""
 
 
+def knows_module(comm: Communicator, name: str) -> bool:
+    """Whether a module is there without this rank having asked for it."""
+    return name in sys.modules
+
+
 def rows_of(plan: Plan, rank: int) -> Tensor:
     """What `rank` sends, float32[sum of its row, ...]."""
     sizes, shape, seed = plan

@@ -42,6 +42,14 @@ def server() -> None:
     launch(workers.about, 1, ("",), timeout_s=LIMIT_S)
 
 
+def test_what_ranks_need_is_imported_before_they_are_forked() -> None:
+    name = "colorsys"
+    sys.modules.pop(name, None)
+    found = launch(workers.knows_module, 2, (name,), timeout_s=LIMIT_S, threads=1, preload=(name,))
+    assert list(found) == [found.start == "fork"] * 2
+    assert (name in sys.modules) == (found.start == "fork")
+
+
 @pytest.fixture
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where temporary folders are made, for this test alone."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ from dgbench.systems.dgc.placement import Placement, by_both
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
 from dgbench.systems.dgc.trainer import RankTrainer
 
+_one_at_a_time = threading.Lock()
 MODELS = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
 
 
@@ -34,7 +37,7 @@ def scattered(graph, workers: int, seed: int) -> Placement:
 
 def one_process(model: str, stale: StaleSettings | None, workers: int = 3, seed: int = 0):
     """The trainer, its oracle, and what ranks need to do the same."""
-    data, task = tiny_sequence(nodes=14, edges=40, seed=seed), task_of(model)
+    data, task = tiny_sequence(nodes=30, edges=20, seed=seed), task_of(model)
     graph = vertex_steps(data, task)
     placement = scattered(graph, workers, seed)
     laid = Workers(task, data, graph, placement, attention=model == "dysat")
@@ -54,8 +57,8 @@ def test_without_stale_rows_it_trains_as_the_oracle(model):
 
 def _rank(comm, task, data, placement, stale, epochs):
     rows = StaleRows(comm, stale)
-    torch.manual_seed(task.seed)
-    trainer = RankTrainer(comm, task, data, placement, exchange=rows)
+    with _one_at_a_time:  # threads draw parameters from one generator
+        trainer = RankTrainer(comm, task, data, placement, exchange=rows)
     losses = [trainer.train_epoch() for _ in range(epochs)]
     return losses, rows.history, rows.cache_bytes, comm.traffic
 
@@ -92,7 +95,9 @@ def test_one_process_sends_and_learns_what_ranks_do(model, stale):
     assert [(e.sent, e.held, e.sent_floats, e.index_bytes, e.rows) for e in history] == [
         (e.sent, e.held, e.sent_floats, e.index_bytes, e.rows) for e in trainer.history
     ]
+    assert min(losses) > 0
     assert any(epoch.held for epoch in history)
+    assert all(0 < epoch.sent < epoch.sent + epoch.held for epoch in history[1:])
     assert sum(rank[2] for rank in ranks) == trainer.cache_bytes
     moved = sum(
         rank[3].total("bytes", operation=operation)
@@ -100,6 +105,29 @@ def test_one_process_sends_and_learns_what_ranks_do(model, stale):
         for operation in ("all_to_all", "sizes")
     )
     assert moved == trainer.totals.bytes
+
+
+def test_rows_that_move_to_the_attention_are_held_back_as_well():
+    data, task = tiny_sequence(nodes=30, edges=20, seed=0), task_of("dysat")
+    graph = vertex_steps(data, task)
+    placement = by_both(graph, 3)
+    moved = int((placement.structure != placement.time).sum())
+    oracle = PlainSequences(task, data, graph=graph)
+    exact = [oracle.train_epoch() for _ in range(5)]
+    found = {}
+    for moves in (None, False):
+        stale = StaleSettings(threshold=0.8, moves=moves).of_model(attention=True)
+        ranks = in_threads(_Adding(), 3, task, data, placement, stale, 5)
+        history = summed([rank[1] for rank in ranks])
+        found[moves] = [epoch.rows["move"] for epoch in history], ranks[0][0]
+    rows, losses = found[None]
+    assert rows[0] == (moved, 0)
+    assert {sent + held for sent, held in rows} == {moved}
+    assert moved / 10 < sum(held for _, held in rows) / 4 < moved
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(exact), rtol=0.05, atol=0)
+    rows, losses = found[False]
+    assert rows == [(moved, 0)] * 5
+    torch.testing.assert_close(torch.tensor(losses), torch.tensor(exact), rtol=1e-4, atol=0)
 
 
 def test_rows_that_change_workers_between_the_encoders_are_refused():
