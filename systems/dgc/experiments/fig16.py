@@ -63,7 +63,7 @@ SIZES: Final = {
 class Fig16(Experiment):
     paper = "dgc"
     name = "fig16"
-    title = "Figure 16: predicted chunk times, and how even they make the workers"
+    title = "Figure 16: predicted chunk times, even work"
     question = "How well are times of unseen chunks predicted, and does it even out the workers?"
     reading = (
         "The paper does not say whether its 1000 chunks were unseen; ours are. Its perceptrons see "
@@ -169,10 +169,15 @@ class Fig16(Experiment):
         floors = [row.values[f"again {WHOLE}"] for row in found]
         mean = {name: mean_divergence(found, name) for name in ("mlp", "vertices")}
         return (
-            f"Errors of {min(errors):.1%} to {max(errors):.1%} on unseen chunks (measured again: "
-            f"{min(floors):.1%} to {max(floors):.1%}); Tmax/Tmin of 4 workers is "
+            f"Errors of {_range(errors)} on unseen chunks (measured again: "
+            f"{_range(floors)}); Tmax/Tmin of 4 workers is "
             f"{mean['mlp']:.2f} by the perceptrons and {mean['vertices']:.2f} by vertex count."
         )
+
+
+def _range(shares: Sequence[float]) -> str:
+    """Shares in percent, from the least to the most where these differ."""
+    return " to ".join(dict.fromkeys(f"{share:.1%}" for share in (min(shares), max(shares))))
 
 
 class _Parted:

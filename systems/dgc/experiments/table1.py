@@ -79,7 +79,7 @@ class Table1(Experiment):
                 name="table1",
                 title="Vertices present in a snapshot, of all vertices, by when they are present",
                 points=presence_points,
-                options={"ylabel": "share of vertices present in a mean snapshot, %", "base": 10},
+                options={"ylabel": "vertices in a mean snapshot, %", "base": 10},
             )
         ]
 

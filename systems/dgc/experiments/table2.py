@@ -15,10 +15,10 @@ from dgbench.systems.dgc.experiments.stale_base import (
     TWIN_NAMES,
     StaleTable,
     missing_points,
-    said,
+    of_held,
     title,
 )
-from dgbench.systems.dgc.experiments.stale_runs import points
+from dgbench.systems.dgc.experiments.stale_runs import mean, points
 
 THETAS = ("0.1D", "0.3D", "0.5D", "0.7D", "0.9D")
 _ALL = ("without", *THETAS)
@@ -54,8 +54,14 @@ class Table2(StaleTable):
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = select(rows, experiment=self.name)
-        words = [f"theta = {t} saves {text}" for t in THETAS if (text := said(found, self.name, t))]
-        return f"DySAT on held graphs: {'; '.join(words)}." if words else ""
+        means = {t: mean(of_held(found, self.name, t)) for t in THETAS}
+        words = [f"{t} {m.saved_rows:.0f} % for {m.drop:.2f}" for t, m in means.items() if m.runs]
+        return (
+            "Rows that DySAT saves on held graphs, and points of accuracy it loses, by threshold: "
+            f"{', '.join(words)}."
+            if words
+            else ""
+        )
 
 
 def sweep_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
