@@ -327,7 +327,8 @@ def before_you_quote(
             f"{weak} claims of the paper name a GPU and were looked at on {run.machine_name}. "
             "Such an analogue supports a direction, never a value."
         )
-    twins = sorted({str(r.data["dataset"]) for r in rows if r.ok and r.data.get("twin")})
+    used = (str(r.data["dataset"]) for r in rows if r.ok and r.data.get("twin"))
+    twins = sorted({name for names in used for name in names.split(", ")})  # a row may name several
     if twins:
         said.append(
             f"{', '.join(twins)}: synthetic twins stand in for these datasets. A twin copies "
