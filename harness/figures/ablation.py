@@ -54,7 +54,9 @@ def _steps(points: Sequence[dict], panel: Any) -> list[dict]:
 
 
 def _label(point: dict) -> str:
-    return "all off" if not point["step"] else f"+ {point['technique']}"
+    if point["step"]:
+        return f"+ {point['technique']}"
+    return str(point["technique"] or "all off")
 
 
 def _left(axes, steps, look, context, wide) -> None:

@@ -404,7 +404,7 @@ def module_points(rows: Rows) -> list[dict[str, Any]]:
     for one in real(races(rows, NAME)):
         first = one.best()
         panel = {"panel": one.title, "row_ids": [one.row.id], "exact": True}
-        points.append({**panel, "step": 0, "technique": "", "seconds": one.epoch(first)})
+        points.append({**panel, "step": 0, "technique": first, "seconds": one.epoch(first)})
         before = first
         for step, (name, words) in enumerate(STEPS, 1):
             ratio = one.gain(before, name)
