@@ -174,7 +174,7 @@ class DgcSystem(System):
         "Full batch over vertex-steps: chunks across snapshots and sequences, fused where they "
         "load each other's rows, short sequences packed, rows that hardly changed not sent again."
     )
-    provenance = "re-implemented from the paper (SIGMOD 2023); no code was released"
+    provenance = "re-implemented from the paper (PACMMOD 2023), which names no code"
     techniques = TECHNIQUES
 
     def unsupported(self, workload: Any, device: str) -> list[str]:
