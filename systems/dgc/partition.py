@@ -74,7 +74,8 @@ class ChunkSettings:
         weights: of edges, `profiled` (section 3.2) or `unit`, for labels and Algorithm 1.
         temporal_edges: whether these see edges in time.
         refine: improve workers on what is sent, from `starts`.
-        starts: where refinement begins; without it there is only `labels`.
+        starts: where refinement begins; without it there is only `labels`, and so where none of
+            those named applies.
         apart: let refinement give the two encoders of a vertex-step different workers under
             attention, where that sends less: an entity's steps meet at one worker, wherever its
             snapshots are. It is then PSS-TS, refined, that chunks are compared with. Work is even
@@ -353,6 +354,8 @@ def _refined(
             )
             starts[name] = found.worker[chunk.long()]
         starts |= runs(graph, load, workers, settings.starts)
+    # `wholes` alone is no start where nothing keeps a limit of span.
+    starts = starts or first
     rounds = settings.rounds
     if rounds is None:
         rounds = 0 if large else SMALL_ROUNDS if small else ROUNDS

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_dgc_volumes import MODELS, Snapshots, placed, random_csr
 
@@ -123,6 +123,13 @@ def test_overfull_workers_are_emptied():
             ChunkSettings(starts=("entity",), rounds=2),
         ]
     ),
+)
+@example(  # for attention no such start is made
+    name="dysat",
+    seed=0,
+    workers=2,
+    density=0.2,
+    settings_=ChunkSettings(span_limit=1.0, starts=("wholes",)),
 )
 def test_a_partition_is_whole(name, seed, workers, density, settings_):
     csrs, graph, shape = graph_of(name, seed, density=density)
