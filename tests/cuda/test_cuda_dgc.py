@@ -12,8 +12,11 @@ from dgc_tiny import random_sequence, tiny_workload
 from dgbench.kernels_cuda import attention, build_info
 from dgbench.models import SEQUENCE_MODELS
 from dgbench.models import attention as models
+from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import _largest, relative
-from dgbench.systems.base.sequences import PlainSequences, vertex_steps
+from dgbench.systems.base.sequences import (
+    vertex_steps,
+)
 from dgbench.systems.dgc.placement import by_snapshots
 from dgbench.systems.dgc.system import DgcSystem, DgcTrainer
 from dgbench.systems.dgc.trainer import RankTrainer

@@ -7,8 +7,12 @@ import torch
 from dgc_tiny import random_sequence, tiny_workload
 
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import _largest, relative
-from dgbench.systems.base.sequences import PlainSequences, sequence_model, vertex_steps
+from dgbench.systems.base.sequences import (
+    sequence_model,
+    vertex_steps,
+)
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.placement import by_sequences
 from dgbench.systems.dgc.ranked import PHASES, train_ranked

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dgbench.models import SEQUENCE_MODELS, attend_rows
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base import sequences
+from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import (
-    PlainSequences,
     Scored,
     SequenceTask,
     find_vertex_steps,

@@ -12,7 +12,11 @@ from test_dgc_stale import in_threads
 from tiny_data import tiny_sequence
 
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.base.sequences import PlainSequences, SequenceWorkload, vertex_steps
+from dgbench.systems.base.plain_sequences import PlainSequences
+from dgbench.systems.base.sequences import (
+    SequenceWorkload,
+    vertex_steps,
+)
 from dgbench.systems.dgc.experiments.stale_runs import mean, points
 from dgbench.systems.dgc.experiments.stale_workers import Boundary, StaleWorkers, Workers
 from dgbench.systems.dgc.placement import Placement, by_both

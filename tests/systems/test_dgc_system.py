@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from dgbench.models import SEQUENCE_MODELS
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import _largest, relative
-from dgbench.systems.base.sequences import PlainSequences
 from dgbench.systems.base.workload import Workload
 from dgbench.systems.dgc.partition import ChunkSettings, bundled
 from dgbench.systems.dgc.settings_run import RankSettings

@@ -14,8 +14,12 @@ from hypothesis import strategies as st
 from dgbench.models import SEQUENCE_MODELS
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import _largest, relative
-from dgbench.systems.base.sequences import PlainSequences, sequence_model, vertex_steps
+from dgbench.systems.base.sequences import (
+    sequence_model,
+    vertex_steps,
+)
 from dgbench.systems.dgc.placement import (
     Placement,
     by_both,

@@ -3,7 +3,8 @@
 // What is sent is the connectivity of a hypergraph: a net holds a vertex-step and all that read it,
 // and costs its weight for each worker beyond the first that holds one of its pins. Nets of two
 // pins are edges and stand in a graph of their own. Vertices are visited in a fixed order by one
-// thread, and all sums are integers: the result depends on the input only.
+// thread, and all sums are integers: the result depends on the input only. Making the nets, joining
+// clusters and moving vertices stand in one file, for they share one layout and nothing else reads it.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 

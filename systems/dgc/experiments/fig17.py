@@ -102,7 +102,7 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
         task: a `SequenceWorkload`. data: its snapshots. epochs: to time.
     """
     from dgbench.runtime.collectives import LocalCommunicator
-    from dgbench.systems.base.sequences import PlainSequences
+    from dgbench.systems.base.plain_sequences import PlainSequences
     from dgbench.systems.dgc.dealing import deal, open_trainer
     from dgbench.systems.dgc.experiments.partition_rows import weighted
     from dgbench.systems.dgc.partition import partition_chunks, vertices_and_edges

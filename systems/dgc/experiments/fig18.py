@@ -14,8 +14,8 @@ from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import (
-    PlainSequences,
     SequenceTrainer,
     SequenceWorkload,
     load_sequences,

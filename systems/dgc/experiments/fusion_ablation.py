@@ -163,7 +163,7 @@ def _epochs(
     task: SequenceWorkload, data: SnapshotSequence, dealt: Dealt, context: RunContext
 ) -> Measurement:
     """Epochs of all four settings in turns, each checked against the plain trainer."""
-    from dgbench.systems.base.sequences import PlainSequences
+    from dgbench.systems.base.plain_sequences import PlainSequences
 
     trainers = {name: _trainer(task, data, dealt, name, context) for name in SETTINGS}
     exact, rounded = (

@@ -20,9 +20,9 @@ from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.base.sequences import (
-    PlainSequences,
     SequenceTask,
     SequenceWorkload,
     load_sequences,

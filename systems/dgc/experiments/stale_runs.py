@@ -18,8 +18,8 @@ from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import (
-    PlainSequences,
     SequenceWorkload,
     load_sequences,
     sequence_model,
