@@ -27,6 +27,10 @@ void bind_worker_refinement(nb::module_& m);
 void bind_attend_rows(nb::module_& m);
 void bind_packed_attention(nb::module_& m);
 void bind_fuse_units(nb::module_& m);
+void bind_temporal_store(nb::module_& m);
+void bind_temporal_sample(nb::module_& m);
+void bind_row_cache(nb::module_& m);
+void bind_tcsr(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -54,4 +58,8 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_attend_rows(m);
   dgbench::bind_packed_attention(m);
   dgbench::bind_fuse_units(m);
+  dgbench::bind_temporal_store(m);
+  dgbench::bind_temporal_sample(m);
+  dgbench::bind_row_cache(m);
+  dgbench::bind_tcsr(m);
 }

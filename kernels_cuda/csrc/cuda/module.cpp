@@ -13,6 +13,7 @@ void bind_difference(nb::module_& m);
 void bind_wire(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_label_propagation(nb::module_& m);
+void bind_temporal(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(DGBENCH_MODULE, m) {
@@ -35,4 +36,5 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_wire(m);
   dgbench::bind_attention(m);
   dgbench::bind_label_propagation(m);
+  dgbench::bind_temporal(m);
 }

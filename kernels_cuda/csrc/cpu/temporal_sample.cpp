@@ -1,0 +1,7 @@
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+namespace dgbench {
+void bind_temporal_sample(nb::module_&) {}
+}  // namespace dgbench
