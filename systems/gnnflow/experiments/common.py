@@ -1,0 +1,76 @@
+"""What GNNFlow's experiments share: words for rows, rows that failed, and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES
+
+
+def panel(row: Any) -> str:
+    """A graph's title as a figure shows it."""
+    return graph_title(row.params["dataset"]) + (" (twin)" if row.data.get("twin") else "")
+
+
+def graph_title(name: str) -> str:
+    """The title of a dataset by its card's name."""
+    return BY_NAME[name].title if name in BY_NAME else name
+
+
+def model_title(row: Any) -> str:
+    """A model's title as a figure shows it."""
+    return MODEL_TITLES[row.params["model"]]
+
+
+def failures(rows: Sequence[Any], experiment: str) -> list[Any]:
+    """Rows of an experiment that did not run."""
+    return [r for r in rows if r.experiment == experiment and r.status != "ok"]
+
+
+def failed(row: Any) -> str:
+    """The `failed` key of a figure's point: a row's status and reason."""
+    return f"{row.status}: {row.reason}" if row.reason else str(row.status)
+
+
+def gpu_count() -> int:
+    """CUDA devices of this machine."""
+    return torch.cuda.device_count()
+
+
+def devices_lacking(ranks: int, device: str) -> str:
+    """Why so many ranks cannot train on this kind of device, each on its own; "" if they can."""
+    there = gpu_count() if device == "cuda" else ranks
+    if there >= ranks:
+        return ""
+    needed = "a CUDA device" if ranks == 1 else f"{ranks} CUDA devices"
+    return f"needs {needed}, {there or 'none'} {'is' if there < 2 else 'are'} here"
+
+
+def origin_data(origin: Any) -> dict[str, Any]:
+    """The `data` field of a measurement from the origin of a stream."""
+    return {
+        "dataset": origin.dataset,
+        "twin": origin.kind == "twin",
+        "scale": origin.scale,
+        "note": "; ".join(origin.notes),
+    }
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """So many threads for torch and the compiled operators, as many as before afterwards."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def one_thread() -> Any:
+    """`threads(1)`."""
+    return threads(1)
