@@ -56,6 +56,8 @@ def _install(session: nox.Session, *, contenders: bool = False, extras: str = "t
         for wanted in CONTENDERS:
             # a contender that does not install here becomes a row that says so
             session.run("python", "-m", "pip", "install", "-q", *wanted, success_codes=[0, 1])
+        # those that `nox -s peers` compiled, if it was ever run
+        session.run("python", "scripts/build_peers.py", "--no-build", success_codes=[0, 1])
 
 
 @nox.session
@@ -83,6 +85,15 @@ def reproduce(session: nox.Session) -> None:
     """Run papers' experiments and end with verdicts: nox -s reproduce -- pipad [--preset ...]."""
     _install(session, contenders=True)
     session.run("dgbench", "reproduce", *session.posargs)
+
+
+@nox.session
+def peers(session: nox.Session) -> None:
+    """Compile the contenders without binary releases (tglite), once; other sessions use them."""
+    _need_compiler(session)
+    session.install(TORCH, "numpy", "setuptools", "wheel")
+    session.run("python", "scripts/build_peers.py", *session.posargs)
+    session.run("python", "-c", "import tglite; print('tglite', tglite.__file__)")
 
 
 @nox.session
