@@ -6,6 +6,7 @@ every scale, so that a round is the same share of the graph as in the paper.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -158,6 +159,7 @@ def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> Stre
     from dgbench.systems.base.stream import StreamWorkload
 
     one = SETTINGS[model]
+    batch = int(fields.get("batch", one.batch))  # type: ignore[call-overload]
     return StreamWorkload(
         **{
             "dataset": graph.name,
@@ -171,7 +173,7 @@ def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> Stre
             "window": graph.window if one.snapshots > 1 else None,
             "snapshots": one.snapshots,
             "batch": one.batch,
-            "chunks": one.chunks,
+            "chunks": math.gcd(one.chunks, batch),
             **fields,
         }  # type: ignore[arg-type]
     )

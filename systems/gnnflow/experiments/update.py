@@ -1,0 +1,313 @@
+"""What a day of new edges costs a graph: appended in place, or rebuilt as TGL does (section 6.1).
+
+No model runs here. After every few days both graphs are compared, neighbour by neighbour.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.statistics import paired_ratio
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.turns import gain_of, gains
+from dgbench.systems.gnnflow.experiments.common import (
+    failed,
+    failures,
+    graph_title,
+    origin_data,
+    panel,
+)
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    HELD_NAMES,
+    INITIAL,
+    PRESETS,
+    Graph,
+)
+from dgbench.systems.gnnflow.rounds import rounds_by_time
+
+NAME: Final = "update"
+PAPERS: Final = ("gdelt", "netflix")
+"""Graphs of which the paper prints times."""
+SCALES: Final = {
+    "gdelt": (1 / 4096, 1 / 64, 1 / 8, 1.0),
+    "netflix": (1 / 4096, 1 / 64, 1 / 8, 1.0),
+}
+"""Larger than where models are trained: edges alone take little memory."""
+GRAPHS: Final = {
+    "smoke": ("gdelt", "college-msg"),
+    "quick": (*PAPERS, "wikipedia", "sx-mathoverflow"),
+    "full": (*PAPERS, *HELD_NAMES),
+    "paper": (*PAPERS, *HELD_NAMES),
+}
+REBUILDS: Final = {"smoke": 2, "quick": 8, "full": 16, "paper": 30}
+"""Days after which the rebuild is timed beside the update, evenly over the stream."""
+COMPARED: Final = 64
+"""Vertices whose neighbours are compared after each of these days."""
+GAIN: Final = "update over rebuild"
+
+Rows = Sequence[Any]
+
+
+class Update(Experiment):
+    paper = "gnnflow"
+    name = NAME
+    title = "Section 6.1: updating the graph against rebuilding it"
+    question = "How much cheaper is it to append a round's edges than to rebuild the graph?"
+    reading = (
+        "A round is a day, an hour on Wikipedia, which spans a month; the first 30 % are there "
+        "from the begin. The rebuild is TGL's: a temporal CSR of all edges so far, sorted per "
+        "vertex, on all threads that we have; the update appends on one. Both are timed on the same days, "
+        "turn by turn, and hold the same neighbours. A twin at a fraction of its size has rounds "
+        "at the same fraction, so the ratio hardly hangs on it; seconds do, and are scaled to "
+        "the full size where they are compared with printed ones."
+    )
+    claims = (
+        "gnnflow-s61-tgl-rebuild-time",
+        "gnnflow-s61-update-time",
+        "gnnflow-s61-insert-size",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name},
+                group=name,
+                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
+            )
+            for name in GRAPHS[preset]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        return measure(graph, context.preset, context.threads)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="speedup",
+                name="update",
+                title="Appending a round's edges over rebuilding the graph",
+                points=gain_points,
+                options={
+                    "baseline_label": "temporal CSR rebuilt from all edges",
+                    "xlabel": "rebuild time / update time",
+                    "interval": "95 % interval of the median over days",
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="update_growth",
+                title="Time of a round as the graph grows",
+                points=growth_points,
+                options={
+                    "xlabel": "edges in the graph",
+                    "ylabel": "time of a round, s",
+                    "xlog": True,
+                    "guide_slope": 1.0,
+                },
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = update_rows(rows)
+        if not found:
+            return ""
+        over = {panel(row): gain_of([row], GAIN).value for row in found}
+        return (
+            "A round's edges are appended "
+            + ", ".join(f"{ratio:.0f}x as fast ({name})" for name, ratio in over.items())
+            + " as the graph is rebuilt from all edges."
+        )
+
+
+def update_rows(rows: Rows) -> list[Any]:
+    """Usable rows of this experiment."""
+    return select(rows, experiment=NAME)
+
+
+def events_of(graph: Graph, preset: Preset) -> Any:
+    """The stream that a cell inserts."""
+    from dgbench import datasets
+
+    scale = SCALES[graph.name][PRESETS.index(preset)] if graph.name in SCALES else 1.0
+    return datasets.open_events(graph.name, scale=scale)
+
+
+def measure(graph: Graph, preset: Preset, threads: int) -> Measurement:
+    """Append round after round; on some days rebuild as well, and compare.
+
+    Raises:
+        CheckFailed: the two graphs differ.
+    """
+    from dgbench.kernels_cuda.tcsr import build_tcsr
+    from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+
+    events = events_of(graph, preset)
+    rounds = rounds_by_time(events.t, graph.round, initial=INITIAL)
+    store = TemporalStore(
+        events.num_nodes,
+        policy=BlockPolicy("adaptive", graph.tau),
+        undirected=graph.undirected,
+        origin=float(events.t[0]),
+    )
+
+    def append(first: int, last: int) -> float:
+        src, dst, t = (x[first:last] for x in (events.src, events.dst, events.t))
+        eid = torch.arange(first, last)
+        start = time.perf_counter()
+        store.insert(src, dst, t, eid)
+        return time.perf_counter() - start
+
+    def rebuild(last: int) -> tuple[float, Any]:
+        src, dst, t = (x[:last] for x in (events.src, events.dst, events.t))
+        eid = torch.arange(last)
+        start = time.perf_counter()
+        found = build_tcsr(
+            events.num_nodes, src, dst, t, eid, undirected=graph.undirected, threads=threads
+        )
+        return time.perf_counter() - start, found
+
+    begin = rounds[0].first
+    initial_s = append(0, begin)
+    rebuild(begin)  # takes the pages that all later ones use again
+    count = min(REBUILDS[preset], len(rounds))
+    days = {round((i + 1) * (len(rounds) - 1) / count) for i in range(count)}
+    updates: list[float] = []
+    pairs: list[tuple[int, float, float]] = []
+    for one in rounds:
+        updates.append(append(one.first, one.last))
+        if one.number in days:
+            seconds, tcsr = rebuild(one.last)
+            compare(store, tcsr, one.number)
+            pairs.append((one.last, updates[-1], seconds))
+            del tcsr
+    sizes = torch.tensor([one.events for one in rounds], dtype=torch.float64)
+    edges = [last for last, _, _ in pairs]
+    rebuilds = [seconds for _, _, seconds in pairs]
+    values = {
+        "update_s": sum(updates) / len(updates),
+        "rebuild_s": sum(rebuilds) / len(rebuilds),
+        "rebuild_s_per_edge": sum(rebuilds) / sum(edges),
+        "update_s_per_edge": sum(updates) / float(sizes.sum()),
+        "initial_s": initial_s,
+        "events per round": float(sizes.mean()),
+        **gains(GAIN, rebuilds, [seconds for _, seconds, _ in pairs]),
+    }
+    for i, (_, update, seconds) in enumerate(pairs):
+        values |= {f"update {i}": update, f"rebuild {i}": seconds}
+    return Measurement(
+        values=values,
+        units={name: "s" for name in values if name.endswith("_s") or name[-1].isdigit()},
+        counters={
+            "events": int(events.src.numel()),
+            "initial": begin,
+            "rounds": len(rounds),
+            "pairs": len(pairs),
+            "threads": threads,
+            **{f"edges {i}": last for i, last in enumerate(edges)},
+        },
+        deviation={"neighbours": 0.0},
+        data=origin_data(events.origin),
+    )
+
+
+def compare(store: Any, tcsr: Any, day: int) -> None:
+    """Raise CheckFailed unless vertices spread over all ids have the same edges in both graphs."""
+    for vertex in torch.linspace(0, store.num_vertices - 1, COMPARED).long().unique().tolist():
+        ids, eid, t = store.neighbours(vertex)
+        first, last = int(tcsr.indptr[vertex]), int(tcsr.indptr[vertex + 1])
+        same = (
+            torch.equal(ids, tcsr.neighbours[first:last].long())
+            and torch.equal(eid, tcsr.eids[first:last].long())
+            and torch.equal(t, tcsr.times[first:last].double())
+        )
+        if not same:
+            raise CheckFailed(f"after day {day} vertex {vertex} has other edges than when rebuilt")
+
+
+def growth(row: Any) -> list[tuple[int, float, float]]:
+    """(edges, update seconds, rebuild seconds) of the days on which both were timed."""
+    return [
+        (row.counters[f"edges {i}"], row.values[f"update {i}"], row.values[f"rebuild {i}"])
+        for i in range(row.counters["pairs"])
+    ]
+
+
+def trend(row: Any, which: int) -> Ratio | None:
+    """How a time (1: update, 2: rebuild) of the later half of the days compares with the earlier
+    half's; None with fewer than four days."""
+    found = growth(row)
+    half = len(found) // 2
+    if half < 2:
+        return None
+    late, early = ([day[which] for day in part] for part in (found[-half:], found[:half]))
+    ratio = paired_ratio(late, early)
+    return Ratio(ratio.value, ratio.low, ratio.high, ratio.n, [row.id])
+
+
+def gain_points(rows: Rows) -> list[dict[str, Any]]:
+    """Rebuild over update, a row per graph."""
+    points: list[dict[str, Any]] = []
+    for row in update_rows(rows):
+        gain = gain_of([row], GAIN)
+        points.append(
+            {
+                "row": graph_title(row.params["dataset"]),
+                "system": "gnnflow",
+                "baseline": "rebuild",
+                "value": gain.value,
+                "low": gain.low,
+                "high": gain.high,
+                "n": gain.n,
+                "twin": gain.twin,
+                "deviation": gain.deviation,
+                "paper": {"gdelt": 170.8 / 0.12, "netflix": 94.3 / 0.56}.get(row.params["dataset"]),
+                "row_ids": [row.id],
+            }
+        )
+    for row in failures(rows, NAME):
+        points.append(
+            {
+                "row": graph_title(row.params["dataset"]),
+                "system": "gnnflow",
+                "baseline": "rebuild",
+                "failed": failed(row),
+                "row_ids": [row.id],
+            }
+        )
+    return points
+
+
+def growth_points(rows: Rows) -> list[dict[str, Any]]:
+    """Both times against the edges in the graph, a panel per graph."""
+    return [
+        {
+            "panel": panel(row),
+            "series": series,
+            "x": day[0],
+            "y": day[which],
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in update_rows(rows)
+        for which, series in ((1, "append a round"), (2, "rebuild"))
+        for day in growth(row)
+    ] + [
+        {
+            "panel": graph_title(row.params["dataset"]),
+            "series": "append a round",
+            "x": 1,
+            "failed": failed(row),
+            "row_ids": [row.id],
+        }
+        for row in failures(rows, NAME)
+    ]
