@@ -1,0 +1,174 @@
+"""Features where their vertices and edges live, and how other ranks get them (GNNFlow 4.4).
+
+Rows of vertices lie at the vertex's place on its machine (the paper keeps a Python dict from id to
+row; `Owners.local` makes one superfluous). Rows of edges lie in ascending order of edge id, as new
+edges have larger ids: they are only appended, and found by binary search.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.collectives import Communicator
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.gnnflow.dispatch import check_group
+from dgbench.systems.gnnflow.owners import Layout, Owners, Schedule
+
+
+class EdgeRows:
+    """Rows by edge id, append only.
+
+    Args:
+        dim: floats of a row.
+        dtype: of the rows.
+
+    Attributes:
+        num_rows: rows that are kept.
+        dim: floats of a row.
+    """
+
+    def __init__(self, dim: int, *, dtype: torch.dtype = torch.float32) -> None:
+        self.dim, self.num_rows = dim, 0
+        self._ids = torch.empty(0, dtype=torch.int64)
+        self._rows = torch.empty(0, dim, dtype=dtype)
+
+    def append(self, ids: Tensor, rows: Tensor) -> None:
+        """Add rows of new edges.
+
+        Args:
+            ids: int64[n], ascending and above all ids so far; repeated ones (an undirected edge
+                with both ends here) are kept once.
+            rows: [n, dim].
+
+        Raises:
+            InvalidInputError: ids out of order, or rows of another shape.
+        """
+        if rows.shape != (ids.numel(), self.dim):
+            raise InvalidInputError(
+                f"'rows' has shape {tuple(rows.shape)}, needed: ({ids.numel()}, {self.dim})"
+            )
+        if not ids.numel():
+            return
+        last = int(self._ids[self.num_rows - 1]) if self.num_rows else -1
+        fall = ids.diff() < 0
+        if int(ids[0]) <= last or bool(fall.any()):
+            where = int(fall.to(torch.uint8).argmax()) + 1 if bool(fall.any()) else 0
+            before = int(ids[where - 1]) if where else last
+            raise InvalidInputError(
+                f"'ids'[{where}] is {int(ids[where])} after {before}; new edges have larger ids"
+            )
+        keep = torch.ones_like(ids, dtype=torch.bool)
+        keep[1:] = ids.diff() > 0
+        ids, rows = ids[keep], rows[keep]
+        first, self.num_rows = self.num_rows, self.num_rows + ids.numel()
+        if self.num_rows > self._ids.numel():  # twice as much each time: O(1) for a row
+            space = max(self.num_rows, 2 * self._ids.numel())
+            self._ids = _grown(self._ids, space, first)
+            self._rows = _grown(self._rows, space, first)
+        self._ids[first : self.num_rows] = ids
+        self._rows[first : self.num_rows] = rows
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """[n, dim], the rows of edges in any order.
+
+        Raises:
+            InvalidInputError: an edge that is not here.
+        """
+        known = self._ids[: self.num_rows]
+        place = torch.searchsorted(known, ids)
+        found = place < self.num_rows
+        if self.num_rows:
+            found &= known[place.clamp(max=self.num_rows - 1)] == ids
+        if not bool(found.all()):
+            raise InvalidInputError(
+                f"edge {int(ids[~found][0])} has no row here; {self.num_rows} edges do"
+            )
+        return self._rows[place]
+
+
+class VertexRows:
+    """Rows of a machine's own vertices, at their places.
+
+    Args:
+        owners: of the vertices.
+        rows: [count, dim], in order of `owners.local`.
+    """
+
+    def __init__(self, owners: Owners, rows: Tensor) -> None:
+        self.owners, self.rows = owners, rows
+        self.num_rows, self.dim = rows.shape[0], rows.shape[1]
+
+    @classmethod
+    def of(cls, owners: Owners, machine: int, rows: Tensor) -> VertexRows:
+        """Cut a machine's share out of the rows of all vertices [N, dim]."""
+        mine = (owners.of(torch.arange(rows.shape[0])) == machine).nonzero().flatten()
+        share = rows.new_empty(mine.numel(), rows.shape[1])
+        share[owners.local(mine)] = rows[mine]
+        return cls(owners, share)
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """[n, dim], rows of own vertices."""
+        return self.rows[self.owners.local(ids)]
+
+    def put(self, ids: Tensor, rows: Tensor) -> None:
+        """Overwrite rows of own vertices; no id twice."""
+        self.rows[self.owners.local(ids)] = rows
+
+
+class Fetcher:
+    """Gets rows from the ranks that hold them; all ranks call it alike.
+
+    A row's machine is asked at the rank that the schedule says. Own rows are read directly. Counts
+    `<name>_rows_remote` and `<name>_rows_local` go to the communicator's meter.
+
+    Args:
+        comm: the group. layout: its ranks on machines.
+        owners: of the vertices.
+        schedule: which rank of a machine is asked.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        layout: Layout,
+        owners: Owners,
+        *,
+        schedule: Schedule = "static",
+    ) -> None:
+        check_group(comm, layout, owners)
+        self.comm, self.layout, self.schedule = comm, layout, schedule
+
+    def fetch(self, name: str, rows: VertexRows | EdgeRows, ids: Tensor, machine: Tensor) -> Tensor:
+        """Rows of any ids, in their order.
+
+        Args:
+            name: of the counters.
+            rows: what this rank's machine holds.
+            ids: int64[n]; of unequal number on the ranks, also none.
+            machine: int64[n], where each row lives.
+
+        Returns:
+            [n, dim].
+        """
+        comm = self.comm
+        server = self.layout.servers(comm.rank, machine, ids, self.schedule)
+        away = server != comm.rank
+        comm.meter.count(f"{name}_rows_remote", int(away.sum()))
+        comm.meter.count(f"{name}_rows_local", int((~away).sum()))
+        if self.layout.machines == 1:
+            return rows.gather(ids)
+        order = torch.argsort(server, stable=True)
+        send = torch.bincount(server, minlength=comm.size).tolist()
+        receive = comm.exchange_sizes(send)
+        asked = comm.all_to_all(ids[order], send, receive)
+        arrived = comm.all_to_all(rows.gather(asked), receive, send)
+        found = arrived.new_empty(arrived.shape)
+        found[order] = arrived
+        return found
+
+
+def _grown(x: Tensor, space: int, used: int) -> Tensor:
+    larger = x.new_empty(space, *x.shape[1:])
+    larger[:used] = x[:used]
+    return larger
