@@ -1,0 +1,258 @@
+"""The compiled cache against a slow one in plain Python, and its edges."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgbench.kernels_cuda.build_info import extension
+from dgbench.kernels_cuda.row_cache import CacheState, RowCache, open_row_cache
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+
+
+class SlowCache:
+    """The rules of `dgbench.kernels_cuda.row_cache`, one dictionary and loops."""
+
+    def __init__(self, capacity: int, policy: str, limit: int) -> None:
+        self.capacity, self.policy, self.limit = capacity, policy, limit
+        self.ids: list[int] = []
+        self.last: list[int] = []
+        self.score: list[int] = []
+        self.ring = self.batch = 0
+
+    def fetch(self, ids: list[int]) -> tuple[list[int], int, tuple[int, int]]:
+        counts = Counter(i for i in ids if i not in self.ids)
+        misses = list(counts)
+        hit = {i for i in ids if i in self.ids}
+        self.batch += 1
+        for i in hit:
+            slot = self.ids.index(i)
+            self.last[slot] = self.batch
+            self.score[slot] += 1
+        if self.policy == "static":
+            return misses, len(hit), (0, 0)
+        wanted = min(len(misses), self.limit)
+        free = min(wanted, self.capacity - len(self.ids))
+        slots = list(range(len(self.ids), len(self.ids) + free))
+        if self.policy == "fifo":
+            for _ in range(wanted - free):
+                slots.append(self.ring)
+                self.ring = (self.ring + 1) % self.capacity
+        else:
+            rank = self.last if self.policy == "lru" else self.score
+            spare = [s for s in range(len(self.ids)) if self.last[s] != self.batch]
+            slots += sorted(sorted(spare, key=lambda s: (rank[s], s))[: wanted - free])
+        best = sorted(misses, key=lambda i: (-counts[i], misses.index(i)))[: len(slots)]
+        for slot, i in zip(slots, [i for i in misses if i in best], strict=True):
+            if slot == len(self.ids):
+                self.ids.append(i)
+                self.last.append(self.batch)
+                self.score.append(1)
+            else:
+                self.ids[slot], self.last[slot], self.score[slot] = i, self.batch, 1
+        return misses, len(hit), (len(slots), len(slots) - free)
+
+
+def table(num_ids: int, dim: int) -> torch.Tensor:
+    """A row says whose it is."""
+    return torch.arange(num_ids).float()[:, None] + torch.arange(dim) / 1024
+
+
+cases = st.tuples(
+    st.sampled_from(["lru", "lfu", "fifo", "static"]),
+    st.sampled_from(["dense", "hash"]),
+    st.integers(0, 12),
+    st.floats(0.05, 1.0),
+    st.lists(st.lists(st.integers(0, 29), max_size=25), max_size=14),
+    st.integers(1, 19),
+    st.booleans(),
+)
+
+
+@given(cases)
+def test_equals_the_slow_cache(case) -> None:
+    policy, index, capacity, share, batches, dim, by_id = case
+    limit = min(capacity, max(1, int(share * capacity)))
+    cache = RowCache(30, dim, capacity, policy=policy, limit=limit, index=index)
+    slow = SlowCache(capacity, policy, limit)
+    rows = table(30, dim)
+    for batch in batches:
+        ids = torch.tensor(batch, dtype=torch.int64)
+        found = cache.lookup(ids)
+        out = torch.empty(len(batch), dim)
+        cache.gather(found, rows if by_id else rows[found.misses], out, by_id=by_id)
+        assert torch.equal(out, rows[ids])
+        kept = set(slow.ids)
+        misses, hits, admitted = slow.fetch(batch)
+        assert found.misses.tolist() == misses
+        assert found.hits == hits
+        assert found.request_hits == sum(i in kept for i in batch)
+        assert cache.update(found, out) == admitted
+        state = cache.state()
+        assert state.ids.tolist() == slow.ids
+        assert state.last.tolist() == slow.last
+        assert state.score.tolist() == slow.score
+        assert (state.ring, state.batch) == (slow.ring, slow.batch)
+        assert torch.equal(state.rows, rows[state.ids])
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu", "fifo"])
+@pytest.mark.parametrize("index", ["dense", "hash"])
+def test_many_random_batches(policy: str, index: str) -> None:
+    """Long runs move the ring round, erase from the hash table and rank over several digits."""
+    generator = torch.Generator().manual_seed(7)
+    cache = RowCache(4000, 3, 300, policy=policy, limit=60, index=index)
+    slow = SlowCache(300, policy, 60)
+    rows = table(4000, 3)
+    for _ in range(300):
+        ids = (torch.rand(200, generator=generator) ** 4 * 4000).long()
+        found = cache.lookup(ids)
+        out = torch.empty(200, 3)
+        cache.gather(found, rows, out, by_id=True)
+        cache.update(found, out)
+        slow.fetch(ids.tolist())
+    assert cache.ids().tolist() == slow.ids
+    assert torch.equal(cache.state().rows, rows[cache.ids()])
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu"])
+def test_victims_over_wide_scores(policy: str) -> None:
+    """Ranks that differ by much more than a histogram's bins are still told apart."""
+    generator = torch.Generator().manual_seed(1)
+    rank = (torch.rand(5000, generator=generator) ** 6 * 2**30).int()
+    rank[:50] = rank[50]  # ties go by slot
+    rows = table(10_000, 1)
+    cache = RowCache(10_000, 1, 5000, policy=policy, limit=777)
+    cache.assign(CacheState(torch.arange(5000), rows[:5000], rank, rank, 0, 2**30))
+    found = cache.lookup(torch.arange(5000, 7000))
+    cache.update(found, rows[5000:7000])
+    order = torch.sort(rank, stable=True).indices
+    gone = set(order[:777].tolist())
+    assert set(range(5000)) - set(cache.ids().tolist()) == gone
+    assert cache.ids()[sorted(gone)].tolist() == list(range(5000, 5777))
+
+
+def test_threads_do_not_matter() -> None:
+    rows = table(50_000, 40)
+    ids = (torch.rand(30_000) ** 3 * 50_000).long()
+    states = []
+    before = torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        cache = RowCache(50_000, 40, 2000, limit=700)
+        for part in ids.chunk(6):
+            found = cache.lookup(part)
+            out = torch.empty(part.numel(), 40)
+            cache.gather(found, rows, out, by_id=True)
+            cache.update(found, out)
+        states.append(cache.state())
+    torch.set_num_threads(before)
+    assert all(torch.equal(states[0].ids, s.ids) for s in states)
+    assert all(torch.equal(states[0].rows, s.rows) for s in states)
+
+
+@pytest.mark.parametrize("index", ["dense", "hash"])
+def test_assign_is_all_or_nothing(index: str) -> None:
+    rows = table(10, 2)
+    cache = RowCache(10, 2, 4, index=index)
+    kept = CacheState(
+        torch.tensor([3, 7]), rows[[3, 7]], torch.ones(2).int(), torch.ones(2).int(), 0, 5
+    )
+    cache.assign(kept)
+    zeros = torch.zeros(3).int()
+    for bad in ([1, 2, 1], [1, 2, 10], [1, 2, -1]):
+        with pytest.raises(InvalidInputError):
+            cache.assign(CacheState(torch.tensor(bad), rows[[1, 2, 1]], zeros, zeros, 0, 0))
+        assert cache.ids().tolist() == [3, 7]
+        assert cache.lookup(torch.tensor([1, 7, 3])).place.tolist() == [-1, 1, 0]
+    cache.assign(CacheState(torch.tensor([9]), rows[[9]], zeros[:1], zeros[:1], 0, 0))
+    assert cache.lookup(torch.tensor([3, 9, 7])).misses.tolist() == [3, 7]
+
+
+def test_no_lookup_changes_anything() -> None:
+    cache = RowCache(10, 1, 3)
+    for _ in range(3):
+        found = cache.lookup(torch.tensor([1, 1, 2]))
+        assert found.misses.tolist() == [1, 2]
+    assert cache.ids().numel() == 0
+
+
+@pytest.mark.parametrize("index", ["dense", "hash"])
+def test_grows_and_takes_the_largest_id(index: str) -> None:
+    cache = RowCache(5, 1, 2, index=index)
+    with pytest.raises(InvalidInputError, match="0 <= x < 5"):
+        cache.lookup(torch.tensor([5]))
+    cache.grow(1_000_001)
+    found = cache.lookup(torch.tensor([1_000_000, 4]))
+    out = torch.tensor([[1.0], [2.0]])
+    assert cache.update(found, out) == (2, 0)
+    assert cache.lookup(torch.tensor([4, 1_000_000])).hits == 2
+    with pytest.raises(InvalidInputError, match="already"):
+        cache.grow(7)
+
+
+def test_a_failed_lookup_leaves_nothing_behind() -> None:
+    cache = RowCache(5, 1, 2)
+    with pytest.raises(InvalidInputError):
+        cache.lookup(torch.tensor([1, 2, 7]))
+    assert cache.lookup(torch.tensor([1, 2])).misses.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"capacity": -1}, "capacity"),
+        ({"dim": 0}, "dim"),
+        ({"num_ids": -1}, "num_ids"),
+        ({"limit": 5}, "limit"),
+        ({"policy": "lrru"}, "policy"),
+        ({"index": "tree"}, "index"),
+    ],
+)
+def test_refuses(arguments: dict, words: str) -> None:
+    full = {"num_ids": 4, "dim": 2, "capacity": 3} | arguments
+    with pytest.raises((InvalidInputError, UnknownKeyError), match=words):
+        RowCache(full.pop("num_ids"), full.pop("dim"), full.pop("capacity"), **full)
+
+
+def test_refuses_wrong_arrays() -> None:
+    cache = RowCache(4, 2, 3)
+    with pytest.raises(InvalidInputError, match="int64"):
+        cache.lookup(torch.tensor([1], dtype=torch.int32))
+    found = cache.lookup(torch.tensor([1, 2]))
+    with pytest.raises(InvalidInputError, match="source"):
+        cache.gather(found, torch.zeros(3, 2), torch.zeros(2, 2), by_id=True)
+    with pytest.raises(InvalidInputError, match="out"):
+        cache.gather(found, torch.zeros(4, 2), torch.zeros(2, 3), by_id=True)
+    with pytest.raises(InvalidInputError, match="out"):
+        cache.update(found, torch.zeros(3, 2))
+    cache.update(found, torch.zeros(2, 2))
+    with pytest.raises(ValueError, match="lookup"):
+        cache.update(found, torch.zeros(2, 2))
+
+
+def test_list_cache_is_an_lru() -> None:
+    """The baseline keeps what an ordered dictionary keeps."""
+    rows = table(50, 3)
+    slow: dict[int, None] = {}
+    fast = extension(torch.device("cpu")).ListCache(50, 8, 3)
+    ids = (torch.rand(500, generator=torch.Generator().manual_seed(3)) ** 2 * 50).long()
+    for part in ids.chunk(10):
+        hits = 0
+        for i in part.tolist():
+            hits += i in slow
+            slow.pop(i, None)
+            slow[i] = None
+            if len(slow) > 8:
+                del slow[next(iter(slow))]
+        out = torch.empty(part.numel(), 3)
+        assert fast.fetch(part, rows, out, 1) == hits
+        assert torch.equal(out, rows[part])
+
+
+def test_unknown_device_says_so() -> None:
+    assert isinstance(open_row_cache(3, 1, 2), RowCache)
