@@ -38,7 +38,8 @@ struct alignas(8) Wide {  // 24 bytes
   double t;
 };
 
-// One line for each vertex: its last (newest) block, and how many records stand before it.
+// One line for each vertex: its last (newest) block, and how many records stand before it. A vertex
+// without records has size 0, no fences, t_min = inf, t_max = -inf and head = tail = kNone.
 struct alignas(64) Vertex {
   uint64_t first;     // place of the last block's records in the pool
   uint32_t size;      // records in it, deleted ones included
@@ -66,7 +67,9 @@ struct Fence {
 };
 static_assert(sizeof(Fence) == 24, "three words");
 
-// The block as a member of a list, as the paper describes it (its own record takes 72 bytes).
+// The block as a member of a list, as the paper describes it (its own record takes 72 bytes). The
+// size and the times of a vertex's last block are current in the vertex's line only; they are
+// written here when the next block follows. Links, place, owner and `dead` are always current.
 struct Block {
   uint64_t first;
   uint32_t capacity;
@@ -89,6 +92,11 @@ struct StoreView {
   int64_t num_vertices;
   double origin;  // time of Compact's zero
   Layout layout;
+  int64_t deleted;  // vertices that carry kDeleted. While there are any, a record whose neighbour is
+                    // one of them is hidden too; with none no neighbour's line need be read.
+  uint64_t num_slots;  // places in use in each pool, for whoever copies it
+  uint64_t num_fences;
+  uint64_t num_blocks;
 };
 
 // Time, neighbour and edge id of a record, the same for all layouts.

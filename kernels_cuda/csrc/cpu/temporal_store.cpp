@@ -1,7 +1,385 @@
-#include <nanobind/nanobind.h>
+// Insertion into the block store. One pass counts the records of each vertex, one plans where they
+// go and takes the memory, one writes them, one makes them known. Nothing can fail after the plan,
+// and until the last pass no reader sees anything of the batch. Cache lines are asked for ahead.
+#include "cpu/temporal_store.hpp"
 
-namespace nb = nanobind;
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
 
-namespace dgbench {
-void bind_temporal_store(nb::module_&) {}
-}  // namespace dgbench
+#include "common/check.hpp"
+#include "cpu/temporal_records.hpp"
+
+namespace dgbench::temporal {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::size_t kFar = 24;   // steps ahead to ask for what leads to a line
+constexpr std::size_t kNear = 12;  // and for the line itself
+
+void fetch(const void* line) { __builtin_prefetch(line, 1); }
+
+// Fences of a vertex have room for the next power of two.
+uint32_t fence_room(uint32_t fences) {
+  uint32_t room = fences == 0 ? 0 : 1;
+  while (room < fences) room *= 2;
+  return room;
+}
+
+uint32_t log_of(uint32_t room) { return static_cast<uint32_t>(__builtin_ctz(room)); }
+
+std::string at(int64_t i) { return "[" + std::to_string(i) + "]"; }
+
+}  // namespace
+
+TemporalStore::TemporalStore(int64_t num_vertices, Policy policy, Layout layout, bool undirected,
+                             double origin)
+    : policy_(policy),
+      layout_(layout),
+      undirected_(undirected),
+      origin_(origin),
+      record_bytes_(record_size(layout)) {
+  if (policy.size == 0) reject("the size of a block must be at least 1");
+  add_vertices(num_vertices);
+}
+
+StoreView TemporalStore::view() const {
+  return {vertices_.data(), fences_.data(),        blocks_.data(),
+          records_.data(),  num_vertices(),        origin_,
+          layout_,          num_deleted_vertices_, records_.size() / record_bytes_,
+          fences_.size(),   blocks_.size()};
+}
+
+void TemporalStore::add_vertices(int64_t count) {
+  if (count < 0 || num_vertices() + count >= static_cast<int64_t>(kNone)) {
+    reject("a store has 0 to 2^32 - 2 vertices, asked for " + std::to_string(count) +
+           " more than " + std::to_string(num_vertices()));
+  }
+  vertices_.need(vertices_.size() + count);
+  touched_of_.resize(vertices_.size() + count, 0);
+  const std::size_t first = vertices_.take(count);
+  for (std::size_t i = first; i < vertices_.size(); ++i) {
+    Vertex v{};
+    v.t_min = kInfinity;
+    v.t_max = -kInfinity;
+    v.head = v.tail = kNone;
+    vertices_[i] = v;
+  }
+}
+
+Inserted TemporalStore::insert(const Batch& batch, bool sort) {
+  return with_layout(layout_, [&](auto record) {
+    return insert_as<decltype(record)>(batch, sort);
+  });
+}
+
+// What one look at the batch can tell: ids, edge ids and times that the layout can hold.
+void TemporalStore::check(const Batch& batch) const {
+  const int64_t n = num_vertices();
+  const int64_t most = layout_ == Layout::Wide ? std::numeric_limits<int64_t>::max()
+                                               : static_cast<int64_t>(kNone) - 1;
+  for (int64_t i = 0; i < batch.size; ++i) {
+    const int64_t u = batch.src[i];
+    const int64_t v = batch.dst[i];
+    const int64_t e = batch.eid[i];
+    const double t = batch.t[i];
+    if (u >= 0 && u < n && v >= 0 && v < n && e >= 0 && e <= most && std::isfinite(t)) continue;
+    if (u < 0 || u >= n || v < 0 || v >= n) {
+      reject((u < 0 || u >= n ? "src" + at(i) + " is " + std::to_string(u)
+                              : "dst" + at(i) + " is " + std::to_string(v)) +
+             ", the store has vertices 0 to " + std::to_string(n - 1));
+    }
+    if (!std::isfinite(t)) reject("t" + at(i) + " is " + std::to_string(t) + ", times are finite");
+    reject("eid" + at(i) + " is " + std::to_string(e) + ", this layout holds 0 to " +
+           std::to_string(most));
+  }
+  if (layout_ == Layout::Compact) {
+    for (int64_t i = 0; i < batch.size; ++i) {
+      const double units = batch.t[i] - origin_;
+      if (units >= 0 && units < 4294967296.0 && units == std::floor(units)) continue;
+      reject("t" + at(i) + " is " + std::to_string(batch.t[i]) + ", layout compact holds " +
+             std::to_string(origin_) + " plus whole numbers below 2^32");
+    }
+  }
+  if (num_deleted_vertices_ > 0) {
+    for (int64_t i = 0; i < batch.size; ++i) {
+      const bool source = (vertices_[batch.src[i]].flags & kDeleted) != 0;
+      if (!source && (vertices_[batch.dst[i]].flags & kDeleted) == 0) continue;
+      reject((source ? "src" : "dst") + at(i) + " is vertex " +
+             std::to_string(source ? batch.src[i] : batch.dst[i]) +
+             ", which is deleted; revive it first");
+    }
+  }
+}
+
+template <class R>
+Inserted TemporalStore::insert_as(const Batch& given, bool sort) {
+  check(given);
+  Batch batch = given;
+  std::vector<int64_t> ids;
+  std::vector<double> times;
+  bool ordered = std::is_sorted(given.t, given.t + given.size);
+  if (!ordered && sort) {
+    std::vector<int64_t> order(given.size);
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return given.t[a] < given.t[b]; });
+    ids.resize(3 * given.size);
+    times.resize(given.size);
+    for (int64_t i = 0; i < given.size; ++i) {
+      ids[i] = given.src[order[i]];
+      ids[given.size + i] = given.dst[order[i]];
+      ids[2 * given.size + i] = given.eid[order[i]];
+      times[i] = given.t[order[i]];
+    }
+    batch = {ids.data(), ids.data() + given.size, times.data(), ids.data() + 2 * given.size,
+             given.size};
+    ordered = true;
+  }
+  ordered = ordered && (batch.size == 0 || batch.t[0] >= last_time_);
+
+  // Whatever is thrown below, the marks in touched_of_ must be gone.
+  struct Unmark {
+    TemporalStore& store;
+    ~Unmark() {
+      for (const Touched& one : store.touched_) store.touched_of_[one.vertex] = 0;
+    }
+  };
+  std::vector<std::pair<uint32_t, uint32_t>> late;  // vertex and the records it had
+  std::vector<R> room;                              // to merge in
+  Inserted made;
+  {
+    Unmark unmark{*this};
+    group(batch, ordered || sort);
+    if (!ordered && sort) {
+      for (std::size_t h = 0; h < half_edges_.size(); ++h) {
+        Touched& one = touched_[half_edges_[h]];
+        const Vertex& v = vertices_[one.vertex];
+        const double t = batch.t[undirected_ ? h / 2 : h];
+        if (one.left == 0 && t < v.t_max) {
+          late.emplace_back(one.vertex, v.before + v.size);
+          room.reserve(uint64_t{v.before} + v.size + one.count);
+        }
+        one.left = 1;  // only the first record of a sorted batch can be older
+      }
+    }
+    std::size_t slots = 0;
+    std::size_t fences = 0;
+    plan(made, slots, fences);
+    records_.need(records_.size() + slots * record_bytes_);
+    fences_.need(fences_.size() + fences);
+    blocks_.need(blocks_.size() + made.blocks);
+    records_.take(slots * record_bytes_);
+  }
+  place<R>(batch);
+  publish<R>();
+  for (const auto& [vertex, before] : late) merge<R>(vertex, before, room);
+  made.late = static_cast<int64_t>(late.size());
+  num_events_ += batch.size;
+  num_stored_ += made.records;
+  for (int64_t i = 0; i < batch.size; ++i) last_time_ = std::max(last_time_, batch.t[i]);
+  return made;
+}
+
+// Which vertices the batch touches, and how often. `ordered`: no record can be older than the last
+// one of its vertex, or it does not matter.
+void TemporalStore::group(const Batch& batch, bool ordered) {
+  const int sides = undirected_ ? 2 : 1;
+  touched_.clear();
+  half_edges_.resize(batch.size * sides);
+  const int64_t* ends[2] = {batch.src, batch.dst};
+  std::size_t h = 0;
+  for (int64_t i = 0; i < batch.size; ++i) {
+    if (i + static_cast<int64_t>(kFar) < batch.size) {
+      for (int side = 0; side < sides; ++side) fetch(&touched_of_[ends[side][i + kFar]]);
+    }
+    for (int side = 0; side < sides; ++side, ++h) {
+      const auto vertex = static_cast<uint32_t>(ends[side][i]);
+      uint32_t& mark = touched_of_[vertex];
+      if (mark == 0) {
+        touched_.push_back({0, 0, ordered ? -kInfinity : vertices_[vertex].t_max, 0, 0, vertex, 0});
+        mark = static_cast<uint32_t>(touched_.size());
+      }
+      Touched& one = touched_[mark - 1];
+      if (!ordered && batch.t[i] < one.last) {
+        reject("t" + at(i) + " is " + std::to_string(batch.t[i]) + ", older than the last record of vertex " +
+               std::to_string(vertex) + " at " + std::to_string(one.last));
+      }
+      one.last = batch.t[i];
+      ++one.count;
+      half_edges_[h] = mark - 1;
+    }
+  }
+}
+
+// Where every record goes, and what that needs: slots, blocks, places of fences.
+void TemporalStore::plan(Inserted& made, std::size_t& slots, std::size_t& fences) {
+  const std::size_t count = touched_.size();
+  const uint64_t end = records_.size() / record_bytes_;
+  for (std::size_t k = 0; k < count; ++k) {
+    if (k + kFar < count) fetch(&vertices_[touched_[k + kFar].vertex]);
+    Touched& one = touched_[k];
+    const Vertex& v = vertices_[one.vertex];
+    const uint64_t degree = uint64_t{v.before} + v.size + one.count;
+    if (degree >= kNone) {
+      reject("vertex " + std::to_string(one.vertex) + " would have " + std::to_string(degree) +
+             " records, at most 2^32 - 2 are allowed");
+    }
+    one.left = std::min(v.capacity - v.size, one.count);
+    one.next = v.first + v.size;
+    one.fresh = end + slots;
+    const uint32_t rest = one.count - one.left;
+    made.records += one.count;
+    if (rest > 0) {
+      one.capacity = policy_.capacity(degree, rest);
+      const uint64_t blocks = (uint64_t{rest} + one.capacity - 1) / one.capacity;
+      slots += blocks * one.capacity;
+      made.blocks += static_cast<int64_t>(blocks);
+      const auto after = static_cast<uint32_t>(v.fences + blocks - (v.tail == kNone ? 1 : 0));
+      const uint32_t room = fence_room(after);
+      if (room > fence_room(v.fences)) fences += room;
+    }
+    if (one.left == 0) one.next = one.fresh;  // and `left` runs from 2^32 - 1 downwards
+  }
+  made.vertices = static_cast<int64_t>(count);
+  // Every block may yet go into the list of blocks by a 32-bit place.
+  if (blocks_.size() + static_cast<std::size_t>(made.blocks) >= kNone) {
+    reject("the store would have more than 2^32 - 2 blocks");
+  }
+}
+
+template <class R>
+void TemporalStore::place(const Batch& batch) {
+  R* all = records<R>();
+  const std::size_t count = half_edges_.size();
+  const int64_t* ends[2] = {batch.src, batch.dst};
+  const bool both = undirected_;
+  for (std::size_t h = 0; h < count; ++h) {
+    if (h + 2 * kFar < count) fetch(&touched_[half_edges_[h + 2 * kFar]]);
+    if (h + kNear < count) fetch(&all[touched_[half_edges_[h + kNear]].next]);
+    const std::size_t i = both ? h / 2 : h;
+    const int64_t other = both ? ends[~h & 1][i] : batch.dst[i];
+    Touched& one = touched_[half_edges_[h]];
+    write_record(all[one.next++], other, batch.eid[i], batch.t[i], origin_);
+    if (--one.left == 0) one.next = one.fresh;
+  }
+}
+
+template <class R>
+void TemporalStore::publish() {
+  const std::size_t count = touched_.size();
+  for (std::size_t k = 0; k < count; ++k) {
+    if (k + kFar < count) fetch(&vertices_[touched_[k + kFar].vertex]);
+    if (k + kNear < count) {
+      const Vertex& soon = vertices_[touched_[k + kNear].vertex];
+      if (soon.capacity - soon.size < touched_[k + kNear].count && soon.tail != kNone) {
+        fetch(&blocks_[soon.tail]);
+        fetch(&fences_[soon.fence] + soon.fences);
+      }
+    }
+    const Touched& one = touched_[k];
+    Vertex& v = vertices_[one.vertex];
+    const uint32_t filled = std::min(v.capacity - v.size, one.count);
+    uint32_t rest = one.count - filled;
+    v.size += filled;
+    if (rest == 0) {
+      v.t_max = one.last;
+      continue;
+    }
+    if (filled > 0) v.t_max = time_of(records<R>()[v.first + v.size - 1], origin_);
+    for (uint64_t first = one.fresh; rest > 0; first += one.capacity) {
+      const uint32_t size = std::min(rest, one.capacity);
+      append_block<R>(v, one.vertex, first, size, one.capacity);
+      rest -= size;
+    }
+  }
+}
+
+std::size_t TemporalStore::bytes_of_scratch() const {
+  return touched_of_.capacity() * sizeof(uint32_t) + touched_.capacity() * sizeof(Touched) +
+         half_edges_.capacity() * sizeof(uint32_t);
+}
+
+// Links a block whose records are written behind the last one. The room was planned.
+template <class R>
+void TemporalStore::append_block(Vertex& v, uint32_t vertex, uint64_t first, uint32_t size,
+                                 uint32_t capacity) {
+  const auto block = static_cast<uint32_t>(blocks_.take(1));
+  if (v.tail != kNone) {
+    Block& last = blocks_[v.tail];
+    last.size = v.size;
+    last.t_min = v.t_min;
+    last.t_max = v.t_max;
+    last.next = block;
+    push_fence(v, {v.t_min, v.first, v.before, v.size});
+    v.before += v.size;
+  } else {
+    v.head = block;
+  }
+  const R* written = records<R>() + first;
+  v.t_min = size > 0 ? time_of(written[0], origin_) : kInfinity;
+  v.t_max = size > 0 ? time_of(written[size - 1], origin_) : -kInfinity;
+  blocks_[block] = {first, capacity, size, v.t_min, v.t_max, v.tail, kNone, vertex, 0};
+  v.tail = block;
+  v.first = first;
+  v.size = size;
+  v.capacity = capacity;
+}
+
+void TemporalStore::push_fence(Vertex& v, const Fence& fence) {
+  const uint32_t room = fence_room(v.fences);
+  if (v.fences == room) {
+    const uint32_t wanted = fence_room(v.fences + 1);
+    std::vector<uint64_t>& free = free_fences_[log_of(wanted)];
+    uint64_t place;
+    if (!free.empty()) {
+      place = free.back();
+      free.pop_back();
+    } else {
+      place = fences_.take(wanted);
+    }
+    if (room > 0) {
+      std::copy_n(&fences_[v.fence], v.fences, &fences_[place]);
+      free_fences_[log_of(room)].push_back(v.fence);
+    }
+    v.fence = place;
+  }
+  fences_[v.fence + v.fences++] = fence;
+}
+
+// Brings the records of a vertex back into the order of time: the first `before` are in order, and
+// so are those that the batch appended. Those that were there go first where times are equal.
+template <class R>
+void TemporalStore::merge(uint32_t vertex, uint32_t before, std::vector<R>& all) {
+  Vertex& v = vertices_[vertex];
+  R* pool = records<R>();
+  all.clear();
+  const StoreView seen = view();
+  for_each_run(seen, v, [&](uint64_t first, uint32_t size) {
+    all.insert(all.end(), pool + first, pool + first + size);
+  });
+  std::inplace_merge(all.begin(), all.begin() + before, all.end(), [](const R& a, const R& b) {
+    return time_of(a, 0.0) < time_of(b, 0.0);
+  });
+  const R* next = all.data();
+  uint32_t block = v.head;
+  for_each_run(seen, v, [&](uint64_t first, uint32_t size) {
+    std::copy_n(next, size, pool + first);
+    next += size;
+    Block& here = blocks_[block];
+    here.t_min = time_of(pool[first], origin_);
+    here.t_max = time_of(pool[first + size - 1], origin_);
+    here.dead = static_cast<uint32_t>(
+        std::count_if(pool + first, pool + first + size, [](const R& r) { return is_dead(r); }));
+    block = here.next;
+  });
+  block = v.head;
+  for (uint32_t f = 0; f < v.fences; ++f, block = blocks_[block].next) {
+    fences_[v.fence + f].t_min = blocks_[block].t_min;
+  }
+  v.t_min = time_of(pool[v.first], origin_);
+  v.t_max = time_of(pool[v.first + v.size - 1], origin_);
+}
+
+}  // namespace dgbench::temporal

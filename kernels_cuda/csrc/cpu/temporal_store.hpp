@@ -1,0 +1,202 @@
+// The store of a temporal graph in blocks (GNNFlow 4.1) on the host: appended to in place, never
+// moved. What its pools hold is in common/temporal_layout.hpp.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "common/temporal_layout.hpp"
+#include "cpu/reserved.hpp"
+
+namespace dgbench::temporal {
+
+// How many slots a new block has. `degree` counts the records of this batch too, `rest` are those
+// that did not fit into the last block.
+enum class Sizing : int32_t {
+  Adaptive = 0,         // max(rest, min(degree, size)): one block holds all of a batch
+  AdaptiveLiteral = 1,  // min(degree, size), and again for what remains: as printed
+  Fixed = 2,            // size
+  Strawman = 3,         // rest
+};
+
+struct Policy {
+  Sizing sizing = Sizing::Adaptive;
+  uint32_t size = 64;
+
+  uint32_t capacity(uint64_t degree, uint64_t rest) const {
+    const uint64_t bounded = degree < size ? degree : size;
+    switch (sizing) {
+      case Sizing::Adaptive: return static_cast<uint32_t>(rest > bounded ? rest : bounded);
+      case Sizing::AdaptiveLiteral: return static_cast<uint32_t>(bounded);
+      case Sizing::Fixed: return size;
+      default: return static_cast<uint32_t>(rest);
+    }
+  }
+};
+
+// Events of a batch, any order of time; one record each, or two if edges are undirected.
+struct Batch {
+  const int64_t* src;
+  const int64_t* dst;
+  const double* t;
+  const int64_t* eid;
+  int64_t size;
+};
+
+struct Inserted {
+  int64_t records = 0;
+  int64_t vertices = 0;  // that got a record
+  int64_t blocks = 0;    // made
+  int64_t late = 0;      // vertices whose records had to be merged
+};
+
+// Blocks of some vertices outside the pools: what an offload writes and a reload reads. For each
+// vertex its blocks, oldest first, for each block its records; no free slots.
+struct Shelf {
+  std::vector<int64_t> vertices;
+  std::vector<int64_t> counts;  // blocks of each vertex
+  std::vector<int64_t> sizes;   // records of each block
+  std::vector<int64_t> slots;   // its capacity
+  std::vector<unsigned char> records;
+};
+
+class TemporalStore {
+ public:
+  TemporalStore(int64_t num_vertices, Policy policy, Layout layout, bool undirected, double origin);
+
+  StoreView view() const;
+
+  // All or nothing. Equal times keep their order of arrival. If `sort`, events in any order are put
+  // into their place; otherwise one that is older than the last record of its vertex is refused.
+  // Throws std::invalid_argument for ids, times and degrees out of range, std::bad_alloc.
+  Inserted insert(const Batch& batch, bool sort);
+
+  void add_vertices(int64_t count);
+
+  // Marks the live records of these edges; every one must be there. Returns the records marked.
+  int64_t delete_edges(const int64_t* eids, int64_t count);
+  void delete_vertices(const int64_t* ids, int64_t count, bool deleted);
+
+  // Takes whole blocks whose records are all older than `before` out of the store.
+  Shelf offload(double before);
+  // Puts blocks in front of those that are here. `sort` merges where they are not older.
+  void reload(const Shelf& shelf, bool sort);
+  // Everything, as `reload` into an empty store wants it, free slots of last blocks included.
+  Shelf all() const;
+
+  int64_t num_vertices() const { return static_cast<int64_t>(vertices_.size()); }
+  int64_t num_events() const { return num_events_; }
+  int64_t num_stored() const { return num_stored_; }
+  int64_t num_records() const { return num_stored_ - num_dead_; }
+  double last_time() const { return last_time_; }
+  Layout layout() const { return layout_; }
+  bool undirected() const { return undirected_; }
+  std::size_t record_bytes() const { return record_bytes_; }
+  void resume(int64_t events, double last_time) {
+    num_events_ = events;
+    last_time_ = last_time;
+  }
+
+  // Bytes of the pools' elements in use, and of what an insert keeps for itself.
+  std::size_t bytes_of_vertices() const { return vertices_.size() * sizeof(Vertex); }
+  std::size_t bytes_of_fences() const { return fences_.size() * sizeof(Fence); }
+  std::size_t bytes_of_blocks() const { return blocks_.size() * sizeof(Block); }
+  std::size_t bytes_of_records() const { return records_.size(); }
+  std::size_t bytes_of_scratch() const;
+
+ private:
+  // A vertex of the batch at hand: where its next record goes.
+  struct Touched {
+    uint64_t next;
+    uint64_t fresh;  // first slot of its new blocks, which follow each other
+    double last;     // time of its newest record
+    uint32_t left;   // free slots at `next` before `fresh` goes on
+    uint32_t count;
+    uint32_t vertex;
+    uint32_t capacity;  // of each new block
+  };
+
+  void check(const Batch& batch) const;
+  void group(const Batch& batch, bool ordered);
+  void plan(Inserted& made, std::size_t& slots, std::size_t& fences);
+  template <class R>
+  void place(const Batch& batch);
+  template <class R>
+  void publish();
+  template <class R>
+  void append_block(Vertex& v, uint32_t vertex, uint64_t first, uint32_t size, uint32_t capacity);
+  void push_fence(Vertex& v, const Fence& fence);
+  template <class R>
+  void merge(uint32_t vertex, uint32_t before, std::vector<R>& room);
+  template <class R>
+  Inserted insert_as(const Batch& batch, bool sort);
+  template <class R>
+  int64_t delete_edges_as(const int64_t* eids, int64_t count);
+  template <class R>
+  void reload_as(const Shelf& shelf, bool sort);
+  void add_block_to(Shelf& shelf, const Block& block, uint32_t size) const;
+  Block current(uint32_t block) const;
+  void begin_again(TemporalStore& fresh);
+
+  template <class R>
+  R* records() {
+    return reinterpret_cast<R*>(records_.data());
+  }
+  template <class R>
+  const R* records() const {
+    return reinterpret_cast<const R*>(records_.data());
+  }
+
+  Policy policy_;
+  Layout layout_;
+  bool undirected_;
+  double origin_;
+  std::size_t record_bytes_;
+  int64_t num_events_ = 0;
+  int64_t num_stored_ = 0;  // records in blocks
+  int64_t num_dead_ = 0;    // deleted ones among them
+  int64_t num_deleted_vertices_ = 0;
+  double last_time_ = -std::numeric_limits<double>::infinity();
+
+  Reserved<Vertex> vertices_;
+  Reserved<Fence> fences_;
+  Reserved<Block> blocks_;
+  Reserved<unsigned char> records_;
+  std::vector<std::vector<uint64_t>> free_fences_{33};  // places by the logarithm of their length
+
+  std::vector<uint32_t> touched_of_;  // per vertex: 1 + its place in `touched_`, or 0
+  std::vector<Touched> touched_;
+  std::vector<uint32_t> half_edges_;  // per record of the batch: its place in `touched_`
+};
+
+// Calls `call` with the store's record type: one place for the three layouts.
+template <class Call>
+auto with_layout(Layout layout, Call call) {
+  switch (layout) {
+    case Layout::Packed: return call(Packed{});
+    case Layout::Compact: return call(Compact{});
+    default: return call(Wide{});
+  }
+}
+
+// Whether a record is hidden: deleted itself, or its neighbour is. A deleted vertex hides all.
+template <class R>
+bool is_hidden(const StoreView& view, const R& record) {
+  return is_dead(record) ||
+         (view.deleted > 0 && (view.vertices[record.node].flags & kDeleted) != 0);
+}
+
+// The records of a vertex, run by run and oldest first: call(first, count).
+template <class Call>
+void for_each_run(const StoreView& view, const Vertex& v, Call call) {
+  for (uint32_t f = 0; f < v.fences; ++f) {
+    const Fence& fence = view.fences[v.fence + f];
+    call(fence.first, fence.size);
+  }
+  if (v.size > 0) call(v.first, v.size);
+}
+
+}  // namespace dgbench::temporal
