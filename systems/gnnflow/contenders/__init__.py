@@ -1,0 +1,26 @@
+"""Contenders of sampling and updating: this project's and released ones, behind one face."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dgbench.runtime.errors import unknown_key
+from dgbench.systems.gnnflow.contenders.base import Contender, Events
+from dgbench.systems.gnnflow.contenders.judge import Quality, Truth
+from dgbench.systems.gnnflow.contenders.ours import Blocks, Rebuilt
+from dgbench.systems.gnnflow.contenders.released import Dgl, LastNeighbours, Tglite
+
+CONTENDERS: Final[dict[str, type[Contender]]] = {
+    one.name: one for one in (Blocks, Rebuilt, Tglite, Dgl, LastNeighbours)
+}
+"""By the word that rows use."""
+
+
+def contender(name: str) -> type[Contender]:
+    """The contender of that name. Raises UnknownKeyError."""
+    if name not in CONTENDERS:
+        raise unknown_key("contender", name, CONTENDERS)
+    return CONTENDERS[name]
+
+
+__all__ = ["CONTENDERS", "Contender", "Events", "Quality", "Truth", "contender"]

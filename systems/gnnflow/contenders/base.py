@@ -1,0 +1,100 @@
+"""What every contender of sampling and updating can be asked, released or ours."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """Undirected edges in time order; the id of an edge is its place.
+
+    Attributes:
+        num_vertices: N.
+        src, dst: int64[E].
+        t: float64[E], non-decreasing.
+    """
+
+    num_vertices: int
+    src: Tensor
+    dst: Tensor
+    t: Tensor
+
+    def __len__(self) -> int:
+        return self.src.numel()
+
+    def first(self, count: int) -> Events:
+        """The `count` oldest."""
+        return Events(self.num_vertices, self.src[:count], self.dst[:count], self.t[:count])
+
+
+class Contender(ABC):
+    """Holds a growing graph and draws neighbours from it.
+
+    Class attributes:
+        name, title: the word in rows, and the name people read.
+        note: what a reader must know to compare it, or "".
+        temporal: whether it looks only at edges before the root's own time.
+        ours: whether it is part of this project.
+        in_place: whether `add` costs what is added, not what is there.
+        policies: rules that it can draw by.
+        hops: hops that it can draw at most.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    note: ClassVar[str] = ""
+    temporal: ClassVar[bool] = True
+    ours: ClassVar[bool] = False
+    in_place: ClassVar[bool] = False
+    policies: ClassVar[tuple[str, ...]] = ("recent", "uniform")
+    hops: ClassVar[int] = 2
+
+    def __init__(self, *, threads: int = 1) -> None:
+        self.threads = threads
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Why it cannot run here, or ""."""
+        return ""
+
+    @classmethod
+    def origin(cls) -> str:
+        """The release it is, or that it was written anew."""
+        return "this project"
+
+    @abstractmethod
+    def build(self, events: Events) -> None:
+        """Make the graph of these events from nothing, up to the point where it can be sampled."""
+
+    @abstractmethod
+    def add(self, events: Events, old: int) -> None:
+        """Grow from the `old` first events to all of them; a rebuild where there is no other way.
+
+        All events are handed in, so that a rebuild does not pay for joining arrays.
+        """
+
+    @abstractmethod
+    def sample(self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str) -> Any:
+        """Draw `fanouts[h]` neighbours per target of hop h, in whatever form it answers.
+
+        Args:
+            nodes, times: int64[R] and float64[R], roots and when they ask.
+            fanouts: of each hop, the hop at the roots first.
+            policy: `recent` or `uniform`.
+        """
+
+    @abstractmethod
+    def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
+        """Which root each neighbour of the first hop is for, int64[K], and its edge, int64[K]."""
+
+
+def last_ids(count: int, like: Tensor) -> Tensor:
+    """0 .. count - 1 on the device of `like`."""
+    return torch.arange(count, device=like.device)

@@ -1,0 +1,85 @@
+"""Contenders of this project: the store that grows in place, and rows that are built anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.tcsr import build_tcsr, sample_tcsr_hops
+from dgbench.kernels_cuda.temporal_sample import sample_hops
+from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.systems.gnnflow.contenders.base import Contender, Events
+
+STEP = 100_000
+"""Edges that are inserted at a time where a graph is built."""
+
+
+class _Counted(Contender):
+    """Draws of its own for every call, so that two calls differ."""
+
+    ours = True
+
+    def __init__(self, *, threads: int = 1) -> None:
+        super().__init__(threads=threads)
+        self._draw = 0
+
+    def _next(self) -> int:
+        self._draw += 1
+        return self._draw
+
+    def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
+        hop = answer[0][0]
+        roots = torch.arange(hop.nodes.numel())
+        return torch.repeat_interleave(roots, hop.offsets.diff()), hop.eids
+
+
+class Blocks(_Counted):
+    """GNNFlow's store of this project."""
+
+    name = "blocks"
+    title = "blocks, in place"
+    in_place = True
+
+    def build(self, events: Events) -> None:
+        self.store = TemporalStore(events.num_vertices, undirected=True)
+        for at in range(0, len(events), STEP):
+            self._insert(events, at, at + STEP)
+
+    def add(self, events: Events, old: int) -> None:
+        self._insert(events, old, len(events))
+
+    def _insert(self, events: Events, first: int, last: int) -> None:
+        part = slice(first, last)
+        self.store.insert(events.src[part], events.dst[part], events.t[part])
+
+    def sample(self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str) -> Any:
+        return sample_hops(
+            self.store, nodes, times, fanouts, policy=policy, draw=self._next(),
+            threads=self.threads,
+        )  # fmt: skip
+
+
+class Rebuilt(_Counted):
+    """TGL's way: a sorted row per vertex, built from all events whenever some are new."""
+
+    name = "tcsr"
+    title = "T-CSR, rebuilt"
+    note = "TGL's way, written anew with exact times"
+
+    def build(self, events: Events) -> None:
+        self.rows = build_tcsr(
+            events.num_vertices, events.src, events.dst, events.t, undirected=True,
+            threads=self.threads,
+        )  # fmt: skip
+
+    def add(self, events: Events, old: int) -> None:
+        self.build(events)
+
+    def sample(self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str) -> Any:
+        return sample_tcsr_hops(
+            self.rows, nodes, times, fanouts, policy=policy, draw=self._next(),
+            threads=self.threads,
+        )  # fmt: skip

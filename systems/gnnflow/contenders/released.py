@@ -1,0 +1,170 @@
+"""Released contenders. Each is imported only when it is asked for; where it is absent, a reason."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import warnings
+from collections.abc import Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.systems.gnnflow.contenders.base import Contender, Events
+
+
+class Released(Contender):
+    """A package from an index.
+
+    Class attributes:
+        package, module: its name in the index and in Python.
+        install: the command that helps where it is absent.
+    """
+
+    package: ClassVar[str]
+    module: ClassVar[str]
+    install: ClassVar[str]
+
+    @classmethod
+    def load(cls) -> ModuleType:
+        """The module; raises whatever its import raises."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(cls.module)
+
+    @classmethod
+    def unavailable(cls) -> str:
+        try:
+            cls.load()
+        except Exception as error:  # a package of others may fail in any way
+            said = str(error).splitlines()[0] if str(error) else ""
+            return f"{cls.package}: {type(error).__name__}: {said}; {cls.install}"
+        return ""
+
+    @classmethod
+    def origin(cls) -> str:
+        return f"released {cls.package} {importlib.metadata.version(cls.package)}"
+
+
+class Dgl(Released):
+    """DGL's sampler, which knows no time, on a graph that is made anew."""
+
+    name = "dgl"
+    title = "DGL"
+    package, module, install = "dgl", "dgl", "pip install dgl==1.1.3"
+    note = "not temporal: draws from all edges, for each vertex once"
+    temporal = False
+    policies = ("uniform",)
+
+    def build(self, events: Events) -> None:
+        dgl = self.load()
+        self._edges = len(events)
+        both = torch.cat([events.src, events.dst]), torch.cat([events.dst, events.src])
+        self.graph = dgl.graph(both, num_nodes=events.num_vertices)
+        self.graph.create_formats_()  # else the first sample would pay for it
+
+    def add(self, events: Events, old: int) -> None:
+        self.build(events)
+
+    def sample(self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str) -> Any:
+        sampling = self.load().sampling
+        seeds, first = torch.unique(nodes), None
+        for fanout in fanouts:
+            block = sampling.sample_neighbors(self.graph, seeds, fanout)
+            first = block if first is None else first
+            seeds = torch.unique(torch.cat([seeds, block.edges()[0]]))
+        return nodes, first
+
+    def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
+        nodes, block = answer
+        # Every edge goes to one root of its vertex: the last, which may look at most edges.
+        root = torch.zeros(block.num_nodes(), dtype=torch.int64)
+        root[nodes] = torch.arange(nodes.numel())
+        return root[block.edges()[1]], block.edata[self.load().EID] % self._edges
+
+
+class LastNeighbours(Released):
+    """torch-geometric's ring of the last neighbours of each vertex."""
+
+    name = "pyg-last"
+    title = "PyG LastNeighborLoader"
+    package, module, install = "torch-geometric", "torch_geometric", "pip install torch-geometric"
+    note = "answers for the moment after its last insertion, whatever a root's time is"
+    in_place = True
+    policies = ("recent",)
+    hops = 1
+    size: ClassVar[int] = 10
+
+    def build(self, events: Events) -> None:
+        models = importlib.import_module("torch_geometric.nn.models.tgn")
+        self.loader = models.LastNeighborLoader(events.num_vertices, size=self.size)
+        for at in range(0, len(events), 100_000):
+            part = slice(at, at + 100_000)
+            self.loader.insert(events.src[part], events.dst[part])
+
+    def add(self, events: Events, old: int) -> None:
+        self.loader.insert(events.src[old:], events.dst[old:])
+
+    def sample(self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str) -> Any:
+        asked = torch.unique(nodes)
+        return nodes, self.loader(asked)
+
+    def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
+        nodes, (known, edges, eid) = answer
+        # All roots of a vertex get the same answer.
+        vertex = known[edges[1]]
+        order = torch.argsort(vertex, stable=True)
+        ends = torch.searchsorted(vertex[order].contiguous(), nodes, right=True)
+        begins = torch.searchsorted(vertex[order].contiguous(), nodes)
+        count = ends - begins
+        root = torch.repeat_interleave(torch.arange(nodes.numel()), count)
+        within = torch.arange(root.numel()) - (count.cumsum(0) - count)[root]
+        return root, eid[order][begins[root] + within]
+
+
+class Tglite(Released):
+    """tglite's sampler over rows that are built anew."""
+
+    name = "tglite"
+    title = "tglite"
+    package, module, install = "tglite", "tglite", "nox -s peers"
+    note = "keeps times as float32, draws with replacement, the same numbers in every call"
+
+    def __init__(self, *, threads: int = 1) -> None:
+        super().__init__(threads=threads)
+        self._samplers: dict[tuple[int, str], Any] = {}
+
+    def build(self, events: Events) -> None:
+        edges = torch.stack([events.src, events.dst], 1).to(torch.int32).numpy()
+        times = events.t.to(torch.float32).numpy()
+        graph = self.load().TGraph(edges, times, num_nodes=events.num_vertices)
+        graph._init_tcsr()  # else the first sample would pay for it
+        # A block calls `graph()` of its context, which is a property in this release.
+        self._context = SimpleNamespace(graph=lambda: graph)
+
+    def add(self, events: Events, old: int) -> None:
+        self.build(events)
+
+    def sample(self, nodes: Tensor, times: Tensor, fanouts: Sequence[int], policy: str) -> Any:
+        block_of = self.load().TBlock
+        first = block = block_of(
+            self._context, 0, nodes.to(torch.int32).numpy(), times.to(torch.float32).numpy()
+        )
+        for hop, fanout in enumerate(fanouts):
+            if hop:
+                block = block.next_block(include_dst=True)
+            self._sampler(fanout, policy).sample(block)
+        return first
+
+    def _sampler(self, fanout: int, policy: str) -> Any:
+        key = fanout, policy
+        if key not in self._samplers:
+            self._samplers[key] = self.load().TSampler(fanout, policy, self.threads)
+        return self._samplers[key]
+
+    def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
+        root, eid = (np.asarray(of).astype(np.int64) for of in (answer.dstindex, answer.eid))
+        return torch.from_numpy(root), torch.from_numpy(eid)
