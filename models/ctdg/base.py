@@ -1,0 +1,120 @@
+"""What every network over sampled temporal neighbourhoods shares: how hops become layers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from dgbench.models.ctdg.link import LinkPredictor
+
+Features = Callable[[Tensor], Tensor]
+"""int64[n] ids -> floating [n, D]."""
+
+
+class Hop(Protocol):
+    """One hop of one snapshot: what a network reads of `kernels_cuda.temporal_sample.Sample`.
+
+    Targets of the next hop are the targets of this one, then all its neighbours, in order.
+
+    Attributes:
+        nodes: int64[R] targets.
+        times: float64[R], when each of them is asked for.
+        offsets: int64[R + 1]: where the neighbours of each target begin.
+        neighbours, eids: int64[K].
+        edge_times: float64[K].
+        fanout: neighbours of a target at most.
+    """
+
+    nodes: Tensor
+    times: Tensor
+    offsets: Tensor
+    neighbours: Tensor
+    eids: Tensor
+    edge_times: Tensor
+    fanout: int
+
+
+class Neighbourhood:
+    """A hop as dense rows of `fanout` places, the neighbours of a target first.
+
+    Attributes:
+        shape: (R, fanout).
+        counts: int64[R] neighbours of each target.
+        mask: bool[R, fanout], where there is a neighbour; None where every place is taken.
+    """
+
+    def __init__(self, hop: Hop, device: torch.device, dtype: torch.dtype) -> None:
+        self.hop = hop
+        self.counts = hop.offsets.diff().to(device)
+        self.shape = (self.counts.numel(), hop.fanout)
+        self.mask: Tensor | None = None
+        if hop.eids.numel() < self.shape[0] * self.shape[1]:
+            self.mask = torch.arange(hop.fanout, device=device) < self.counts.unsqueeze(1)
+            self._places = self.mask.flatten().nonzero().squeeze(1)
+        self._dtype, self._device = dtype, device
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """[K, D] -> [R, fanout, D], zeros where there is no neighbour; differentiable."""
+        if self.mask is not None:
+            room = rows.new_zeros(self.mask.numel(), rows.shape[1])
+            rows = room.index_copy(0, self._places, rows)
+        return rows.view(*self.shape, rows.shape[1])
+
+    def ages(self) -> Tensor:
+        """[R, fanout]: time from each edge to its target's, 0 where there is no neighbour."""
+        hop = self.hop
+        asked = torch.repeat_interleave(hop.times, hop.offsets.diff())
+        age = (asked - hop.edge_times).to(self._device, self._dtype)
+        return self.spread(age.unsqueeze(1)).squeeze(2)
+
+
+class StreamModel(nn.Module, ABC):
+    """A network that embeds vertices at times from what was sampled around them.
+
+    Attributes:
+        layers: one per hop, the innermost (farthest from the roots) first. A layer maps
+            (neighbourhood, targets [R, D], neighbours [K, D], edges [K, E] or None) to [R, H].
+        output_dim: floats of an embedding.
+        head: scores pairs of embeddings.
+        remembers: whether it keeps a memory of every vertex (`Tgn`).
+    """
+
+    remembers = False
+    layers: nn.ModuleList
+    output_dim: int
+    head: LinkPredictor
+
+    @abstractmethod
+    def forward(
+        self,
+        samples: Sequence[Sequence[Hop]],
+        node_features: Features,
+        edge_features: Features | None,
+    ) -> Tensor:
+        """Embeddings of the roots.
+
+        Args:
+            samples: [snapshot][hop], the newest snapshot first.
+            node_features: of the farthest hop's targets and neighbours.
+            edge_features: of all sampled edges; None where edges have none.
+
+        Returns:
+            [roots, output_dim], in the order of the roots.
+        """
+
+    def embed(
+        self, hops: Sequence[Hop], node_features: Features, edge_features: Features | None
+    ) -> Tensor:
+        """Embeddings [R, H] from the hops of one snapshot, farthest first."""
+        last = hops[-1]
+        h = node_features(torch.cat([last.nodes, last.neighbours]))
+        for layer, hop in zip(self.layers, reversed(hops), strict=True):
+            rows = hop.nodes.numel()
+            edges = None if edge_features is None else edge_features(hop.eids)
+            around = Neighbourhood(hop, h.device, h.dtype)
+            h = layer(around, h[:rows], h[rows:], edges)
+        return h

@@ -1,0 +1,477 @@
+"""Training on a stream of events: what a system must offer, and the trainer over it.
+
+A system says how a graph takes in events, how neighbours are found in it and how features are had
+(`GraphAccess`). All else is here, once: batches, negatives, models, TGN's memory, loss and scores.
+`plain_stream.PlainStream` is the access that others are compared with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dgbench.models.ctdg import Hop, MemoryRows, Tgn, build_stream_model
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.scores import average_precision
+from dgbench.systems.base.stream_data import (
+    StreamData,
+    StreamWorkload,
+    load_stream,
+    mixed,
+    negatives,
+    negatives_of,
+    stream_data,
+)
+from dgbench.systems.base.stream_memory import VertexMemory
+from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.training import check_device
+
+__all__ = [
+    "GraphAccess",
+    "Scores",
+    "StreamData",
+    "StreamTrainer",
+    "StreamWorkload",
+    "batch_draw",
+    "batches",
+    "load_stream",
+    "negatives",
+    "negatives_of",
+    "stream_data",
+]
+
+
+class GraphAccess(Protocol):
+    """A growing graph and its features, as a system keeps them.
+
+    It is made from a `StreamWorkload`, which says how it samples, and from `StreamData`.
+    """
+
+    def insert(self, first: int, last: int) -> None:
+        """Take in events first .. last - 1 of the data; calls come in the order of time."""
+
+    def sample(
+        self, nodes: Tensor, times: Tensor, *, draw: int, positions: Tensor | None = None
+    ) -> Sequence[Sequence[Hop]]:
+        """Temporal neighbourhoods of roots, [snapshot][hop], of the events taken in so far.
+
+        Args:
+            nodes, times: int64[R], float64[R].
+            draw: number of the call in [0, 2**32); the same number gives the same neighbours.
+            positions: int64[R], places of the roots in the whole batch; 0 .. R - 1 by default.
+        """
+
+    def node_features(self, ids: Tensor) -> Tensor:
+        """float32[n, node_dim] of vertices int64[n]; asked only where `node_dim` is not 0."""
+
+    def edge_features(self, eids: Tensor) -> Tensor:
+        """float32[n, edge_dim] of edges int64[n]; asked only where `edge_dim` is not 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How well some events were told from random pairs.
+
+    Attributes:
+        ap: average precision over all of them at once.
+        loss: mean cross entropy of the pairs.
+        n: events scored.
+    """
+
+    ap: float
+    loss: float
+    n: int
+
+
+def batches(workload: StreamWorkload, events: Tensor, epoch: int = 0) -> tuple[Tensor, ...]:
+    """Events int64[n] cut into batches in their order.
+
+    With random chunk scheduling (TGL, section 3.3) the first batch of an epoch is a random number
+    of chunks shorter, a function of seed and epoch, so that the borders of batches move.
+    """
+    first = 0
+    if workload.chunks > 1:
+        chunk = workload.batch // workload.chunks
+        first = int(mixed(workload.seed, 1, epoch) % workload.chunks) * chunk
+    head, rest = events[:first], events[first:]
+    return tuple(part for part in (head, *rest.split(workload.batch)) if part.numel())
+
+
+def batch_draw(workload: StreamWorkload, first: int, epoch: int, *, scored: bool = False) -> int:
+    """Number of the sampling call of a batch, in [0, 2**32): of training below 2**31.
+
+    A function of the batch's first event and the epoch, never of a process or of calls before.
+    """
+    bits = int(mixed(workload.seed, 2, epoch * 2**40 + first)) >> 32
+    return bits | (int(scored) << 31)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """What one worker computes of a batch: b of its events.
+
+    Attributes:
+        events: int64[b].
+        nodes: int64[3 b] roots: sources, destinations, negatives.
+        times: float64[3 b].
+        positions: int64[3 b] among the roots of the whole batch; None where it is the whole.
+        count: events of the whole batch.
+        draw: see `batch_draw`.
+    """
+
+    events: Tensor
+    nodes: Tensor
+    times: Tensor
+    positions: Tensor | None
+    count: int
+    draw: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recalled:
+    """Memories as a batch found them.
+
+    Attributes:
+        vertices: int64[U], ascending.
+        place: int64: the row of each target and neighbour of the farthest hop; roots come first.
+        rows: as read.
+        memories: [U, M], messages taken in.
+    """
+
+    vertices: Tensor
+    place: Tensor
+    rows: MemoryRows
+    memories: Tensor
+
+
+class StreamTrainer(Trainer):
+    """Trains a network over a stream through a `GraphAccess`.
+
+    A frame is a batch of all events of the data, of epoch 0. A trainer that computes only a share
+    of every batch beside others overrides `share`, `agree` and `gathered`, and replaces `memory`.
+
+    Attributes:
+        model: with its head, on the device.
+        memory: of every vertex, or None for a network without.
+        inserted: events that the graph has taken in.
+        notes: sentences that a row of this trainer should carry.
+    """
+
+    def __init__(
+        self,
+        workload: StreamWorkload,
+        data: StreamData,
+        access: GraphAccess,
+        *,
+        device: str = "cpu",
+        meter: Meter | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Build the model; insert nothing yet.
+
+        Args:
+            workload, data: of `load_stream`.
+            access: to the graph and its features.
+            device: of the model.
+            meter: gets the phases insert, sample, fetch, compute, memory, update, and counters.
+            dtype: float32 or float64.
+        """
+        self.workload = workload.check()
+        self.data = data
+        self.access = access
+        self.device = check_device(device)
+        self.dtype = dtype
+        self.meter = meter if meter is not None else Meter(device=device)
+        self.model = build_stream_model(workload).to(self.device, dtype)
+        self.memory: VertexMemory | None = None
+        if isinstance(self.model, Tgn):
+            self.memory = VertexMemory(
+                data.events.num_nodes,
+                self.model.memory_dim,
+                self.model.mail_dim,
+                begin=data.events.span[0],
+                dtype=dtype,
+            )
+        self.notes: list[str] = list(data.notes)
+        self.inserted = 0
+        self._frames = batches(workload, torch.arange(len(data.events)))
+        self.num_frames = len(self._frames)
+        self._optimiser: torch.optim.Adam | None = None
+
+    # --- what a worker among others overrides -----------------------------------------------------
+
+    def share(self, count: int) -> Tensor | None:
+        """int64: places in a batch of `count` events that are computed here; None: all of them."""
+        return None
+
+    def agree(self) -> None:
+        """Called between the backward pass and the update: add up gradients of all workers."""
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """Rows of all workers, in any order that is the same for each of them."""
+        return rows
+
+    # --- the graph and the memory -----------------------------------------------------------------
+
+    def insert(self, last: int) -> None:
+        """Let the graph take in all events before `last` that it has not taken in yet."""
+        if last > self.inserted:
+            with self.meter.phase("insert"):
+                self.access.insert(self.inserted, last)
+            self.inserted = last
+
+    def prepare(self) -> None:
+        """Insert all events: training looks back in time only, so later ones are not seen."""
+        self.insert(len(self.data.events))
+
+    def reset_memory(self) -> None:
+        """Forget what vertices remember; nothing for a network without memory."""
+        if self.memory is not None:
+            self.memory.reset()
+
+    def memory_state(self) -> MemoryRows | None:
+        """A copy of what vertices remember."""
+        return None if self.memory is None else self.memory.state()
+
+    def restore_memory(self, state: MemoryRows | None) -> None:
+        """Let vertices remember what they did at `memory_state`."""
+        if self.memory is not None and state is not None:
+            self.memory.restore(state)
+
+    # --- training and scoring ---------------------------------------------------------------------
+
+    def train(self, first: int, last: int, *, epoch: int = 0) -> float:
+        """Train on events first .. last - 1, batch by batch in the order of time.
+
+        Args:
+            first, last: the graph has to have taken in what comes before.
+            epoch: moves batches and changes samples; memories are left as they are.
+
+        Returns:
+            Mean loss of the events before the update of their batch; 0 without events.
+        """
+        self._check_range(first, last)
+        return self.train_on(torch.arange(first, last), epoch=epoch)
+
+    def train_on(self, events: Tensor, *, epoch: int = 0) -> float:
+        """`train` on any events, int64[n] ascending: new ones, and old ones that are replayed.
+
+        A message older than the one that waits at a vertex is dropped.
+        """
+        total = 0.0
+        for part in batches(self.workload, events, epoch):
+            total += self._train(part, epoch) * part.numel()
+        return total / max(1, events.numel())
+
+    def evaluate_range(self, first: int, last: int, *, remember: bool = False) -> Scores:
+        """Score events first .. last - 1 without training on them.
+
+        Args:
+            first, last: events; memories take them in batch by batch while scoring.
+            remember: keep what memories took in, instead of going back.
+        """
+        self._check_range(first, last)
+        before = None if remember else self.memory_state()
+        scores: list[Tensor] = []
+        for part in torch.arange(first, last).split(self.workload.batch):
+            batch = self._batch(part, batch_draw(self.workload, int(part[0]), 0, scored=True))
+            with self._inference():
+                hidden, recalled = self._hidden(batch)
+                scores.append(self.gathered(torch.stack(self.model.head(hidden), dim=1)).cpu())
+                self._memorise(batch, recalled)
+        self.restore_memory(before)
+        found = torch.cat(scores) if scores else torch.zeros(0, 2)
+        label = torch.tensor([1, 0]).expand(found.shape[0], 2)
+        loss = functional.softplus(found[:, 0].neg()) + functional.softplus(found[:, 1])
+        return Scores(
+            ap=average_precision(found.flatten(), label.flatten()),
+            loss=float(loss.sum()) / max(1, found.numel()),
+            n=found.shape[0],
+        )
+
+    # --- the interface of every trainer -----------------------------------------------------------
+
+    def step(self, frame: int) -> float:
+        return self._train(self._frame(frame), 0)
+
+    def evaluate(self, frame: int) -> Tensor:
+        """Embeddings of a frame's roots, [3 b, H] on the CPU; memories stay as they are."""
+        with self._inference():
+            return self._hidden(self._batch_of(frame))[0].cpu()
+
+    def loss(self, frame: int) -> float:
+        """Loss of a frame without training on it."""
+        with self._inference():
+            batch = self._batch_of(frame)
+            return float(self._loss(batch, self._hidden(batch)[0]))
+
+    def state(self) -> dict[str, Tensor]:
+        return {name: p.detach().cpu().clone() for name, p in self.model.named_parameters()}
+
+    def gradients(self, frame: int) -> dict[str, Tensor]:
+        leaves = dict(self.model.named_parameters())
+        batch = self._batch_of(frame)
+        loss = self._loss(batch, self._hidden(batch)[0])
+        found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        return {
+            name: (torch.zeros_like(leaf) if grad is None else grad).detach().cpu()
+            for (name, leaf), grad in zip(leaves.items(), found, strict=True)
+        }
+
+    def close(self) -> None:
+        self._optimiser = None
+
+    # --- one batch --------------------------------------------------------------------------------
+
+    def _frame(self, frame: int) -> Tensor:
+        if not 0 <= frame < self.num_frames:
+            raise InvalidInputError(
+                f"frame {frame} asked for, there are {self.num_frames} from 0 on"
+            )
+        return self._frames[frame]
+
+    def _batch_of(self, frame: int) -> Batch:
+        events = self._frame(frame)
+        return self._batch(events, batch_draw(self.workload, int(events[0]), 0))
+
+    def _check_range(self, first: int, last: int) -> None:
+        if not 0 <= first <= last <= len(self.data.events):
+            raise InvalidInputError(
+                f"events [{first}, {last}) asked for; 0 <= first <= last <= "
+                f"{len(self.data.events)} is allowed"
+            )
+
+    def _batch(self, events: Tensor, draw: int) -> Batch:
+        count = events.numel()
+        mine = self.share(count)
+        positions = None
+        if mine is not None:
+            events = events[mine]
+            positions = torch.cat([mine, mine + count, mine + 2 * count])
+        stream = self.data.events
+        wrong = negatives_of(self.workload, self.data, events)
+        nodes = torch.cat([stream.src[events], stream.dst[events], wrong])
+        return Batch(events, nodes, stream.t[events].repeat(3), positions, count, draw)
+
+    def _train(self, events: Tensor, epoch: int) -> float:
+        if self._optimiser is None:
+            self._optimiser = torch.optim.Adam(
+                self.model.parameters(), lr=self.workload.lr, fused=True
+            )
+        batch = self._batch(events, batch_draw(self.workload, int(events[0]), epoch))
+        self._optimiser.zero_grad(set_to_none=True)
+        with self._dropping(batch.draw):
+            hidden, recalled = self._hidden(batch)
+        with self.meter.phase("compute"):
+            loss = self._loss(batch, hidden)
+            loss.backward()
+        self.agree()
+        with self.meter.phase("update"):
+            self._optimiser.step()
+        self._memorise(batch, recalled)
+        value = float(self.gathered(loss.detach().unsqueeze(0)).sum())
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return value
+
+    def _loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        """This worker's part of the mean over the batch."""
+        return self.model.head.loss_sum(hidden) / (2 * batch.count)
+
+    def _hidden(self, batch: Batch) -> tuple[Tensor, Recalled | None]:
+        """Embeddings of a batch's roots, [3 b, H], and the memories they rest on."""
+        with self.meter.phase("sample"):
+            samples = self.access.sample(
+                batch.nodes, batch.times, draw=batch.draw, positions=batch.positions
+            )
+        hops = [hop for snapshot in samples for hop in snapshot]
+        self.meter.count("roots", batch.nodes.numel())
+        self.meter.count("sampled_edges", sum(hop.eids.numel() for hop in hops))
+        edges = self._edges if self.workload.edge_dim else None
+        with self.meter.phase("compute"):
+            if self.memory is None:
+                return self.model(samples, self._nodes, edges), None
+            recalled = self._recall(samples[0][-1])
+            with_features = self._nodes(recalled.vertices) if self.workload.node_dim else None
+            states = self.model.states(recalled.memories, with_features)
+            # One row per vertex in memory, and its gradients added up there in a fixed order.
+            hidden = self.model(
+                samples, lambda _: functional.embedding(recalled.place, states), edges
+            )
+            return hidden, recalled
+
+    def _nodes(self, ids: Tensor) -> Tensor:
+        with self.meter.phase("fetch"):
+            self.meter.count("node_rows", ids.numel())
+            return self.access.node_features(ids).to(self.device, self.dtype)
+
+    def _edges(self, eids: Tensor) -> Tensor:
+        with self.meter.phase("fetch"):
+            self.meter.count("edge_rows", eids.numel())
+            return self.access.edge_features(eids).to(self.device, self.dtype)
+
+    def _recall(self, last: Hop) -> Recalled:
+        """Memories of all that the farthest hop names, each vertex read once."""
+        with self.meter.phase("memory"):
+            vertices, place = torch.unique(
+                torch.cat([last.nodes, last.neighbours]), return_inverse=True
+            )
+            rows = self.memory.read(vertices).to(self.device)
+            self.meter.count("memory_rows", vertices.numel())
+        memories = self.model.remember(rows)
+        return Recalled(vertices, place.to(self.device), rows, memories)
+
+    def _memorise(self, batch: Batch, recalled: Recalled | None) -> None:
+        """Keep memories of a batch's ends, and leave each the message of its last event."""
+        if recalled is None or not batch.events.numel():
+            return
+        edges = self._edges(batch.events) if self.workload.edge_dim else None
+        with self.meter.phase("memory"), torch.no_grad():
+            # Source and destination of each event, one event after the other.
+            ends = recalled.place[: 2 * batch.events.numel()].view(2, -1).t().flatten()
+            last = torch.full_like(recalled.vertices, -1, device=self.device).scatter_reduce_(
+                0, ends, torch.arange(ends.numel(), device=self.device), "amax"
+            )
+            touched = (last >= 0).nonzero().squeeze(1)
+            entry = last[touched]
+            time = batch.times.to(self.device)[entry // 2]
+            newer = time >= recalled.rows.mail_time[touched]
+            touched, entry, time = touched[newer], entry[newer], time[newer]
+            memories, old = recalled.memories.detach(), recalled.rows[touched]
+            mail = [memories[touched], memories[ends[entry ^ 1]]]
+            if edges is not None:
+                mail.append(edges[entry // 2])
+            rows = MemoryRows(
+                memories[touched],
+                torch.where(old.mail_time.isfinite(), old.mail_time, old.updated),
+                torch.cat(mail, dim=1),
+                time,
+            )
+            where = touched.cpu()
+            self.memory.write(recalled.vertices[where], batch.events[entry.cpu() // 2], rows)
+
+    @contextmanager
+    def _inference(self) -> Iterator[None]:
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.model.train()
+
+    @contextmanager
+    def _dropping(self, draw: int) -> Iterator[None]:
+        """What is dropped is a function of the batch alone."""
+        if not self.workload.dropout:
+            yield
+            return
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(draw)
+            yield

@@ -1,0 +1,219 @@
+"""Training on a stream of events: the workload and its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.models.ctdg import STREAM_MODELS
+from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.systems.base.data import describe
+
+if TYPE_CHECKING:
+    from dgbench.datasets import EventStream
+
+SAMPLINGS: Final = ("recent", "uniform")
+_NODE_SEED, _EDGE_SEED = 104_729, 1_299_709
+"""Apart from each other and from the seeds of parameters."""
+
+
+class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Temporal link prediction on a stream of events.
+
+    Attributes:
+        dataset: name of a `DatasetCard`.
+        model: `tgn`, `tgat`, `dysat`, `graphsage` or `gat`.
+        source: `real`, `twin`, or `auto` (real where it can be had, else the twin).
+        scale: size factor of a twin.
+        seed: seeds parameters, features that are drawn, negatives, samples and twins.
+        events: how many are kept, the first ones; None keeps all.
+        undirected: an edge is found from both of its ends, or from its source alone.
+        node_dim, edge_dim: floats of a vertex and of an edge; those of the data where it has that
+            many, else drawn. 0: none.
+        fanouts: neighbours that a hop takes at most, the roots' hop first; one layer each.
+        sampling: `recent` or `uniform`.
+        window: length of time in which a hop looks back; None looks back to the beginning.
+        snapshots: windows one behind the other (DySAT); 1 without a window.
+        closed: a hop may also find edges at its target's own time, which leaks what is predicted.
+        hidden_dim, time_dim, memory_dim: floats of an embedding, of an encoded time, of a memory.
+        heads: of attention; divides `hidden_dim`.
+        dropout: share of weights dropped in training.
+        batch: events of an optimiser step.
+        lr: learning rate of Adam.
+        chunks: a batch is so many chunks long; each epoch begins at a random one of them (random
+            chunk scheduling of TGL). 1: batches are always the same.
+    """
+
+    dataset: str
+    model: Literal["tgn", "tgat", "dysat", "graphsage", "gat"]
+    source: Literal["auto", "real", "twin"] = "auto"
+    scale: float = 1.0
+    seed: int = 1
+    events: int | None = None
+    undirected: bool = True
+    node_dim: int = 100
+    edge_dim: int = 100
+    fanouts: tuple[int, ...] = (10,)
+    sampling: Literal["recent", "uniform"] = "recent"
+    window: float | None = None
+    snapshots: int = 1
+    closed: bool = False
+    hidden_dim: int = 100
+    time_dim: int = 100
+    memory_dim: int = 100
+    heads: int = 2
+    dropout: float = 0.0
+    batch: int = 600
+    lr: float = 1e-4
+    chunks: int = 1
+
+    def check(self) -> StreamWorkload:
+        """Return self; raise InvalidInputError or UnknownKeyError naming a field out of range."""
+        for name, allowed in (("model", STREAM_MODELS), ("sampling", SAMPLINGS)):
+            if getattr(self, name) not in allowed:
+                raise unknown_key(name, getattr(self, name), allowed)
+        least = {"node_dim": 0, "edge_dim": 0}
+        if self.model != "tgn":
+            least["node_dim"] = 1  # what vertices are told apart by
+        counts = ("hidden_dim", "time_dim", "memory_dim", "heads", "batch", "chunks", "snapshots")
+        for name in (*least, *counts, "events"):
+            value = getattr(self, name)
+            if name == "events" and value is None:
+                continue
+            low = least.get(name, 1)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InvalidInputError(f"{name} is {value!r}; an integer >= {low} is allowed")
+        if not self.fanouts or any(not isinstance(k, int) or k < 1 for k in self.fanouts):
+            raise InvalidInputError(f"fanouts is {self.fanouts!r}; integers >= 1 are allowed")
+        if self.hidden_dim % self.heads:
+            raise InvalidInputError(
+                f"heads is {self.heads}, allowed are divisors of hidden_dim {self.hidden_dim}"
+            )
+        if self.batch % self.chunks:
+            raise InvalidInputError(
+                f"chunks is {self.chunks}, allowed are divisors of batch {self.batch}"
+            )
+        if self.window is not None and not self.window > 0:
+            raise InvalidInputError(f"window is {self.window!r}; a length > 0 or None is allowed")
+        if self.snapshots > 1 and (self.window is None or self.model != "dysat"):
+            raise InvalidInputError(
+                f"snapshots is {self.snapshots}; more than 1 needs a window and the model 'dysat'"
+            )
+        if not 0 <= self.dropout < 1:
+            raise InvalidInputError(f"dropout is {self.dropout!r}, allowed is a share in [0, 1)")
+        if not self.lr > 0:
+            raise InvalidInputError(f"lr is {self.lr!r}; a number > 0 is allowed")
+        return self
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamData:
+    """The data of a workload.
+
+    Attributes:
+        events: in time order; an event's `eid` is its ordinal, 0 .. E - 1.
+        node_feat: float32[N, node_dim], or None.
+        edge_feat: float32[E, edge_dim] by `eid`, or None.
+        notes: sentences on what was drawn, for rows.
+    """
+
+    events: EventStream
+    node_feat: Tensor | None
+    edge_feat: Tensor | None
+    notes: tuple[str, ...] = ()
+
+    def describe(self) -> dict[str, Any]:
+        """The `data` field of a measurement."""
+        found = describe(self.events)  # type: ignore[arg-type]
+        return found | {"note": "; ".join(filter(None, (found["note"], *self.notes)))}
+
+
+def load_stream(workload: StreamWorkload) -> StreamData:
+    """The events of a workload with their features.
+
+    Raises:
+        UnknownKeyError, InvalidInputError: a field out of range.
+        MissingDataError, DataError: from the datasets floor.
+    """
+    from dgbench import datasets
+
+    workload.check()
+    events = datasets.open_events(workload.dataset, workload.source, workload.scale, workload.seed)
+    return stream_data(events, workload)
+
+
+def stream_data(events: EventStream, workload: StreamWorkload) -> StreamData:
+    """The first events of a stream that a workload keeps, with features of its widths.
+
+    Features are drawn from a normal distribution where the data has none of that width.
+    """
+    if workload.events is not None:
+        events = events.select(0, min(workload.events, len(events)))
+    if len(events) == 0:
+        raise InvalidInputError(f"'{workload.dataset}' has no events, at least 1 is needed")
+    notes: list[str] = []
+    node_feat = _features(
+        "vertices", events.node_feat, events.num_nodes, workload.node_dim,
+        workload.seed + _NODE_SEED, notes,
+    )  # fmt: skip
+    edge_feat = _features(
+        "edges", events.edge_feat, len(events), workload.edge_dim,
+        workload.seed + _EDGE_SEED, notes,
+    )  # fmt: skip
+    events = replace(
+        events, eid=torch.arange(len(events)), node_feat=None, edge_feat=None, label=None
+    )
+    return StreamData(events, node_feat, edge_feat, tuple(notes))
+
+
+def _features(
+    what: str, held: Tensor | None, count: int, dim: int, seed: int, notes: list[str]
+) -> Tensor | None:
+    if dim == 0:
+        return None
+    if held is not None and held.shape[1] == dim:
+        return held
+    has = "has none" if held is None else f"has {held.shape[1]}"
+    notes.append(f"{dim} random features of {what} (seed {seed}); the data {has}")
+    draw = torch.Generator().manual_seed(seed)
+    return torch.empty(count, dim).normal_(generator=draw)
+
+
+def negatives(workload: StreamWorkload, data: StreamData, first: int, last: int) -> Tensor:
+    """int64[last - first]: of events first .. last - 1, vertices that stand in for destinations.
+
+    Uniform over the destinations' side of a bipartite graph, else over all vertices; as usual, one
+    may hit the true destination. A function of the seed and an event's ordinal alone, so the same
+    for any order, batch size and number of workers.
+    """
+    return negatives_of(workload, data, torch.arange(first, last))
+
+
+def negatives_of(workload: StreamWorkload, data: StreamData, events: Tensor) -> Tensor:
+    """`negatives` of events by their ordinals, int64[n]."""
+    low = data.events.num_src or 0
+    drawn = mixed(workload.seed, 0, events.numpy())
+    return torch.from_numpy((drawn % np.uint64(data.events.num_nodes - low)).astype(np.int64)) + low
+
+
+def mixed(seed: int, stream: int, number: Any) -> np.ndarray:
+    """uint64 in [0, 2**63), like `number`: bits that look random (SplitMix64, Steele et al. 2014).
+
+    Args:
+        seed: of the run.
+        stream: tells draws for different ends apart.
+        number: integers >= 0.
+    """
+    with np.errstate(over="ignore"):
+        x = np.asarray(number).astype(np.uint64)
+        for word in (seed, stream):
+            x = x + np.uint64(0x9E3779B97F4A7C15) * np.uint64((word % 2**62) + 1)
+            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            x = x ^ (x >> np.uint64(31))
+    return x >> np.uint64(1)
