@@ -8,15 +8,20 @@ plain reference.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.gnnflow.replay import Replay
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.stream import StreamTrainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +60,8 @@ def rounds_by_time(t: Tensor, length: float, *, initial: float = 0.3) -> list[Ro
         [torch.zeros(1, dtype=torch.int64), (interval.diff() > 0).nonzero()[:, 0] + 1]
     )
     kept = starts[starts >= initial * t.numel()].tolist()
-    return [
-        Round(number, first, last)
-        for number, (first, last) in enumerate(zip(kept, [*kept[1:], t.numel()], strict=True))
-    ]
+    pairs = pairwise([*kept, t.numel()])
+    return [Round(number, first, last) for number, (first, last) in enumerate(pairs)]
 
 
 def rounds_by_count(events: int, count: int, *, initial: float = 0.3) -> list[Round]:
@@ -115,7 +118,7 @@ class Continuous:
     """A model that follows a stream.
 
     Args:
-        trainer: a stream trainer whose graph is still empty.
+        trainer: with a graph that is still empty.
         rounds: in their order; what comes before the first is the initial graph.
         epochs: of a round (the paper's three).
         every: train in every so many-th round, on all events since the last time; None: never.
@@ -128,7 +131,7 @@ class Continuous:
 
     def __init__(
         self,
-        trainer: Any,
+        trainer: StreamTrainer,
         rounds: Sequence[Round],
         *,
         epochs: int = 3,
@@ -146,7 +149,7 @@ class Continuous:
         self.epochs, self.every, self.replay, self.evaluate = epochs, every, replay, evaluate
         self.played = 0
         self._pending = self.rounds[0].first
-        self._memory: Any = None
+        self._memory = trainer.memory_state()
 
     def begin(self, epochs: int = 0) -> list[float]:
         """Insert everything before the first round and train on it for some epochs.
@@ -155,40 +158,40 @@ class Continuous:
             The mean loss of each epoch.
         """
         first = self.rounds[0].first
-        if not first:
-            return []
-        self.trainer.access.insert(0, first)
+        self.trainer.insert(first)
         losses = []
-        for epoch in range(epochs):
+        for epoch in range(epochs if first else 0):
             self.trainer.reset_memory()
             losses.append(self.trainer.train(0, first, epoch=epoch))
         return losses
 
     def play(self) -> Outcome:
-        """The next round: insert, score, train."""
-        one = self.rounds[self.played]
-        trainer, found = self.trainer, Outcome(one)
+        """The next round: insert, score, train.
+
+        Raises:
+            InvalidInputError: all rounds were played.
+        """
+        if self.played == len(self.rounds):
+            raise InvalidInputError(f"all {self.played} rounds were played")
+        one, trainer = self.rounds[self.played], self.trainer
+        self.played += 1
+        trains = self.every is not None and self.played % self.every == 0
+        found = Outcome(one)
         _tell(trainer.access, "begin_round")
         if self._pending == one.first:
             self._memory = trainer.memory_state()
-        before = _metered(trainer)
-        start = time.perf_counter()
-        trainer.access.insert(one.first, one.last)
-        found.update_s = time.perf_counter() - start
-        after = _metered(trainer)
+        with _metered(trainer, found):
+            start = time.perf_counter()
+            trainer.insert(one.last)
+            found.update_s = time.perf_counter() - start
         if self.evaluate:
             start = time.perf_counter()
-            found.ap = trainer.evaluate_range(one.first, one.last).ap
+            # Without training, scoring is the only way in which memories take the events in.
+            found.ap = trainer.evaluate_range(one.first, one.last, remember=not trains).ap
             found.evaluate_s = time.perf_counter() - start
-        self.played += 1
-        since = _metered(trainer)
-        if self.every is not None and self.played % self.every == 0:
-            self._train(one.last, found)
-        now = _metered(trainer)
-        for into, index in ((found.parts, 0), (found.counters, 1)):
-            for name, value in now[index].items():
-                spent = after[index].get(name, 0) - before[index].get(name, 0)
-                into[name] = value - since[index].get(name, 0) + spent
+        if trains:
+            with _metered(trainer, found):
+                self._train(one.last, found)
         return found
 
     def play_all(self) -> list[Outcome]:
@@ -196,18 +199,17 @@ class Continuous:
         return [self.play() for _ in range(self.played, len(self.rounds))]
 
     def _train(self, last: int, found: Outcome) -> None:
-        first = self._pending
-        old = self.replay.choose(first, last) if self.replay else torch.empty(0, dtype=torch.int64)
+        events = torch.arange(self._pending, last)
+        if self.replay:
+            events = torch.cat([self.replay.choose(self._pending, last), events])
         start = time.perf_counter()
         for epoch in range(self.epochs):
             _tell(self.trainer.access, "begin_epoch")
-            # An epoch reads the memories of its begin; those after it have seen its events.
+            # An epoch starts from the memories of its begin: those after it have seen its events.
             self.trainer.restore_memory(self._memory)
-            if old.numel():
-                self.trainer.rehearse(old, epoch=epoch)
-            found.losses.append(self.trainer.train(first, last, epoch=epoch))
+            found.losses.append(self.trainer.train_on(events, epoch=epoch))
         found.train_s = time.perf_counter() - start
-        found.trained = last - first + old.numel()
+        found.trained = events.numel()
         self._pending = last
 
 
@@ -218,6 +220,15 @@ def _tell(access: Any, event: str) -> None:
         hook()
 
 
-def _metered(trainer: Any) -> tuple[dict[str, float], dict[str, int]]:
+@contextmanager
+def _metered(trainer: StreamTrainer, into: Outcome) -> Iterator[None]:
+    """Add what the trainer's meter takes and counts meanwhile to an outcome."""
     meter = trainer.meter
-    return {**meter.phases(), **meter.spent}, dict(meter.counters)
+    parts, counters = {**meter.phases(), **meter.spent}, dict(meter.counters)
+    yield
+    for found, now, before in (
+        (into.parts, {**meter.phases(), **meter.spent}, parts),
+        (into.counters, meter.counters, counters),
+    ):
+        for name, value in now.items():
+            found[name] = found.get(name, 0) + value - before.get(name, 0)
