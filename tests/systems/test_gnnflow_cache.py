@@ -1,0 +1,213 @@
+"""The feature cache: contents, counts, reuse, restoration and files; what static caches choose."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgbench.runtime.errors import DataError, InvalidInputError, UnknownKeyError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.gnnflow.cache import FeatureCache, TableRows, read_state
+from dgbench.systems.gnnflow.static_cache import Visits, by_degree, presampled
+
+
+def table(num_ids: int = 40, dim: int = 5) -> torch.Tensor:
+    return torch.arange(num_ids).float()[:, None] + torch.arange(dim) / 1024
+
+
+class Elsewhere:
+    """Rows that are not in a table here, counted as they are asked for."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self._rows, self.asked = rows, []
+        self.num_rows, self.dim = rows.shape
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        self.asked.append(ids.tolist())
+        return self._rows[ids]
+
+
+actions = st.lists(
+    st.one_of(
+        st.lists(st.integers(0, 39), max_size=30),
+        st.sampled_from(["snapshot", "restore", "fill", "look"]),
+    ),
+    max_size=25,
+)
+
+
+@given(
+    actions, st.sampled_from(["lru", "lfu", "fifo", "static"]), st.integers(0, 20), st.booleans()
+)
+def test_contents_are_their_rows_after_any_sequence(steps, policy, capacity, local) -> None:
+    rows = table()
+    source = TableRows(rows) if local else Elsewhere(rows)
+    cache = FeatureCache(source, capacity, policy=policy, admission=0.5)
+    state = cache.snapshot()
+    asked = 0
+    for step in steps:
+        if step == "snapshot":
+            state = cache.snapshot()
+        elif step == "restore":
+            cache.restore(state)
+            assert torch.equal(cache.contents(), state.ids)
+        elif step == "fill":
+            cache.fill(torch.arange(min(capacity, 7)))
+        else:
+            look = step == "look"
+            ids = torch.tensor([3, 3, 9] if look else step, dtype=torch.int64)
+            before = cache.contents()
+            assert torch.equal(cache.fetch(ids, update=not look), rows[ids])
+            asked += ids.numel()
+            if look or policy == "static":
+                assert torch.equal(cache.contents(), before)
+        kept = cache.snapshot()
+        assert torch.equal(kept.rows, rows[kept.ids])
+        assert kept.ids.unique().numel() == kept.ids.numel() <= capacity
+    counts = cache.counts
+    assert cache.hits + cache.misses == cache.requests == asked
+    assert counts.unique_hits + counts.unique_misses == counts.unique
+    assert counts.evicted <= counts.admitted
+
+
+def test_each_miss_is_asked_for_once() -> None:
+    source = Elsewhere(table())
+    cache = FeatureCache(source, 4, admission=1.0)
+    cache.fetch(torch.tensor([5, 6, 5, 5]))
+    cache.fetch(torch.tensor([6, 7, 5]))
+    assert source.asked == [[5, 6], [7]]
+    assert (cache.counts.unique, cache.counts.unique_hits) == (5, 2)
+    assert cache.meter.counters["cache_bytes_missed"] == 3 * 5 * 4
+
+
+def test_a_source_that_fails_changes_nothing() -> None:
+    class Broken(Elsewhere):
+        def gather(self, ids, out=None):
+            raise OSError("gone")
+
+    cache = FeatureCache(Broken(table()), 4, admission=1.0)
+    with pytest.raises(OSError, match="gone"):
+        cache.fetch(torch.tensor([5, 6]))
+    assert cache.requests == 0
+    assert cache.contents().numel() == 0
+    cache.rows = TableRows(table())
+    assert torch.equal(cache.fetch(torch.tensor([6, 5])), table()[[6, 5]])
+    assert cache.contents().tolist() == [6, 5]
+
+
+def test_a_source_that_grows() -> None:
+    source = Elsewhere(table(10))
+    cache = FeatureCache(source, 4, admission=1.0)
+    cache.fetch(torch.tensor([9]))
+    grown = table(100)
+    source._rows, source.num_rows = grown, 100
+    ids = torch.tensor([99, 9])
+    assert torch.equal(cache.fetch(ids), grown[ids])
+    assert cache.hits == 1
+
+
+def test_admission_bounds_what_one_batch_replaces() -> None:
+    cache = FeatureCache(TableRows(table()), 10, admission=0.2)
+    for first in range(0, 30, 5):
+        before = set(cache.contents().tolist())
+        cache.fetch(torch.arange(first, first + 5))
+        assert len(set(cache.contents().tolist()) - before) == 2
+    assert FeatureCache(TableRows(table()), 3, admission=0.01)._slots.capacity == 3
+
+
+def test_restoration_repeats_an_epoch() -> None:
+    """From the same start the same batches give the same hits and the same end."""
+    batches = [torch.randint(0, 40, (12,)) for _ in range(8)]
+    cache = FeatureCache(TableRows(table()), 9)
+    cache.fetch(torch.arange(15))
+    start, ends, rates = cache.snapshot(), [], []
+    for _ in range(3):
+        cache.restore(start)
+        cache.reset_counts()
+        for ids in batches:
+            cache.fetch(ids)
+        ends.append(cache.contents().tolist())
+        rates.append(cache.counts)
+    assert ends[0] == ends[1] == ends[2]
+    assert rates[0] == rates[1] == rates[2]
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu", "fifo"])
+def test_a_saved_cache_goes_on_as_if_nothing_had_been(tmp_path, policy: str) -> None:
+    batches = [torch.randint(0, 40, (12,)) for _ in range(12)]
+    cache = FeatureCache(TableRows(table()), 9, policy=policy)
+    for ids in batches[:6]:
+        cache.fetch(ids)
+    cache.save(tmp_path / "kept.npz")
+    other = FeatureCache.load(
+        tmp_path / "kept.npz", TableRows(table()), 9, policy=policy, index="hash"
+    )
+    for ids in batches[6:]:
+        cache.fetch(ids)
+        other.fetch(ids)
+    assert torch.equal(cache.contents(), other.contents())
+    assert [p.name for p in tmp_path.iterdir()] == ["kept.npz"]
+
+
+def test_files_and_states_that_do_not_fit(tmp_path) -> None:
+    with pytest.raises(DataError, match="not a saved cache"):
+        read_state(tmp_path / "none.npz")
+    cut = tmp_path / "cut.npz"
+    FeatureCache(TableRows(table()), 3).save(cut)
+    cut.write_bytes(cut.read_bytes()[:40])
+    with pytest.raises(DataError, match="not a saved cache"):
+        read_state(cut)
+    wide = FeatureCache(TableRows(table(40, 6)), 9, admission=1.0)
+    wide.fetch(torch.arange(9))
+    cache = FeatureCache(TableRows(table()), 9)
+    with pytest.raises(InvalidInputError, match="rows"):
+        cache.restore(wide.snapshot())
+    with pytest.raises(InvalidInputError, match="slots"):
+        FeatureCache(TableRows(table(40, 6)), 8).restore(wide.snapshot())
+    with pytest.raises(InvalidInputError, match="places"):
+        cache.fill(torch.tensor([1, 2, 1]))
+    with pytest.raises(InvalidInputError, match="0 <= x < 40"):
+        cache.fill(torch.tensor([40]))
+    assert cache.contents().numel() == 0
+
+
+@pytest.mark.parametrize("admission", [0.0, 1.5, -1.0])
+def test_refuses_an_admission_out_of_range(admission: float) -> None:
+    with pytest.raises(InvalidInputError, match="admission"):
+        FeatureCache(TableRows(table()), 3, admission=admission)
+
+
+def test_refuses_an_unknown_policy() -> None:
+    with pytest.raises(UnknownKeyError, match="policy"):
+        FeatureCache(TableRows(table()), 3, policy="mru")
+
+
+def test_empty_batches_and_no_capacity() -> None:
+    cache = FeatureCache(TableRows(table()), 0)
+    assert cache.fetch(torch.empty(0, dtype=torch.int64)).shape == (0, 5)
+    assert torch.equal(cache.fetch(torch.tensor([1, 1])), table()[[1, 1]])
+    assert cache.counts.hit_rate == 0.0
+    assert cache.misses == 2
+
+
+def test_parts_are_timed_only_where_asked() -> None:
+    quiet, timed = Meter(), Meter(timing=True)
+    for meter in (quiet, timed):
+        FeatureCache(TableRows(table()), 3, meter=meter).fetch(torch.arange(4))
+    assert not quiet.spent
+    assert set(timed.spent) == {"cache_lookup", "cache_source", "cache_gather", "cache_update"}
+
+
+def test_static_choices() -> None:
+    batches = [torch.tensor([3, 3, 3, 1]), torch.tensor([1, 2]), torch.tensor([2, 9])]
+    assert presampled(10, batches, 2).tolist() == [1, 2]  # each twice; 3 counts once a batch
+    assert presampled(10, batches, 99).tolist() == [1, 2, 3, 9]
+    assert presampled(10, [], 3).tolist() == []
+    assert by_degree(torch.tensor([0, 5, 7, 5]), 2).tolist() == [2, 1]
+    visits = Visits(4)
+    with pytest.raises(InvalidInputError, match="0 <= x < 4"):
+        visits.add(torch.tensor([4]))
+    with pytest.raises(InvalidInputError, match="capacity"):
+        visits.top(-1)
