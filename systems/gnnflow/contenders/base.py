@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 
@@ -41,6 +40,8 @@ class Contender(ABC):
         name, title: the word in rows, and the name people read.
         note: what a reader must know to compare it, or "".
         temporal: whether it looks only at edges before the root's own time.
+        looks_back: whether it answers for a time before the last edge that it holds; one that does
+            not must be asked when it holds what is before the batch, and no more.
         ours: whether it is part of this project.
         in_place: whether `add` costs what is added, not what is there.
         policies: rules that it can draw by.
@@ -51,6 +52,7 @@ class Contender(ABC):
     title: ClassVar[str]
     note: ClassVar[str] = ""
     temporal: ClassVar[bool] = True
+    looks_back: ClassVar[bool] = True
     ours: ClassVar[bool] = False
     in_place: ClassVar[bool] = False
     policies: ClassVar[tuple[str, ...]] = ("recent", "uniform")
@@ -93,8 +95,3 @@ class Contender(ABC):
     @abstractmethod
     def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
         """Which root each neighbour of the first hop is for, int64[K], and its edge, int64[K]."""
-
-
-def last_ids(count: int, like: Tensor) -> Tensor:
-    """0 .. count - 1 on the device of `like`."""
-    return torch.arange(count, device=like.device)
