@@ -113,6 +113,21 @@ nb::dict bytes(const TemporalStore& store) {
   return parts;
 }
 
+// The pools in use, without a copy: vertices, fences, blocks, records. They stay where they are until
+// blocks are taken out, and are read-only for whoever mirrors them.
+nb::tuple pools(nb::handle self) {
+  const StoreView view = nb::cast<const TemporalStore&>(self).view();
+  const auto bytes = [&](const void* data, std::size_t size) {
+    return nb::cast(nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>(data, {size}, self));
+  };
+  const std::size_t record = with_layout(view.layout, [](auto one) { return sizeof(one); });
+  return nb::make_tuple(
+      bytes(view.vertices, static_cast<std::size_t>(view.num_vertices) * sizeof(Vertex)),
+      bytes(view.fences, view.num_fences * sizeof(Fence)),
+      bytes(view.blocks, view.num_blocks * sizeof(Block)),
+      bytes(view.records, view.num_slots * record));
+}
+
 }  // namespace
 
 void bind_temporal_store(nb::module_& m) {
@@ -140,6 +155,9 @@ void bind_temporal_store(nb::module_& m) {
       .def("neighbours", &neighbours, "vertex"_a, "ids"_a.noconvert(), "eids"_a.noconvert(),
            "times"_a.noconvert())
       .def("bytes", &bytes)
+      .def("pools", [](nb::handle_t<TemporalStore> self) { return pools(self); })
+      .def_prop_ro("num_deleted_vertices",
+                   [](const TemporalStore& store) { return store.view().deleted; })
       .def_prop_ro("num_vertices", &TemporalStore::num_vertices)
       .def_prop_ro("num_events", &TemporalStore::num_events)
       .def_prop_ro("num_records", &TemporalStore::num_records)
