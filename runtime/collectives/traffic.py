@@ -88,6 +88,12 @@ class Traffic:
             for to in np.flatnonzero(counts[i]).tolist()
         }
 
+    def copy(self) -> Traffic:
+        """The counts as they are now."""
+        found = Traffic(self.rank, self.size)
+        found.sent = {key: counts.copy() for key, counts in self.sent.items()}
+        return found
+
     def clear(self) -> None:
         """Forget all counts, as at the end of warm-up."""
         self.sent.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dgbench.systems.base.compare import Ratio
@@ -54,3 +54,48 @@ def from_ratio(
 def missing_finding(reason: str) -> Finding:
     """Nothing was measured, and why."""
     return Finding(reason=reason or "no row of this run measures it")
+
+
+def missing(reason: str) -> Finding:
+    """Nothing was measured, and why."""
+    return Finding(reason=reason)
+
+
+def some(number: int, word: str, many: str = "") -> str:
+    """A number and what it counts: `1 graph`, `4 graphs`; `many` where an s is not enough."""
+    return f"{number} {word if number == 1 else many or word + 's'}"
+
+
+def finding(
+    rows: Sequence[Any],
+    *,
+    evidence: Evidence,
+    measured: Any,
+    holds: bool | None = None,
+    direction: bool | None = None,
+    target: float | None = None,
+    undecided: bool = False,
+    reason: str = "",
+) -> Finding:
+    """A finding that rests on these rows.
+
+    Args:
+        rows: whose ids, twins and largest deviation it takes.
+        evidence, measured, holds, direction, target, undecided, reason: see `Finding`.
+    """
+    deviations: list[float] = []
+    for row in rows:
+        found: Mapping[str, float] = row.deviation
+        deviations += [abs(value) for value in found.values()]
+    return Finding(
+        measured=measured,
+        holds=holds,
+        direction=direction,
+        target=target,
+        evidence=evidence,
+        twin=uses_twin(rows),
+        rows=ids(rows),
+        reason=reason,
+        deviation=max(deviations, default=None),
+        undecided=undecided,
+    )

@@ -6,28 +6,19 @@ parts, what was sent, how even the work is, losses and accuracy.
 
 from __future__ import annotations
 
-import gc
-import resource
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-import torch
 from torch import Tensor
 
-from dgbench.runtime.collectives import (
-    Communicator,
-    LocalCommunicator,
-    Traffic,
-    TrafficMatrix,
-    stack,
-)
+from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
-from dgbench.runtime.steady import falling_warmup
+from dgbench.systems.base.ranked import WorkClock, alone, instrumented, time_epochs
 from dgbench.systems.base.sequences import SequenceWorkload, load_sequences
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
 from dgbench.systems.dgc.settings_run import RankSettings
@@ -41,12 +32,6 @@ if TYPE_CHECKING:
 PHASES: Final = ("transfer", "gnn", "rnn", "communicate", "update")
 """What a rank's time is split into: loading rows, structure encoder, time encoder, exchanges and
 waiting for others, and the rest: loss, all-reduce, optimiser."""
-
-LEAST, MOST = 3, 1000
-"""Timed epochs after warm-up that are kept at least, and epochs trained at most, by a budget."""
-
-INSTRUMENTED: Final = (2, 6)
-"""Epochs after the timed ones in which clocks are read, at least and at most, by the budget."""
 
 
 @dataclass(slots=True)
@@ -154,7 +139,7 @@ def train_ranked(
     seed = workload.seed if seed is None else seed
     ranks = dealt.placement.workers
     if ranks == 1:
-        found, peaks = _alone(work, data, dealt, device=device, threads=threads, seed=seed)
+        found, peaks = alone(_train, work, data, dealt, device=device, threads=threads, seed=seed)
     else:
         results = launch(
             _train,
@@ -224,141 +209,40 @@ def _train(comm: Communicator, work: _Work, data: SnapshotSequence, dealt: Dealt
     trainer = open_trainer(comm, work.workload, data, dealt, work.settings)
     prepare_s = time.perf_counter() - begin
     clock = WorkClock(comm)
-    seconds, losses, accuracy = _timed(comm, trainer, work, clock)
-    warmup = falling_warmup(seconds)
-    if work.epochs is None:
-        warmup = min(warmup, len(seconds) - LEAST)
+    timed = time_epochs(
+        comm,
+        trainer,
+        epochs=work.epochs,
+        budget_s=work.budget_s,
+        accuracy=work.accuracy,
+        clock=clock,
+    )
     state, history = trainer.state(), stale_history(trainer)
-    # All ranks know the same seconds, so they agree about the number of epochs.
-    fewest, most = INSTRUMENTED
-    epochs = min(most, max(fewest, int(work.budget_s / median(seconds))))
-    traffic, counters, phases = _instrumented(comm, trainer, epochs)
+    traffic, counters, phases = instrumented(comm, trainer, timed, work.budget_s, _phases)
     trainer.close()
     return _Found(
-        seconds=seconds,
-        warmup=warmup,
-        losses=losses,
-        accuracy=accuracy,
+        seconds=timed.seconds,
+        warmup=timed.warmup,
+        losses=timed.losses,
+        accuracy=timed.accuracy,
         traffic=traffic,
         phases=phases,
         counters=counters,
         prepare_s=prepare_s,
         state=state,
         stages=trainer.stages,
-        work_s=median(clock.each[warmup:]),
+        work_s=median(clock.each[timed.warmup :]),
         stale=history,
         notes=list(trainer.notes),
     )
 
 
-class WorkClock:
-    """Seconds of own work of a rank, epoch by epoch (see `RankedRun.work_s`).
-
-    Attributes:
-        each: of every epoch.
-    """
-
-    def __init__(self, comm: Communicator) -> None:
-        self._comm = comm
-        self._cpu = comm.device.type == "cpu"
-        self.each: list[float] = []
-
-    def start(self) -> None:
-        """An epoch begins."""
-        self._since = self._now()
-
-    def stop(self) -> None:
-        """It has ended."""
-        self.each.append(self._now() - self._since)
-
-    def _now(self) -> float:
-        if self._cpu:
-            return time.process_time()
-        return time.perf_counter() - self._comm.meter.spent["communicate_wait"]
+def _phases(meter: Meter) -> dict[str, float]:
+    spent = meter.phases()
+    return {name: spent.get(name, 0.0) for name in PHASES}
 
 
 def stale_history(trainer: RankTrainer) -> list[StaleEpoch]:
     """What each epoch so far sent and held back on this rank; [] where all is sent."""
     exchange = trainer.exchange
     return list(exchange.history) if isinstance(exchange, StaleRows) else []
-
-
-def _timed(
-    comm: Communicator, trainer: RankTrainer, work: _Work, clock: WorkClock
-) -> tuple[list[float], list[float], list[float]]:
-    """Seconds of every epoch, by the slowest rank; losses; accuracies.
-
-    All ranks see the same seconds, so they agree about the end without asking.
-    """
-    seconds: list[float] = []
-    losses: list[float] = []
-    accuracy: list[float] = []
-    spent = 0.0
-    gc.collect()
-    while True:
-        comm.barrier()
-        clock.start()
-        begin = time.perf_counter()
-        losses.append(trainer.train_epoch())
-        took = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
-        clock.stop()
-        seconds.append(float(comm.all_gather(took.to(comm.device)).max()))
-        if work.accuracy:
-            accuracy.append(trainer.accuracy())
-        spent += seconds[-1]
-        done = len(seconds)
-        if work.epochs is not None:
-            if done >= work.epochs:
-                break
-        elif done >= MOST or (done > LEAST and spent + seconds[-1] > work.budget_s):
-            break
-    return seconds, losses, accuracy
-
-
-def _instrumented(
-    comm: Communicator, trainer: RankTrainer, epochs: int
-) -> tuple[Traffic, Counter[str], dict[str, float]]:
-    """Traffic and counters of one epoch, and median seconds of its phases over `epochs`."""
-    meter = comm.meter
-    each: list[dict[str, float]] = []
-    for number in range(epochs):
-        comm.traffic.clear()
-        meter.reset()
-        comm.barrier()  # with clocks off: waiting here is none of an epoch's phases
-        meter.timing = True
-        trainer.train_epoch()
-        meter.timing = False
-        if number == 0:
-            traffic, counters = copied(comm.traffic), Counter(meter.counters)
-        each.append(meter.phases())
-    phases = {name: median(spent.get(name, 0.0) for spent in each) for name in PHASES}
-    return traffic, counters, phases
-
-
-def copied(traffic: Traffic) -> Traffic:
-    """The counts as they are now."""
-    found = Traffic(traffic.rank, traffic.size)
-    found.sent = {key: counts.copy() for key, counts in traffic.sent.items()}
-    return found
-
-
-def _alone(
-    work: _Work,
-    data: SnapshotSequence,
-    dealt: Dealt,
-    *,
-    device: str,
-    threads: int,
-    seed: int,
-) -> tuple[list[_Found], list[int]]:
-    """One rank, in this process."""
-    before = torch.get_num_threads()
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    torch.set_num_threads(threads)
-    try:
-        comm = LocalCommunicator(device=device, meter=Meter(device=device), seed=seed)
-        found = _train(comm, work, data, dealt)
-    finally:
-        torch.set_num_threads(before)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
-    return [found], [grown * 1024]

@@ -26,11 +26,12 @@ from dgbench.runtime.collectives import (
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
+from dgbench.systems.base.ranked import WorkClock
 from dgbench.systems.base.sequences import SequenceWorkload, vertex_steps
 from dgbench.systems.base.transport import Transport, bind, carrier
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
 from dgbench.systems.dgc.plan import step_entries
-from dgbench.systems.dgc.ranked import PHASES, WorkClock, copied, stale_history
+from dgbench.systems.dgc.ranked import PHASES, stale_history
 from dgbench.systems.dgc.settings_run import RankSettings
 from dgbench.systems.dgc.stale import StaleEpoch, summed
 from dgbench.systems.dgc.trainer import RankTrainer
@@ -255,7 +256,7 @@ def _take(comm: Communicator, told: _Told) -> _Found:
             if turn >= 0:
                 found.seconds[name].append(took)
             if turn == 0:
-                found.traffic[name] = copied(comm.traffic)
+                found.traffic[name] = comm.traffic.copy()
                 found.counters[name] = dict(comm.meter.counters)
         turn += 1
         # The first rank's clock decides, so that all stop together.

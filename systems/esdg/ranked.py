@@ -7,8 +7,6 @@ epoch, what was sent over every link, what a rank spends its time on, losses and
 from __future__ import annotations
 
 import contextlib
-import gc
-import resource
 import shutil
 import tempfile
 import time
@@ -16,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -24,7 +21,6 @@ from torch import Tensor
 
 from dgbench.runtime.collectives import (
     Communicator,
-    LocalCommunicator,
     Traffic,
     TrafficMatrix,
     Wire,
@@ -33,7 +29,7 @@ from dgbench.runtime.collectives import (
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
-from dgbench.runtime.steady import falling_warmup
+from dgbench.systems.base.ranked import alone, instrumented, time_epochs
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.transport import Transport, check_transport, use_transport
 from dgbench.systems.esdg.partition_trainer import PARTITIONS, Partition, RankTrainer
@@ -44,12 +40,6 @@ if TYPE_CHECKING:
 
 PHASES: Final = ("transfer", "compute", "exchange", "update")
 """What a rank's time is split into; `exchange` is the time it waits for others."""
-
-LEAST, MOST = 3, 1000
-"""Timed epochs after warm-up that are kept at least, and epochs trained at most, by a budget."""
-
-INSTRUMENTED: Final = (2, 6)
-"""Epochs after the timed ones in which clocks are read, at least and at most, by the budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +210,7 @@ def train_ranked(
     before = time.perf_counter() - begin
     seed = workload.seed if seed is None else seed
     if size == 1:
-        found, peaks = _alone(work, data, device=device, threads=threads, seed=seed)
+        found, peaks = alone(_train, work, Parcel(data), device=device, threads=threads, seed=seed)
     else:
         with _shipped(data) as parcel:
             results = launch(
@@ -315,22 +305,18 @@ def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
         parts=work.parts,
     )
     prepare_s = time.perf_counter() - begin
-    seconds, losses, accuracy = _timed(comm, trainer, work)
-    warmup = falling_warmup(seconds)
-    if work.epochs is None:
-        warmup = min(warmup, len(seconds) - LEAST)
+    timed = time_epochs(
+        comm, trainer, epochs=work.epochs, budget_s=work.budget_s, accuracy=work.accuracy
+    )
     state = trainer.state()
-    # All ranks know the same seconds, so they agree about the number of epochs.
-    fewest, most = INSTRUMENTED
-    epochs = min(most, max(fewest, int(work.budget_s / median(seconds))))
-    traffic, counters, phases = _instrumented(comm, trainer, epochs)
+    traffic, counters, phases = instrumented(comm, trainer, timed, work.budget_s, _phases)
     notes = list(trainer.notes)
     trainer.close()
     return _Found(
-        seconds=seconds,
-        warmup=warmup,
-        losses=losses,
-        accuracy=accuracy,
+        seconds=timed.seconds,
+        warmup=timed.warmup,
+        losses=timed.losses,
+        accuracy=timed.accuracy,
         traffic=traffic,
         phases=phases,
         counters=counters,
@@ -340,84 +326,16 @@ def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
     )
 
 
-def _timed(
-    comm: Communicator, trainer: RankTrainer, work: _Work
-) -> tuple[list[float], list[float], list[float]]:
-    """Seconds of every epoch, by the slowest rank; losses; accuracies.
-
-    All ranks see the same seconds, so they agree about the end without asking.
-    """
-    seconds: list[float] = []
-    losses: list[float] = []
-    accuracy: list[float] = []
-    spent = 0.0
-    gc.collect()
-    while True:
-        comm.barrier()
-        begin = time.perf_counter()
-        losses.append(trainer.train_epoch())
-        took = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
-        seconds.append(float(comm.all_gather(took.to(comm.device)).max()))
-        if work.accuracy:
-            accuracy.append(trainer.accuracy())
-        spent += seconds[-1]
-        done = len(seconds)
-        if work.epochs is not None:
-            if done >= work.epochs:
-                break
-        elif done >= MOST or (done > LEAST and spent + seconds[-1] > work.budget_s):
-            break
-    return seconds, losses, accuracy
-
-
-def _instrumented(
-    comm: Communicator, trainer: RankTrainer, epochs: int
-) -> tuple[Traffic, Counter[str], dict[str, float]]:
-    """Traffic and counters of one epoch, and median seconds of its phases over `epochs`."""
-    meter = comm.meter
-    each: list[dict[str, float]] = []
-    for number in range(epochs):
-        comm.traffic.clear()
-        meter.reset()
-        comm.barrier()  # with clocks off: waiting here is none of an epoch's phases
-        meter.timing = True
-        trainer.train_epoch()
-        meter.timing = False
-        if number == 0:
-            traffic, counters = _copied(comm.traffic), Counter(meter.counters)
-        spent = meter.phases()
-        # Exchanges may be noted by whoever waits for them or by the group itself.
-        spent["exchange"] = spent.get("exchange", 0.0) + spent.pop("communicate", 0.0)
-        if meter.spent.get("pack"):
-            # It is part of what was noted as computing.
-            spent["pack"] = meter.spent["pack"]
-            spent["compute"] -= spent["pack"]
-        each.append(spent)
-    names = (*PHASES, "pack") if any("pack" in spent for spent in each) else PHASES
-    phases = {name: median(spent.get(name, 0.0) for spent in each) for name in names}
-    return traffic, counters, phases
-
-
-def _copied(traffic: Traffic) -> Traffic:
-    found = Traffic(traffic.rank, traffic.size)
-    found.sent = {key: counts.copy() for key, counts in traffic.sent.items()}
+def _phases(meter: Meter) -> dict[str, float]:
+    spent = meter.phases()
+    # Exchanges may be noted by whoever waits for them or by the group itself.
+    spent["exchange"] = spent.get("exchange", 0.0) + spent.pop("communicate", 0.0)
+    found = {name: spent.get(name, 0.0) for name in PHASES}
+    if meter.spent.get("pack"):
+        # It is part of what was noted as computing.
+        found["pack"] = meter.spent["pack"]
+        found["compute"] -= found["pack"]
     return found
-
-
-def _alone(
-    work: _Work, data: SnapshotSequence, *, device: str, threads: int, seed: int
-) -> tuple[list[_Found], list[int]]:
-    """One rank, in this process."""
-    before = torch.get_num_threads()
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    torch.set_num_threads(threads)
-    try:
-        comm = LocalCommunicator(device=device, meter=Meter(device=device), seed=seed)
-        found = _train(comm, work, Parcel(data))
-    finally:
-        torch.set_num_threads(before)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
-    return [found], [grown * 1024]
 
 
 class Parcel:

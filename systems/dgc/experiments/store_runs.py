@@ -14,7 +14,6 @@ from dgbench.systems.base import Measurement
 from dgbench.systems.base.sequences import load_sequences
 from dgbench.systems.dgc.exchange import PlainRows
 from dgbench.systems.dgc.experiments.stale_runs import WORKERS, Job, place_chunks
-from dgbench.systems.dgc.ranked import copied
 from dgbench.systems.dgc.store import StoreRows
 from dgbench.systems.dgc.trainer import RankTrainer
 
@@ -86,7 +85,7 @@ def _be(comm: Communicator, job: Job, server: bool) -> _Served:
         losses.append(trainer.train_epoch())
         seconds.append(time.perf_counter() - begin)
         if len(seconds) == 1:
-            traffic, counters = copied(comm.traffic), dict(comm.meter.counters)
+            traffic, counters = comm.traffic.copy(), dict(comm.meter.counters)
     return _Served(
         losses=losses,
         seconds=seconds,

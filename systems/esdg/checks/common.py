@@ -1,14 +1,10 @@
-"""What the checks share: how strong rows are as evidence, and findings from them."""
+"""What the checks share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
 
-from dgbench.systems.base import Finding
-from dgbench.systems.base.evidence import from_ratio, ids, strength, uses_twin
-from dgbench.systems.base.paper import Evidence
+from dgbench.systems.base.evidence import finding, from_ratio, missing, some, strength
 
 __all__ = ["as_printed", "finding", "from_ratio", "missing", "printed", "some", "strength"]
 
@@ -38,40 +34,3 @@ def as_printed(found: float, value: float | str) -> bool:
     """
     number, half = printed(value)
     return abs(found - number) <= half * (1 + 1e-9)
-
-
-def some(number: int, word: str, many: str = "") -> str:
-    """A number and what it counts: `1 graph`, `4 graphs`; `many` where an s is not enough."""
-    return f"{number} {word if number == 1 else many or word + 's'}"
-
-
-def missing(reason: str) -> Finding:
-    """Nothing was measured, and why."""
-    return Finding(reason=reason)
-
-
-def finding(
-    rows: Sequence[Any],
-    *,
-    evidence: Evidence,
-    measured: Any,
-    holds: bool | None = None,
-    direction: bool | None = None,
-    target: float | None = None,
-    undecided: bool = False,
-    reason: str = "",
-) -> Finding:
-    """A finding that rests on these rows."""
-    deviations = [abs(d) for row in rows for d in row.deviation.values()]
-    return Finding(
-        measured=measured,
-        holds=holds,
-        direction=direction,
-        target=target,
-        evidence=evidence,
-        twin=uses_twin(rows),
-        rows=ids(rows),
-        reason=reason,
-        deviation=max(deviations, default=None),
-        undecided=undecided,
-    )

@@ -1,0 +1,187 @@
+"""Timing a trainer on a group of ranks: what every rank does around its epochs.
+
+A system's own call deals the work out, launches the ranks and gathers what they found.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final, Protocol, TypeVar
+
+import torch
+
+from dgbench.runtime.collectives import Communicator, LocalCommunicator, Traffic
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.steady import falling_warmup
+
+Found = TypeVar("Found")
+
+LEAST, MOST = 3, 1000
+"""Timed epochs after warm-up that are kept at least, and epochs trained at most, by a budget."""
+
+INSTRUMENTED: Final = (2, 6)
+"""Epochs after the timed ones in which clocks are read, at least and at most, by the budget."""
+
+
+class EpochTrainer(Protocol):
+    """One rank's part of training."""
+
+    def train_epoch(self) -> float:
+        """Train once on everything; the loss before the step, equal on all ranks."""
+
+    def accuracy(self) -> float:
+        """Share of right predictions on what is held out."""
+
+
+class WorkClock:
+    """Seconds of own work of a rank, epoch by epoch.
+
+    On a CPU those of its processor, so that ranks which share a core do not count each other's
+    time; else of the epoch less waiting.
+
+    Attributes:
+        each: of every epoch.
+    """
+
+    def __init__(self, comm: Communicator) -> None:
+        self._comm = comm
+        self._cpu = comm.device.type == "cpu"
+        self.each: list[float] = []
+
+    def start(self) -> None:
+        """An epoch begins."""
+        self._since = self._now()
+
+    def stop(self) -> None:
+        """It has ended."""
+        self.each.append(self._now() - self._since)
+
+    def _now(self) -> float:
+        if self._cpu:
+            return time.process_time()
+        return time.perf_counter() - self._comm.meter.spent["communicate_wait"]
+
+
+@dataclass(slots=True)
+class Epochs:
+    """What was timed; the same on all ranks.
+
+    Attributes:
+        seconds: of every epoch, by the slowest rank.
+        losses: of every epoch.
+        accuracy: after every epoch, or empty.
+        warmup: epochs before steady ones.
+    """
+
+    seconds: list[float]
+    losses: list[float]
+    accuracy: list[float]
+    warmup: int
+
+
+def time_epochs(
+    comm: Communicator,
+    trainer: EpochTrainer,
+    *,
+    epochs: int | None,
+    budget_s: float,
+    accuracy: bool = False,
+    clock: WorkClock | None = None,
+) -> Epochs:
+    """Train and time. All ranks see the same seconds, so they agree about the end without asking.
+
+    Args:
+        epochs: as many; None: until the budget is spent, `LEAST` after the first at least.
+        budget_s: seconds of timed epochs to aim for.
+        accuracy: measure it after each epoch, outside of the timed part.
+        clock: also told when an epoch begins and ends.
+    """
+    seconds: list[float] = []
+    losses: list[float] = []
+    correct: list[float] = []
+    spent = 0.0
+    gc.collect()
+    while True:
+        comm.barrier()
+        if clock is not None:
+            clock.start()
+        begin = time.perf_counter()
+        losses.append(trainer.train_epoch())
+        took = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
+        if clock is not None:
+            clock.stop()
+        seconds.append(float(comm.all_gather(took.to(comm.device)).max()))
+        if accuracy:
+            correct.append(trainer.accuracy())
+        spent += seconds[-1]
+        done = len(seconds)
+        if epochs is not None:
+            if done >= epochs:
+                break
+        elif done >= MOST or (done > LEAST and spent + seconds[-1] > budget_s):
+            break
+    warmup = falling_warmup(seconds)
+    if epochs is None:
+        warmup = min(warmup, len(seconds) - LEAST)
+    return Epochs(seconds, losses, correct, warmup)
+
+
+def instrumented(
+    comm: Communicator,
+    trainer: EpochTrainer,
+    timed: Epochs,
+    budget_s: float,
+    phases: Callable[[Meter], dict[str, float]],
+) -> tuple[Traffic, Counter[str], dict[str, float]]:
+    """Traffic and counters of one more epoch, and median seconds of phases over several.
+
+    Args:
+        timed: from `time_epochs`; with the budget it says how many.
+        budget_s: seconds to aim for.
+        phases: reads a meter after an epoch; what it does not name in one counts as nothing.
+    """
+    fewest, most = INSTRUMENTED
+    meter = comm.meter
+    each: list[dict[str, float]] = []
+    for number in range(min(most, max(fewest, int(budget_s / median(timed.seconds))))):
+        comm.traffic.clear()
+        meter.reset()
+        comm.barrier()  # with clocks off: waiting here is none of an epoch's phases
+        meter.timing = True
+        trainer.train_epoch()
+        meter.timing = False
+        if number == 0:
+            traffic, counters = comm.traffic.copy(), Counter(meter.counters)
+        each.append(phases(meter))
+    names = dict.fromkeys(name for spent in each for name in spent)
+    return (
+        traffic,
+        counters,
+        {name: median(spent.get(name, 0.0) for spent in each) for name in names},
+    )
+
+
+def alone(
+    train: Callable[..., Found], *arguments: Any, device: str, threads: int, seed: int
+) -> tuple[list[Found], list[int]]:
+    """One rank in this process: `train(communicator, *arguments)`.
+
+    Returns:
+        What it found, and by how many bytes the resident memory of this process grew at its peak.
+    """
+    before = torch.get_num_threads()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    torch.set_num_threads(threads)
+    try:
+        comm = LocalCommunicator(device=device, meter=Meter(device=device), seed=seed)
+        found = train(comm, *arguments)
+    finally:
+        torch.set_num_threads(before)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory
+    return [found], [grown * 1024]
