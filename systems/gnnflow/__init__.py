@@ -5,6 +5,7 @@ from pathlib import Path
 from dgbench.systems.base import Paper
 from dgbench.systems.gnnflow.checks import CHECKS
 from dgbench.systems.gnnflow.experiments import EXPERIMENTS
+from dgbench.systems.gnnflow.system import GnnflowSystem, GnnflowTrainer
 
 PAPER = Paper(
     name="gnnflow",
@@ -19,7 +20,19 @@ PAPER = Paper(
     ledger=Path(__file__).with_name("claims.yaml"),
     experiments=EXPERIMENTS,
     checks=CHECKS,
-    readings=(),
+    readings=(
+        "A window is half open, so that a root never finds the edge that it is asked about; the "
+        "paper's closed one can be chosen.",
+        "A block takes what is left of a batch, or the vertex's degree up to the threshold where "
+        "that is more: the rule as printed does not give the lists of Table 6.",
+        "Adjacency lists have four edges an element, as Table 6 asks for, and one for comparison.",
+        "Neighbours are drawn without replacement, all of them where there are no more than asked "
+        "for, by numbers that depend on nothing but seed, call and place in the batch.",
+        "A round is scored before it is trained on; its epochs start from the caches and the "
+        "memories of its begin.",
+        "The replay ratio is old events per new one, drawn from all before the round.",
+        "Features that are not held are drawn with a fixed seed.",
+    ),
 )
 
-__all__ = ["PAPER"]
+__all__ = ["PAPER", "GnnflowSystem", "GnnflowTrainer"]

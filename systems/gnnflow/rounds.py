@@ -90,7 +90,7 @@ class Outcome:
     Attributes:
         round: its events.
         update_s: seconds until the graph held them; `evaluate_s`: seconds to score them before
-            training; `train_s`: seconds of all epochs.
+            training; `train_s`: seconds of all epochs, and of what caches do between rounds.
         trained: events of an epoch, replayed ones included; 0 where the model was left as it is.
         losses: mean loss of each epoch.
         ap: average precision of the model of the round before on these events, or None.
@@ -177,7 +177,9 @@ class Continuous:
         self.played += 1
         trains = self.every is not None and self.played % self.every == 0
         found = Outcome(one)
+        start = time.perf_counter()
         _tell(trainer.access, "begin_round")
+        found.train_s = time.perf_counter() - start
         if self._pending == one.first:
             self._memory = trainer.memory_state()
         with _metered(trainer, found):
@@ -208,7 +210,7 @@ class Continuous:
             # An epoch starts from the memories of its begin: those after it have seen its events.
             self.trainer.restore_memory(self._memory)
             found.losses.append(self.trainer.train_on(events, epoch=epoch))
-        found.train_s = time.perf_counter() - start
+        found.train_s += time.perf_counter() - start
         found.trained = events.numel()
         self._pending = last
 

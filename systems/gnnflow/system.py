@@ -1,0 +1,102 @@
+"""GNNFlow on one process as a plugin: its switches and its trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import torch
+
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, load_stream
+from dgbench.systems.base.system import System
+from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
+from dgbench.systems.gnnflow.replay import Replay
+from dgbench.systems.gnnflow.rounds import Continuous, Round
+from dgbench.systems.gnnflow.techniques import TECHNIQUES
+
+
+class GnnflowTrainer(StreamTrainer):
+    """Trains on a stream over GNNFlow's store and caches.
+
+    Losses are those of `PlainStream` under every switch but `chunk_scheduling` and `replay`.
+
+    Args:
+        workload, data: the task and its events, from `load_stream`.
+        switches: a truth value for each of `GnnflowSystem.techniques`.
+        settings: sizes of blocks and caches.
+        replay: old events per new one where `replay` is on.
+        device, meter, dtype: as in `StreamTrainer`.
+    """
+
+    def __init__(
+        self,
+        workload: StreamWorkload,
+        data: StreamData,
+        switches: Mapping[str, bool],
+        *,
+        settings: AccessSettings | None = None,
+        replay: float = 1.0,
+        device: str = "cpu",
+        meter: Meter | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.on = dict(switches)
+        if not self.on["chunk_scheduling"]:
+            workload = msgspec.structs.replace(workload, chunks=1)
+        meter = meter if meter is not None else Meter(device=device)
+        access = StoreAccess(
+            workload, data, switches, settings=settings, meter=meter, device=device
+        )
+        self.replay = Replay(replay, workload.seed) if self.on["replay"] else None
+        super().__init__(workload, data, access, device=device, meter=meter, dtype=dtype)
+
+    def follow(self, rounds: list[Round], **options: Any) -> Continuous:
+        """Continuous training over rounds, see `Continuous`; with `replay` where that is on."""
+        return Continuous(self, rounds, **{"replay": self.replay, **options})
+
+    def report(self) -> dict[str, float]:
+        return {**super().report(), **self.access.report()}
+
+
+class GnnflowSystem(System):
+    """GNNFlow: continuous training on a graph that grows in place."""
+
+    name = "gnnflow"
+    title = "GNNFlow"
+    kind = "paper"
+    about = (
+        "Appends edges to blocks in place, samples neighbours by time from them, and keeps "
+        "features in caches that last from round to round."
+    )
+    provenance = "re-implemented from the paper (PVLDB 17)"
+    techniques = TECHNIQUES
+
+    def unsupported(self, workload: Any, device: str) -> list[str]:
+        reasons = []
+        if not isinstance(workload, StreamWorkload):
+            reasons.append("GNNFlow trains on streams of events (`StreamWorkload`)")
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            reasons.append("there is no CUDA device here")
+        return reasons
+
+    def open(
+        self,
+        workload: StreamWorkload,
+        *,
+        device: str = "cpu",
+        switches: Mapping[str, bool] | None = None,
+        meter: Meter | None = None,
+        data: StreamData | None = None,
+        **options: Any,
+    ) -> GnnflowTrainer:
+        """As `System.open`.
+
+        Args:
+            data: the workload's, where it is loaded already.
+            options: `settings`, `replay` and `dtype` of `GnnflowTrainer`.
+        """
+        on = self.switches(switches)
+        data = load_stream(workload) if data is None else data
+        return GnnflowTrainer(workload, data, on, device=device, meter=meter, **options)
