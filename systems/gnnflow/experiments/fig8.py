@@ -1,0 +1,261 @@
+"""Figure 8: a round of continuous training, GNNFlow against TGL (section 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
+from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, model_title
+from dgbench.systems.gnnflow.experiments.round_race import (
+    BARE,
+    CACHED,
+    GNNFLOW,
+    REBUILT,
+    TGL,
+    Length,
+    race,
+    total_phases,
+)
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, HELD_NAMES, MODELS, workload
+
+NAME: Final = "fig8"
+PAPERS: Final = ("gdelt", "netflix")
+SMALL: Final = 1 / 4096
+"""Twins of quick where a network takes seconds a round; both sides of a ratio shrink alike."""
+QUICK: Final = (
+    ("gdelt", "tgn", 1 / 1024, True),
+    ("gdelt", "tgat", SMALL, False),
+    ("gdelt", "dysat", SMALL, False),
+    ("netflix", "tgn", 1 / 1024, False),
+    ("netflix", "tgat", SMALL, False),
+    ("sx-mathoverflow", "tgn", 1.0, True),
+    ("wikipedia", "tgn", 1.0, False),
+)
+"""Graph, model, scale, and whether all contenders run."""
+ALL: Final = (TGL, CACHED, REBUILT, BARE, GNNFLOW)
+LENGTHS: Final = {
+    "smoke": Length(1, 1, 0.0),
+    "quick": Length(6, 12, 1.0),
+    "full": Length(8, 30, 30.0),
+    "paper": Length(10, 100, 600.0),
+}
+TITLES: Final = {
+    TGL: "TGL",
+    CACHED: "TGL with cache",
+    REBUILT: "our sampler, rebuilt graph",
+    BARE: "no cache",
+    GNNFLOW: "GNNFlow",
+}
+STEPS: Final = (
+    (REBUILT, "its sampler"),
+    (BARE, "in-place updates"),
+    (GNNFLOW, "caches, reused and restored"),
+)
+"""What each contender adds to the one before it, from TGL on."""
+
+Rows = Sequence[Any]
+
+
+class Fig8(Experiment):
+    paper = "gnnflow"
+    name = NAME
+    title = "Figure 8: time of a round of continuous training"
+    question = "How much faster does GNNFlow follow a day of new edges than TGL?"
+    reading = (
+        "A round is a day (an hour on Wikipedia): the graph takes its edges in, then the model is "
+        "trained on them for three epochs. TGL is ours: a temporal CSR rebuilt from all edges, "
+        "its sampler, and no cache. Both train the same model on the same samples in turns in one "
+        "process, and their losses are compared in every epoch. Rounds lie where 65 % of the "
+        "stream is there. On a CPU the network takes most of a round, and it is the same code "
+        "on both sides; the second figure leaves it out. Features lie in the memory of the same "
+        "CPU, so a cache saves no transfer here."
+    )
+    claims = (
+        "gnnflow-abs-max-retrain-speedup",
+        "gnnflow-fig8-gdelt",
+        "gnnflow-fig8-netflix",
+        "gnnflow-s61-tgl-rebuild-share",
+        "gnnflow-s61-rebuild-dominates",
+        "gnnflow-s61-half-minute",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name, "model": model, "scale": scale, "steps": steps},
+                group=f"{name}/{model}",
+                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
+            )
+            for name, model, scale, steps in runs(preset)
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        from dgbench.systems.base.stream import load_stream
+
+        params, preset = cell.params, context.preset
+        graph = BY_NAME[str(params["dataset"])]
+        task = workload(graph, str(params["model"]), preset, scale=params["scale"])
+        names = ALL if params["steps"] else (TGL, GNNFLOW)
+        return race(names, task, load_stream(task), graph, LENGTHS[preset], device=context.device)
+
+    def figures(self) -> list[FigureSpec]:
+        interval = {"interval": TURN_INTERVAL, "baseline_label": "TGL, re-implemented"}
+        return [
+            FigureSpec(
+                kind="speedup",
+                name="fig8",
+                title="GNNFlow over TGL, time of a round",
+                points=lambda rows: over_points(rows, ""),
+                options={**interval, "xlabel": "speed-up of a round", "main": True},
+            ),
+            FigureSpec(
+                kind="speedup",
+                name="fig8_without_network",
+                title="The same without the network: update, sampling, fetching",
+                points=lambda rows: over_points(rows, "without network "),
+                options={**interval, "xlabel": "speed-up of all but the network"},
+            ),
+            FigureSpec(
+                kind="time_split",
+                name="fig8_split",
+                title="What a round is spent on",
+                points=split_points,
+                options={
+                    "xlabel": "time of one round, ms",
+                    "phases_from": "every round timed; update: of the graph; transfer: features",
+                },
+            ),
+            FigureSpec(
+                kind="ablation",
+                name="fig8_steps",
+                title="From TGL to GNNFlow, technique by technique",
+                points=step_points,
+                options={"system": "gnnflow"},
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = races(rows)
+        if not found:
+            return ""
+        words = []
+        for row in found:
+            all_of, rest = (gain_of([row], what + TGL) for what in ("", "without network "))
+            words.append(
+                f"{graph_title(row.params['dataset'])}{' (twin)' if all_of.twin else ''}, "
+                f"{model_title(row)}: {all_of.value:.2f}x ({rest.value:.1f}x without the network)"
+            )
+        return "A round of GNNFlow over one of TGL: " + "; ".join(words) + "."
+
+
+def runs(preset: Preset) -> Sequence[tuple[str, str, float, bool]]:
+    """(graph, model, scale, all contenders?) of a preset."""
+    if preset == "smoke":
+        return [("college-msg", "tgn", 1.0, True)]
+    if preset == "quick":
+        return QUICK
+    return [
+        (name, model, BY_NAME[name].scale(preset), True)
+        for name in (*PAPERS, *HELD_NAMES)
+        for model in MODELS
+    ]
+
+
+def races(rows: Rows) -> list[Any]:
+    """Usable rows of this experiment."""
+    return select(rows, experiment=NAME)
+
+
+def contenders(row: Any) -> list[str]:
+    """Who took part in a race."""
+    return [name for name in ALL if f"retrain_s {name}" in row.values]
+
+
+def over_points(rows: Rows, what: str) -> list[dict[str, Any]]:
+    """GNNFlow over TGL and over TGL with cache, a panel per model."""
+    points: list[dict[str, Any]] = []
+    for row in races(rows):
+        for name in (TGL, CACHED):
+            if f"gain {what}{name}" not in row.values:
+                continue
+            gain = gain_of([row], what + name)
+            points.append(
+                {
+                    "panel": model_title(row),
+                    "row": graph_title(row.params["dataset"]),
+                    "system": GNNFLOW if name == TGL else f"over {TITLES[name]}",
+                    "baseline": TITLES[name],
+                    "value": gain.value,
+                    "low": gain.low,
+                    "high": gain.high,
+                    "n": row.counters["turns"],
+                    "twin": gain.twin,
+                    "deviation": gain.deviation,
+                    "row_ids": [row.id],
+                }
+            )
+    return points + [
+        {
+            "panel": model_title(row),
+            "row": graph_title(row.params["dataset"]),
+            "system": GNNFLOW,
+            "baseline": TITLES[TGL],
+            "failed": failed(row),
+            "row_ids": [row.id],
+        }
+        for row in failures(rows, NAME)
+    ]
+
+
+def split_points(rows: Rows) -> list[dict[str, Any]]:
+    """Phases of TGL and GNNFlow, a panel per model."""
+    return [
+        {
+            "panel": model_title(row),
+            "row": graph_title(row.params["dataset"]),
+            "system": name,
+            "phase": phase,
+            "seconds": seconds,
+            "total": row.values[f"retrain_s {name}"],
+            "twin": bool(row.data.get("twin")),
+            "deviation": row.deviation.get("loss"),
+            "row_ids": [row.id],
+        }
+        for row in races(rows)
+        for name in (TGL, GNNFLOW)
+        for phase, seconds in total_phases(row, name).items()
+    ]
+
+
+def step_points(rows: Rows) -> list[dict[str, Any]]:
+    """From TGL to everything on, a panel for each race with all contenders."""
+    points: list[dict[str, Any]] = []
+    for row in races(rows):
+        if not row.params["steps"]:
+            continue
+        twin = " (twin)" if row.data.get("twin") else ""
+        panel = f"{graph_title(row.params['dataset'])}{twin}, {model_title(row)}"
+        common = {"panel": panel, "row_ids": [row.id], "exact": True}
+        points.append(
+            {**common, "step": 0, "technique": "TGL", "seconds": row.values[f"retrain_s {TGL}"]}
+        )
+        before = TGL
+        for step, (name, words) in enumerate(STEPS, 1):
+            seconds = row.values[f"retrain_s {name}"]
+            points.append(
+                {
+                    **common,
+                    "step": step,
+                    "technique": words,
+                    "seconds": seconds,
+                    "gain": row.values[f"retrain_s {before}"] / seconds,
+                    "deviation": row.deviation.get("loss"),
+                }
+            )
+            before = name
+    return points

@@ -1,0 +1,207 @@
+"""GNNFlow's rounds beside TGL's, in turns: the same events, the same model, the same samples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from dgbench.runtime.errors import CheckFailed, InvalidInputError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Measurement
+from dgbench.systems.base.race import TOLERANCE
+from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.turns import gains
+from dgbench.systems.gnnflow.experiments.settings import EPOCHS, INITIAL, LAMBDA, Graph
+from dgbench.systems.gnnflow.rounds import Continuous, Outcome, Round, rounds_by_time
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
+
+GNNFLOW: Final = "gnnflow"
+TGL: Final = "tgl"
+CACHED: Final = "tgl with cache"
+REBUILT: Final = "rebuilt"
+BARE: Final = "no cache"
+SWITCHES: Final[Mapping[str, Mapping[str, bool]]] = {
+    GNNFLOW: {},
+    REBUILT: {"in_place": False, "node_cache": False, "edge_cache": False},
+    BARE: {"node_cache": False, "edge_cache": False},
+}
+"""GNNFlow in full; with a graph that is built anew every round; appended to, but without caches."""
+
+NETWORK: Final = ("compute", "memory", "update")
+"""Phases that are the same code in every system."""
+PHASE_OF: Final = {
+    "insert": "update", "sample": "sample", "fetch": "transfer",
+    "compute": "compute", "memory": "compute", "update": "compute",
+}  # fmt: skip
+"""What a figure calls a trainer's phases: `update` is the graph's there."""
+GRAPH_AT: Final = 0.65
+"""Share of the events that is there when the rounds begin: the mean over the paper's stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How many rounds a race takes.
+
+    Attributes:
+        least, most: turns that are timed; one more warms up.
+        budget_s: seconds after which no turn beyond the fewest begins.
+    """
+
+    least: int
+    most: int
+    budget_s: float
+
+
+def open_contender(
+    name: str, task: StreamWorkload, data: StreamData, graph: Graph, device: str
+) -> StreamTrainer:
+    """A trainer with nothing inserted; its meter takes the times of phases."""
+    from dgbench.systems.gnnflow.access import AccessSettings
+    from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
+    from dgbench.systems.gnnflow.system import GnnflowSystem
+
+    meter = Meter(timing=True, device=device)
+    shares = {"node_cache": graph.node_cache, "edge_cache": graph.edge_cache}
+    if name in SWITCHES:
+        settings = AccessSettings(tau=graph.tau, admission=LAMBDA, **shares)
+        return GnnflowSystem().open(
+            task,
+            device=device,
+            switches=SWITCHES[name],
+            meter=meter,
+            data=data,
+            settings=settings,
+        )
+    caches = {}
+    for kind, table in (("node", data.node_feat), ("edge", data.edge_feat)):
+        if name == CACHED and table is not None:
+            slots = max(1, round(shares[f"{kind}_cache"] * table.shape[0]))
+            caches[f"{kind}_cache"] = FeatureCache(
+                TableRows(table), slots, admission=LAMBDA, device=device, meter=meter
+            )
+    return get_system("tgl").open(task, device=device, meter=meter, data=data, **caches)  # type: ignore[arg-type,return-value]
+
+
+def rounds_of(graph: Graph, data: StreamData, count: int) -> list[Round]:
+    """`count` rounds in a row that begin where `GRAPH_AT` of the events are there, or earlier
+    where fewer are left.
+
+    Raises:
+        InvalidInputError: the stream has no round after its initial part.
+    """
+    rounds = rounds_by_time(data.events.t, graph.round, initial=INITIAL)
+    if not rounds:
+        raise InvalidInputError(f"'{graph.name}' has no round after its first {INITIAL:.0%}")
+    at = GRAPH_AT * len(data.events)
+    begin = next((i for i, one in enumerate(rounds) if one.first >= at), len(rounds))
+    begin = max(0, min(begin, len(rounds) - count))
+    return rounds[begin : begin + count]
+
+
+def race(
+    names: Sequence[str],
+    task: StreamWorkload,
+    data: StreamData,
+    graph: Graph,
+    length: Length,
+    *,
+    device: str = "cpu",
+    epochs: int = EPOCHS,
+) -> Measurement:
+    """Let contenders play the same rounds in turns, every second turn in reverse order.
+
+    Raises:
+        CheckFailed: their losses part by more than rounding.
+    """
+    rounds = rounds_of(graph, data, length.most + 1)
+    streams = {}
+    for name in names:
+        trainer = open_contender(name, task, data, graph, device)
+        streams[name] = Continuous(trainer, rounds, epochs=epochs, evaluate=False)
+        streams[name].begin()
+    found: dict[str, list[Outcome]] = {name: [] for name in names}
+    begin = time.perf_counter()
+    for turn in range(len(rounds)):
+        if turn > length.least and time.perf_counter() - begin > length.budget_s:
+            break
+        for name in names if turn % 2 == 0 else reversed(names):
+            found[name].append(streams[name].play())
+    gap = loss_gap(list(found.values()))
+    if not gap <= TOLERANCE:
+        raise CheckFailed(
+            f"losses of {', '.join(names)} part by {gap:.2g}, allowed are {TOLERANCE:.2g}"
+        )
+    timed = {name: outcomes[1:] or outcomes for name, outcomes in found.items()}
+    values: dict[str, float] = {}
+    for name, outcomes in timed.items():
+        values |= _summary(name, outcomes)
+        report = streams[name].trainer.report()
+        values |= {f"{key} {name}": x for key, x in report.items() if key.endswith("hit_rate")}
+        streams[name].trainer.close()
+    for name in names:
+        if name != GNNFLOW:
+            for what, seconds in _PARTS.items():
+                slow, fast = ([seconds(x) for x in timed[key]] for key in (name, GNNFLOW))
+                values |= gains(what + name, slow, fast)
+    turns = next(iter(timed.values()))
+    return Measurement(
+        values=values,
+        units={key: "s" for key in values if key.split()[0].endswith("_s")},
+        counters={
+            "turns": len(turns),
+            "events": sum(one.round.events for one in turns),
+            "graph": turns[-1].round.last,
+            "all events": len(data.events),
+            "epochs": epochs,
+        },
+        deviation={"loss": gap},
+        data=data.describe(),
+    )
+
+
+def network_s(one: Outcome) -> float:
+    """Seconds of a round in the network, which all systems share."""
+    return sum(one.parts.get(phase, 0.0) for phase in NETWORK)
+
+
+_PARTS: Final = {
+    "": lambda one: one.retrain_s,
+    "update ": lambda one: one.update_s,
+    "without network ": lambda one: one.retrain_s - network_s(one),
+}
+"""What gains are formed of, by the words before a contender's name."""
+
+
+def _summary(name: str, outcomes: Sequence[Outcome]) -> dict[str, float]:
+    count = len(outcomes)
+    found = {
+        f"{key} {name}": sum(getattr(one, key) for one in outcomes) / count
+        for key in ("retrain_s", "update_s", "train_s")
+    }
+    for phase in dict.fromkeys(PHASE_OF.values()):
+        own = [key for key, shown in PHASE_OF.items() if shown == phase]
+        total = sum(one.parts.get(key, 0.0) for one in outcomes for key in own)
+        found[f"phase_s {phase} {name}"] = total / count
+    shares = [one.update_s / one.retrain_s for one in outcomes]
+    found[f"update share {name}"] = sum(shares) / count
+    return found
+
+
+def loss_gap(played: Sequence[Sequence[Outcome]]) -> float:
+    """Largest relative difference between the losses of contenders, over rounds and epochs."""
+    worst = 0.0
+    for rounds in zip(*played, strict=True):
+        for losses in zip(*(one.losses for one in rounds), strict=True):
+            worst = max(worst, (max(losses) - min(losses)) / max(abs(x) for x in losses))
+    return worst
+
+
+def total_phases(row: Any, name: str) -> dict[str, float]:
+    """Seconds of a round by a figure's phase, from a row of a race."""
+    return {
+        phase: row.values[f"phase_s {phase} {name}"] for phase in dict.fromkeys(PHASE_OF.values())
+    }
