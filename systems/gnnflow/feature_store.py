@@ -7,6 +7,8 @@ edges have larger ids: they are only appended, and found by binary search.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,31 @@ from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.gnnflow.dispatch import check_group
 from dgbench.systems.gnnflow.owners import Layout, Owners, Schedule
+
+
+class Rows(Protocol):
+    """What a machine keeps of some vertices or edges."""
+
+    dim: int
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """[n, dim], the rows of ids that are here."""
+        ...
+
+
+class TableRows:
+    """Rows at their ids: of a machine that has all.
+
+    Args:
+        rows: [n, dim].
+    """
+
+    def __init__(self, rows: Tensor) -> None:
+        self.rows, self.dim = rows, rows.shape[1]
+
+    def gather(self, ids: Tensor) -> Tensor:
+        """As in `Rows`."""
+        return self.rows[ids]
 
 
 class EdgeRows:
@@ -101,7 +128,9 @@ class VertexRows:
 
     @classmethod
     def of(cls, owners: Owners, machine: int, rows: Tensor) -> VertexRows:
-        """Cut a machine's share out of the rows of all vertices [N, dim]."""
+        """Cut a machine's share out of the rows of all vertices [N, dim]; all of them uncopied."""
+        if owners.machines == 1:
+            return cls(owners, rows)
         mine = (owners.of(torch.arange(rows.shape[0])) == machine).nonzero().flatten()
         share = rows.new_empty(mine.numel(), rows.shape[1])
         share[owners.local(mine)] = rows[mine]

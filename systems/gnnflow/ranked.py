@@ -1,0 +1,382 @@
+"""Training on a stream by several ranks of this machine, and measuring it (GNNFlow 4.4, 6.3, 6.4).
+
+A batch is dealt evenly to the ranks, whatever machine its vertices belong to. Each samples, fetches
+and computes its share; gradients are added up, memories of TGN go to their owners. For one seed,
+samples are the same bits and losses the same up to rounding for any number of ranks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.collectives import (
+    Communicator,
+    LocalCommunicator,
+    Traffic,
+    TrafficMatrix,
+    equal_parts,
+    stack,
+)
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.ranks import TRAINING, launch
+from dgbench.systems.base.stream import (
+    Batch,
+    Recalled,
+    Scores,
+    StreamData,
+    StreamTrainer,
+    StreamWorkload,
+    batches,
+    load_stream,
+)
+from dgbench.systems.gnnflow.owners import IdentityHash, Owners
+from dgbench.systems.gnnflow.remote_access import RankSettings, RemoteAccess
+from dgbench.systems.gnnflow.remote_memory import RemoteMemory
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.stream_memory import VertexMemory
+
+
+class RankTrainer(StreamTrainer):
+    """One rank's share of every batch; all ranks call it alike.
+
+    Args:
+        comm: the group. owners: of the vertices. settings: how the graph lies on machines.
+        workload, data: of `load_stream`; a batch is that of all ranks together.
+        dtype: of the model.
+    """
+
+    access: RemoteAccess
+
+    def __init__(
+        self,
+        comm: Communicator,
+        owners: Owners,
+        workload: StreamWorkload,
+        data: StreamData,
+        settings: RankSettings,
+        *,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.comm = comm
+        access = RemoteAccess(comm, owners, workload, data, settings)
+        super().__init__(
+            workload, data, access, device=str(comm.device), meter=comm.meter, dtype=dtype
+        )
+        if self.memory is not None:
+            self.memory: VertexMemory | RemoteMemory = RemoteMemory(
+                comm,
+                settings.layout,
+                owners,
+                data.events.num_nodes,
+                self.model.memory_dim,
+                self.model.mail_dim,
+                begin=data.events.span[0],
+                dtype=dtype,
+                schedule=settings.schedule,
+            )
+
+    def share(self, count: int) -> Tensor:
+        """This rank's places in a batch: an equal part, in order."""
+        parts = equal_parts(count, self.comm.size)
+        first = sum(parts[: self.comm.rank])
+        return torch.arange(first, first + parts[self.comm.rank])
+
+    def agree(self) -> None:
+        """Add up the gradients of all ranks, in one exchange."""
+        leaves = list(self.model.parameters())
+        flat = [p.new_zeros(p.numel()) if p.grad is None else p.grad.flatten() for p in leaves]
+        with self.meter.phase("communicate"):
+            total = self.comm.all_reduce(torch.cat(flat))
+        for leaf, part in zip(leaves, total.split([p.numel() for p in leaves]), strict=True):
+            leaf.grad = part.view_as(leaf).clone()
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """Rows of all ranks, in order of rank."""
+        sizes = self.comm.exchange_sizes([rows.shape[0]] * self.comm.size)
+        return self.comm.all_gather(rows, sizes)
+
+    def train_batch(self, events: Tensor, epoch: int) -> float:
+        """Train on these events as one batch; its loss before the update."""
+        return self._train(events, epoch)
+
+    def _batch(self, events: Tensor, draw: int) -> Batch:
+        batch = super()._batch(events, draw)
+        self.access.expect(batch.events)
+        return batch
+
+    def _memorise(self, batch: Batch, recalled: Recalled | None) -> None:
+        if recalled is not None and not batch.events.numel():
+            # Nothing of its own, but the other ranks' memories may be kept here.
+            self.memory.write(batch.events, batch.events, recalled.rows[batch.events])
+            return
+        super()._memorise(batch, recalled)
+
+
+@dataclass(slots=True)
+class RankedRun:
+    """A training run on a group of ranks.
+
+    Attributes:
+        losses: of every batch, before its update; equal on all ranks.
+        scores: of the events that were scored before training, or None.
+        seconds: of each batch after the first, the slowest rank's.
+        events: of the same batches.
+        insert_s: seconds to dispatch and insert all events, the slowest rank's.
+        work_s: per rank, processor seconds of each of these batches.
+        sample_s: per rank, those of sampling for itself and for others.
+        traffic: of training, these batches.
+        insert_traffic: of the dispatch.
+        counters: per rank, of these batches.
+        phases: per rank, seconds by phase over these batches, where clocks were read.
+        state: parameters at the end.
+        notes: what readers have to know.
+    """
+
+    losses: list[float]
+    scores: Scores | None
+    seconds: list[float]
+    events: list[int]
+    insert_s: float
+    work_s: list[list[float]]
+    sample_s: list[list[float]]
+    traffic: TrafficMatrix
+    insert_traffic: TrafficMatrix
+    counters: list[dict[str, int]]
+    phases: list[dict[str, float]]
+    state: dict[str, Tensor]
+    notes: list[str]
+
+    @property
+    def throughput(self) -> float:
+        """Events of training per second, by the slowest rank of each batch."""
+        return sum(self.events) / sum(self.seconds) if self.seconds else 0.0
+
+    @property
+    def own_throughput(self) -> float:
+        """The same if every rank had a core of its own: by the most processor time of a batch."""
+        slowest = sum(max(batch) for batch in zip(*self.work_s, strict=True))
+        return sum(self.events) / slowest if slowest else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to keep the graph on the ranks.
+
+    Attributes:
+        settings: layout, schedule, caches.
+        owners: of the vertices; None: the identity hash.
+    """
+
+    settings: RankSettings
+    owners: Owners | None = None
+
+
+def train_ranked(
+    workload: StreamWorkload,
+    settings: RankSettings,
+    *,
+    owners: Owners | None = None,
+    **how: Any,
+) -> RankedRun:
+    """`race_ranked` with one contender."""
+    return race_ranked(workload, {"": Contender(settings, owners)}, **how)[""]
+
+
+def race_ranked(
+    workload: StreamWorkload,
+    contenders: Mapping[str, Contender],
+    *,
+    data: StreamData | None = None,
+    first: int = 0,
+    last: int | None = None,
+    epochs: int = 1,
+    score: bool = False,
+    ingest: int = 100_000,
+    clocks: bool = False,
+    timeout_s: float = 120.0,
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, RankedRun]:
+    """Insert a stream and train on some of its events, the contenders batch by batch in turns.
+
+    One rank runs in this process. All events before `last` are inserted first; sampling looks back
+    in time only, so training sees no later ones.
+
+    Args:
+        workload: what to train; its batch is that of all ranks together.
+        contenders: by name; their layouts have equally many ranks.
+        data: of the workload; None: loaded here.
+        first, last: events to train on; None: to the end.
+        epochs: over them.
+        score: score these events before training on them.
+        ingest: events of an incremental batch.
+        clocks: read clocks around phases.
+        timeout_s: limit of the whole group; one rank alone has none.
+        dtype: of the model.
+
+    Raises:
+        InvalidInputError, UnknownKeyError: an argument out of range.
+        RankError: a rank failed.
+    """
+    workload.check()
+    data = load_stream(workload) if data is None else data
+    last = len(data.events) if last is None else last
+    if not 0 <= first < last <= len(data.events) or epochs < 1 or ingest < 1:
+        raise InvalidInputError(
+            f"events [{first}, {last}), {epochs} epochs, {ingest} inserted at a time; needed: 0 <= "
+            f"first < last <= {len(data.events)}, at least one epoch and one event"
+        )
+    sizes = {one.settings.layout.ranks for one in contenders.values()}
+    if len(sizes) != 1:
+        raise InvalidInputError(f"contenders have {sorted(sizes)} ranks, needed: equally many")
+    ranks = sizes.pop()
+    work = _Work(workload, dict(contenders), first, last, epochs, score, ingest, clocks, dtype)
+    if ranks == 1:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            found = [_race(LocalCommunicator(meter=Meter()), work, data)]
+        finally:
+            torch.set_num_threads(before)
+    else:
+        found = list(
+            launch(
+                _race,
+                ranks,
+                (work, data),
+                timeout_s=timeout_s,
+                threads=1,
+                seed=workload.seed,
+                preload=TRAINING,
+            )
+        )
+    return {name: _run([rank[name] for rank in found]) for name in contenders}
+
+
+def _run(found: Sequence[_Found]) -> RankedRun:
+    """One contender's run from what its ranks tell."""
+    one = found[0]
+    return RankedRun(
+        losses=one.losses,
+        scores=one.scores,
+        seconds=[max(batch) for batch in zip(*(f.seconds for f in found), strict=True)],
+        events=one.events,
+        insert_s=max(f.insert_s for f in found),
+        work_s=[f.work_s for f in found],
+        sample_s=[f.sample_s for f in found],
+        traffic=stack([f.traffic for f in found]),
+        insert_traffic=stack([f.insert_traffic for f in found]),
+        counters=[dict(f.counters) for f in found],
+        phases=[dict(f.phases) for f in found],
+        state=one.state,
+        notes=one.notes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What every rank is told."""
+
+    workload: StreamWorkload
+    contenders: dict[str, Contender]
+    first: int
+    last: int
+    epochs: int
+    score: bool
+    ingest: int
+    clocks: bool
+    dtype: torch.dtype
+
+
+@dataclass(slots=True)
+class _Found:
+    """What one rank tells of one contender."""
+
+    traffic: Traffic
+    insert_traffic: Traffic
+    insert_s: float = 0.0
+    losses: list[float] = field(default_factory=list)
+    scores: Scores | None = None
+    seconds: list[float] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+    work_s: list[float] = field(default_factory=list)
+    sample_s: list[float] = field(default_factory=list)
+    counters: Counter[str] = field(default_factory=Counter)
+    phases: Counter[str] = field(default_factory=Counter)
+    state: dict[str, Tensor] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def _race(comm: Communicator, work: _Work, data: StreamData) -> dict[str, _Found]:
+    """Be one rank."""
+    trainers: dict[str, RankTrainer] = {}
+    found: dict[str, _Found] = {}
+    for name, one in work.contenders.items():
+        owners = one.owners or IdentityHash(one.settings.layout.machines)
+        trainer = RankTrainer(comm, owners, work.workload, data, one.settings, dtype=work.dtype)
+        trainers[name] = trainer
+        _taken(comm)
+        comm.barrier()
+        begin = time.perf_counter()
+        for first in range(0, work.last, work.ingest):
+            trainer.insert(min(work.last, first + work.ingest))
+        trainer.access.finish()
+        mine = found[name] = _Found(Traffic(comm.rank, comm.size), _taken(comm))
+        mine.insert_s = time.perf_counter() - begin
+        if work.score:
+            mine.scores = trainer.evaluate_range(work.first, work.last)
+    wanted, names = torch.arange(work.first, work.last), list(trainers)
+    turn = 0
+    for epoch in range(work.epochs):
+        for trainer in trainers.values():
+            trainer.reset_memory()
+        for part in batches(work.workload, wanted, epoch):
+            for name in names if turn % 2 == 0 else reversed(names):
+                _one_batch(comm, trainers[name], part, epoch, found[name], work.clocks and turn > 0)
+            turn += 1
+    for name, trainer in trainers.items():
+        found[name].state, found[name].notes = trainer.state(), trainer.notes
+    return found
+
+
+def _one_batch(
+    comm: Communicator, trainer: RankTrainer, part: Tensor, epoch: int, found: _Found, clocks: bool
+) -> None:
+    """Train on a batch and note what it took; the first one only warms up."""
+    meter = comm.meter
+    meter.reset()
+    _taken(comm)
+    comm.barrier()
+    meter.timing = clocks
+    cpu, wall = time.process_time(), time.perf_counter()
+    loss = trainer.train_batch(part, epoch)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    meter.timing = False
+    found.losses.append(loss)
+    if len(found.losses) == 1:
+        return
+    found.seconds.append(wall)
+    found.work_s.append(cpu)
+    found.events.append(part.numel())
+    found.sample_s.append(meter.spent["sample_own"] + meter.spent["sample_served"])
+    found.counters.update(meter.counters)
+    found.phases.update(meter.phases())
+    for key, counts in _taken(comm).sent.items():
+        known = found.traffic.sent.get(key)
+        found.traffic.sent[key] = counts if known is None else known + counts
+
+
+def _taken(comm: Communicator) -> Traffic:
+    """The counts so far; counting begins again."""
+    taken = Traffic(comm.rank, comm.size)
+    taken.sent = {key: counts.copy() for key, counts in comm.traffic.sent.items()}
+    comm.traffic.clear()
+    return taken
