@@ -15,6 +15,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from dgbench.models.ctdg.attend import attend
 from dgbench.models.ctdg.base import Neighbourhood
 from dgbench.models.ctdg.time_encoding import TimeEncoding
 
@@ -43,23 +44,22 @@ class TemporalAttention(nn.Module):
             edge_dim, time_dim: floats of an edge and of an age, 0 for none.
             hidden_dim: floats of the result, a multiple of `heads`.
             heads: of the attention.
-            dropout: share dropped of the attention's weights and inside the perceptron.
+            dropout: share dropped inside the perceptron.
         """
         super().__init__()
         self.heads, self.width = heads, hidden_dim // heads
-        self.widths = [node_dim, edge_dim, time_dim]
+        width = node_dim + edge_dim + time_dim
         self.time = TimeEncoding(time_dim) if time_dim else None
         self.query = nn.Linear(node_dim + time_dim, hidden_dim)
         # A bias of the keys would add the same to all scores of a target.
-        self.key = nn.Linear(sum(self.widths), hidden_dim, bias=False)
-        self.value = nn.Linear(sum(self.widths), hidden_dim)
+        self.key = nn.Linear(width, hidden_dim, bias=False)
+        self.value = nn.Linear(width, hidden_dim)
         self.merge = nn.Sequential(
             nn.Linear(hidden_dim + node_dim, hidden_dim),
             nn.ReLU(),
             nn.Dropout(dropout),
             nn.Linear(hidden_dim, hidden_dim),
         )
-        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, around: Neighbourhood, targets: Tensor, neighbours: Tensor, edges: Tensor | None
@@ -75,43 +75,23 @@ class TemporalAttention(nn.Module):
         Returns:
             [R, hidden_dim].
         """
-        rows = targets.shape[0]
-        parts = [around.spread(neighbours)]
-        if edges is not None:
-            parts.append(around.spread(edges))
-        asking = targets
+        asking, encoding = targets, (None, None)
         if self.time is not None:
-            parts.append(self.time(around.ages()))
-            asking = torch.cat([targets, self.time.now(rows)], dim=1)
-        asked = self._by_head(self.query(asking), self.key.weight).split(self._present(), dim=2)
-        score = sum(q @ part.transpose(1, 2) for q, part in zip(asked, parts, strict=True))
-        share = self.dropout(_softmax(score / math.sqrt(self.width), around.mask))
-        seen = torch.cat([share @ part for part in parts], dim=2)
-        return self.merge(torch.cat([self._values(seen, share), targets], dim=1))
-
-    def _present(self) -> list[int]:
-        """Widths of what neighbours are made of, without edges or ages where there are none."""
-        node, edge, time = self.widths
-        return [node, *([edge] if edge else []), *([time] if time else [])]
+            asking = torch.cat([targets, self.time.now(targets.shape[0])], dim=1)
+            encoding = (self.time.weight, self.time.bias)
+        query = self._by_head(self.query(asking) / math.sqrt(self.width), self.key.weight)
+        seen = attend(around, query, neighbours, edges, *encoding)
+        # Shares add up to one wherever there is a neighbour, and so do the biases of values.
+        some = (around.counts > 0).to(seen.dtype).unsqueeze(1)
+        values = self._values(seen) + some * self.value.bias
+        return self.merge(torch.cat([values, targets], dim=1))
 
     def _by_head(self, query: Tensor, weight: Tensor) -> Tensor:
         """W_k^T q of each head: [R, H] -> [R, heads, Z]."""
         q = query.view(-1, self.heads, self.width).transpose(0, 1)
         return (q @ weight.view(self.heads, self.width, -1)).transpose(0, 1)
 
-    def _values(self, seen: Tensor, share: Tensor) -> Tensor:
-        """Weighed sums of values, from those of what they are made of: [R, heads, Z] -> [R, H]."""
+    def _values(self, seen: Tensor) -> Tensor:
+        """Sums of values, from those of what values are made of: [R, heads, Z] -> [R, H]."""
         weight = self.value.weight.view(self.heads, self.width, -1)
-        out = (seen.transpose(0, 1) @ weight.transpose(1, 2)).transpose(0, 1)
-        bias = self.value.bias.view(self.heads, self.width)
-        return (out + share.sum(-1, keepdim=True) * bias).flatten(1)
-
-
-def _softmax(score: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the last dimension where the mask holds, zero elsewhere; [R, heads, fanout]."""
-    if mask is None:
-        return score.softmax(-1)
-    taken = mask.unsqueeze(1)
-    # The most negative number instead of -inf: a row without neighbours must not become NaN.
-    share = score.masked_fill(~taken, torch.finfo(score.dtype).min).softmax(-1)
-    return share * taken
+        return (seen.transpose(0, 1) @ weight.transpose(1, 2)).transpose(0, 1).flatten(1)

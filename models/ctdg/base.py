@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from dgbench.kernels_cuda.workspace import scratch
 from dgbench.models.ctdg.link import LinkPredictor
 
 Features = Callable[[Tensor], Tensor]
@@ -54,15 +55,21 @@ class Neighbourhood:
         self.mask: Tensor | None = None
         if hop.eids.numel() < self.shape[0] * self.shape[1]:
             self.mask = torch.arange(hop.fanout, device=device) < self.counts.unsqueeze(1)
-            self._places = self.mask.flatten().nonzero().squeeze(1)
+            flat = self.mask.flatten()
+            self._taken, self._free = flat.nonzero().squeeze(1), (~flat).nonzero().squeeze(1)
         self._dtype, self._device = dtype, device
 
     def spread(self, rows: Tensor) -> Tensor:
-        """[K, D] -> [R, fanout, D], zeros where there is no neighbour; differentiable."""
+        """[K, D] -> [R, fanout, D], zeros where there is no neighbour; not differentiable."""
         if self.mask is not None:
-            room = rows.new_zeros(self.mask.numel(), rows.shape[1])
-            rows = room.index_copy(0, self._places, rows)
+            room = scratch.empty((self.mask.numel(), rows.shape[1]), rows)
+            rows = room.index_fill_(0, self._free, 0).index_copy_(0, self._taken, rows)
         return rows.view(*self.shape, rows.shape[1])
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """[R, fanout, D] -> [K, D]: the reverse of `spread`."""
+        rows = rows.flatten(0, 1)
+        return rows if self.mask is None else rows.index_select(0, self._taken)
 
     def ages(self) -> Tensor:
         """[R, fanout]: time from each edge to its target's, 0 where there is no neighbour."""
@@ -70,6 +77,19 @@ class Neighbourhood:
         asked = torch.repeat_interleave(hop.times, hop.offsets.diff())
         age = (asked - hop.edge_times).to(self._device, self._dtype)
         return self.spread(age.unsqueeze(1)).squeeze(2)
+
+
+class Spread(torch.autograd.Function):
+    """`Neighbourhood.spread`, differentiable once."""
+
+    @staticmethod
+    def forward(ctx: Any, around: Neighbourhood, rows: Tensor) -> Tensor:
+        ctx.around = around
+        return around.spread(rows)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.around.gather(grad)
 
 
 class StreamModel(nn.Module, ABC):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dgbench.models.ctdg.base import Features, Hop, Neighbourhood, StreamModel
+from dgbench.models.ctdg.base import Features, Hop, Neighbourhood, Spread, StreamModel
 from dgbench.models.ctdg.link import LinkPredictor
 
 
@@ -25,7 +25,7 @@ class SageLayer(nn.Module):
     ) -> Tensor:
         """[R, D], [K, D] -> [R, H]; the mean of no neighbour is zero."""
         counts = around.counts.clamp(min=1).to(targets.dtype).unsqueeze(1)
-        mean = around.spread(neighbours).sum(1) / counts
+        mean = Spread.apply(around, neighbours).sum(1) / counts
         return torch.relu(self.own(targets) + self.others(mean))
 
 
@@ -49,7 +49,7 @@ class GatLayer(nn.Module):
         self, around: Neighbourhood, targets: Tensor, neighbours: Tensor, edges: Tensor | None
     ) -> Tensor:
         """[R, D], [K, D] -> [R, H]."""
-        seen = torch.cat([targets.unsqueeze(1), around.spread(neighbours)], dim=1)
+        seen = torch.cat([targets.unsqueeze(1), Spread.apply(around, neighbours)], dim=1)
         source = seen @ (self.source @ self.weight).squeeze(1).t()  # [R, 1 + fanout, heads]
         target = targets @ (self.target @ self.weight).squeeze(1).t()
         score = functional.leaky_relu(source + target.unsqueeze(1), 0.2)
