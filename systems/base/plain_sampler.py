@@ -143,9 +143,10 @@ def plain_between(
         taken = np.minimum(counts, fanout)
         chosen = [range(n - k, n) for n, k in zip(counts.tolist(), taken.tolist(), strict=True)]
     elif policy == "uniform":
-        chosen = _uniform(
-            counts, fanout, replace, plain_draws(where.numpy(), fanout, seed, draw, hop, snapshot)
-        )
+        drawn = (counts > 0) & ((counts > fanout) | replace)
+        draws = np.zeros((roots, fanout if drawn.any() else 0), np.uint64)
+        draws[drawn] = plain_draws(where.numpy()[drawn], draws.shape[1], seed, draw, hop, snapshot)
+        chosen = _uniform(counts, fanout, replace, draws)
     else:
         raise InvalidInputError(f"policy is {policy!r}, allowed are 'recent' and 'uniform'")
     kept = [first + np.asarray(c, np.int64) for first, c in zip(firsts, chosen, strict=True)]

@@ -1,7 +1,113 @@
+// Binding of the temporal sampler: checks, then one body for each layout of records.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "common/check.hpp"
+#include "cpu/temporal_sample.hpp"
+#include "cpu/temporal_store.hpp"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace dgbench {
-void bind_temporal_sample(nb::module_&) {}
+namespace {
+
+using temporal::Answer;
+using temporal::Question;
+using temporal::TemporalStore;
+
+constexpr int kTogether = 32;          // roots of a group
+constexpr std::uint32_t kLong = 1024;  // fan-out from which a root is work enough by itself
+
+template <class Record>
+std::int64_t answer(const Question& q, const Answer& to, std::int64_t places, bool grouped,
+                    int threads) {
+  if (grouped && q.fanout <= kLong) {
+    return temporal::answer<temporal::Group<Record, kTogether, true>>(q, to, places, threads);
+  }
+  return temporal::answer<temporal::Group<Record, 1, false>>(q, to, places, threads);
+}
+
+// Writes offsets, and the neighbours where there are places for all; returns their number, or -1
+// less the first root that cannot be asked for.
+std::int64_t temporal_sample(const TemporalStore& store, Array<const std::int64_t> nodes,
+                             Array<const double> ends, Maybe<const double> begins, double length,
+                             bool uniform, bool closed, std::uint32_t fanout, bool replace,
+                             std::uint64_t seed, bool listed, bool grouped, int threads,
+                             std::uint32_t draw, std::uint32_t hop, std::uint32_t snapshot,
+                             Array<const std::int64_t> positions, Array<std::int64_t> offsets,
+                             Array<std::int64_t> neighbours, Array<std::int64_t> eids,
+                             Array<double> times) {
+  const std::size_t roots = nodes.size();
+  check_size(ends, roots, "ends");
+  check_optional(begins, roots, "begins");
+  check_size(positions, roots, "positions");
+  check_size(offsets, roots + 1, "offsets");
+  check_size(eids, neighbours.size(), "eids");
+  check_size(times, neighbours.size(), "times");
+  if (fanout < 1 || fanout > (uniform ? 1u << 17 : 0x7fffffffu)) reject("fanout out of its range");
+  if (hop > 255 || snapshot > 255) reject("hop and snapshot must be below 256");
+  if (!(length >= 0)) reject("length must be at least 0");
+  const temporal::StoreView view = store.view();
+  const Question q{view,
+                   nodes.data(),
+                   ends.data(),
+                   pointer(begins),
+                   positions.data(),
+                   static_cast<std::int64_t>(roots),
+                   length,
+                   closed,
+                   replace,
+                   listed,
+                   uniform ? temporal::Policy::Uniform : temporal::Policy::Recent,
+                   fanout,
+                   draw_key(seed, hop, snapshot, draw)};
+  const Answer to{offsets.data(), neighbours.data(), eids.data(), times.data()};
+  const auto places = static_cast<std::int64_t>(neighbours.size());
+  threads = std::max(1, threads);
+  nb::gil_scoped_release release;
+  switch (view.layout) {
+    case temporal::Layout::Compact:
+      return answer<temporal::Compact>(q, to, places, grouped, threads);
+    case temporal::Layout::Wide:
+      return answer<temporal::Wide>(q, to, places, grouped, threads);
+    default:
+      return answer<temporal::Packed>(q, to, places, grouped, threads);
+  }
+}
+
+// Positions of the next hop's targets: the targets themselves, then their neighbours in order.
+void child_positions(Array<const std::int64_t> positions, Array<const std::int64_t> offsets,
+                     std::int64_t fanout, Array<std::int64_t> children) {
+  const std::size_t roots = positions.size();
+  check_size(offsets, roots + 1, "offsets");
+  if (children.size() < roots) reject("children must hold all targets and neighbours");
+  check_offsets(offsets.data(), roots + 1, children.size() - roots, "offsets");
+  const std::int64_t* const offset = offsets.data();
+  std::int64_t* const self = children.data();
+  std::int64_t* const child = children.data() + roots;
+  nb::gil_scoped_release release;
+  for (std::size_t r = 0; r < roots; ++r) {
+    const std::int64_t own = temporal::child_position(positions.data()[r], fanout, 0);
+    self[r] = own;
+    for (std::int64_t k = offset[r]; k < offset[r + 1]; ++k) child[k] = own + 1 + k - offset[r];
+  }
+}
+
+}  // namespace
+
+void bind_temporal_sample(nb::module_& m) {
+  m.def("temporal_sample", &temporal_sample, "store"_a, "nodes"_a.noconvert(),
+        "ends"_a.noconvert(), "begins"_a.noconvert().none(), "length"_a, "uniform"_a, "closed"_a,
+        "fanout"_a, "replace"_a, "seed"_a, "listed"_a, "grouped"_a, "threads"_a, "draw"_a, "hop"_a,
+        "snapshot"_a, "positions"_a.noconvert(), "offsets"_a.noconvert(),
+        "neighbours"_a.noconvert(), "eids"_a.noconvert(), "times"_a.noconvert());
+  m.def("child_positions", &child_positions, "positions"_a.noconvert(), "offsets"_a.noconvert(),
+        "fanout"_a, "children"_a.noconvert());
+}
+
 }  // namespace dgbench

@@ -1,0 +1,365 @@
+"""The compiled temporal sampler against the oracle, record by record."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dgbench.kernels_cuda.samples import Sample
+from dgbench.kernels_cuda.temporal_sample import (
+    TemporalSampler,
+    next_targets,
+    random_walks,
+    sample_between,
+    sample_hops,
+    sample_neighbours,
+)
+from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.runtime.errors import DgbenchError, InvalidInputError
+from dgbench.systems.base.plain_sampler import (
+    PlainGraph,
+    plain_between,
+    plain_hops,
+    plain_sample,
+    plain_walks,
+)
+
+FIELDS = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
+POLICIES = (
+    BlockPolicy("adaptive", 4),
+    BlockPolicy("adaptive_literal", 3),
+    BlockPolicy("fixed", 1),
+    BlockPolicy("fixed", 4),
+    BlockPolicy("strawman"),
+)
+
+
+def same(found: Sample, expected: Sample) -> None:
+    for field in FIELDS:
+        assert torch.equal(getattr(found, field), getattr(expected, field)), field
+    assert found.fanout == expected.fanout
+
+
+def stream(vertices: int, events: int, span: int, seed: int) -> tuple[Tensor, ...]:
+    """src, dst, t with many ties, duplicate and self edges; low ids get most edges."""
+    draw = torch.Generator().manual_seed(seed)
+    ends = (torch.rand(2, events, generator=draw) ** 3 * vertices).long()
+    times = torch.randint(0, span, (events,), generator=draw).double().sort().values
+    return ends[0], ends[1], times
+
+
+def both(
+    vertices: int = 12,
+    events: int = 300,
+    span: int = 60,
+    seed: int = 0,
+    *,
+    policy: BlockPolicy = POLICIES[0],
+    layout: str = "packed",
+    undirected: bool = True,
+    batch: int = 37,
+) -> tuple[TemporalStore, PlainGraph]:
+    src, dst, t = stream(vertices, events, span, seed)
+    store = TemporalStore(vertices, policy=policy, layout=layout, undirected=undirected)
+    plain = PlainGraph(vertices, undirected=undirected)
+    for first in range(0, events, batch):
+        part = slice(first, first + batch)
+        store.insert(src[part], dst[part], t[part])
+        plain.insert(src[part], dst[part], t[part])
+    return store, plain
+
+
+def roots(vertices: int, count: int, span: int, seed: int = 1) -> tuple[Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    nodes = (torch.rand(count, generator=draw) ** 2 * vertices).long()
+    return nodes, torch.randint(-2, span + 3, (count,), generator=draw).double()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**64 - 1),
+    shape=st.tuples(st.integers(1, 20), st.integers(0, 200), st.integers(1, 40)),
+    policy=st.sampled_from(POLICIES),
+    layout=st.sampled_from(("packed", "compact", "wide")),
+    undirected=st.booleans(),
+    fanout=st.integers(1, 12),
+    uniform=st.booleans(),
+    window=st.one_of(st.none(), st.integers(0, 30)),
+    closed=st.booleans(),
+    replace=st.booleans(),
+    walk=st.sampled_from(("fences", "list")),
+    grouped=st.booleans(),
+    threads=st.integers(1, 2),
+)
+def test_every_sample_is_the_oracles(
+    seed, shape, policy, layout, undirected, fanout, uniform, window, closed, replace, walk,
+    grouped, threads,
+) -> None:  # fmt: skip
+    vertices, events, span = shape
+    store, plain = both(
+        vertices, events, span, seed % 1000, policy=policy, layout=layout, undirected=undirected
+    )
+    nodes, times = roots(vertices, 70, span, seed % 997)
+    how = {
+        "fanout": fanout, "policy": "uniform" if uniform else "recent", "window": window,
+        "closed": closed, "replace": replace, "seed": seed, "draw": seed % 2**32, "hop": 3,
+        "snapshot": 2,
+    }  # fmt: skip
+    found = sample_neighbours(
+        store, nodes, times, walk=walk, grouped=grouped, threads=threads, **how
+    )
+    same(found, plain_sample(plain, nodes, times, **how))
+
+
+@pytest.mark.parametrize("policy", ["recent", "uniform"])
+@pytest.mark.parametrize("layout", ["packed", "compact", "wide"])
+@pytest.mark.parametrize("walk", ["fences", "list"])
+def test_deleted_edges_and_vertices_are_no_candidates(policy, layout, walk) -> None:
+    store, plain = both(layout=layout)
+    nodes, times = roots(12, 1500, 60)
+    how = {"fanout": 5, "policy": policy, "window": 25.0, "seed": 4}
+    gone = torch.arange(0, 300, 3)
+    for change in (
+        lambda graph: graph.delete_edges(gone),
+        lambda graph: graph.delete_vertices(torch.tensor([1, 5])),
+        lambda graph: graph.revive_vertices(torch.tensor([5])),
+    ):
+        change(store), change(plain)
+        expected = plain_sample(plain, nodes, times, **how)
+        for threads in (1, 2):
+            same(
+                sample_neighbours(store, nodes, times, walk=walk, threads=threads, **how), expected
+            )
+
+
+@pytest.mark.parametrize("policy", ["recent", "uniform"])
+def test_all_ways_agree_on_long_lists_and_many_roots(policy) -> None:
+    """Hubs with thousands of records in hundreds of blocks; groups, threads, uneven last group."""
+    store, plain = both(40, 20_000, 5_000, batch=100)
+    nodes, times = roots(40, 4_001, 5_000)
+    how = {"fanout": 10, "policy": policy, "seed": 7, "draw": 9, "window": 3_000.0}
+    expected = plain_sample(plain, nodes, times, **how)
+    for walk, grouped, threads in itertools.product(("fences", "list"), (True, False), (1, 2, 5)):
+        found = sample_neighbours(
+            store, nodes, times, walk=walk, grouped=grouped, threads=threads, **how
+        )
+        same(found, expected)
+
+
+@pytest.mark.parametrize("policy", ["recent", "uniform"])
+def test_wide_fanouts_count_before_they_take_places(policy) -> None:
+    store, plain = both(6, 3_000, 100)
+    nodes, times = roots(6, 300, 100)
+    for fanout in (1_000, 1_025, 100_000):
+        how = {"fanout": fanout, "policy": policy}
+        expected = plain_sample(plain, nodes, times, **how)
+        for threads in (1, 2):
+            same(sample_neighbours(store, nodes, times, threads=threads, **how), expected)
+
+
+def test_a_window_of_its_own_for_each_root() -> None:
+    store, plain = both()
+    nodes, ends = roots(12, 500, 60)
+    begins = ends - torch.arange(500).double() % 40 + 5  # some end before they begin
+    for policy, closed in itertools.product(("recent", "uniform"), (False, True)):
+        how = {"fanout": 4, "policy": policy, "closed": closed, "seed": 3}
+        expected = plain_between(plain, nodes, begins, ends, **how)
+        same(sample_between(store, nodes, begins, ends, **how), expected)
+        inside = expected.edge_times.repeat_interleave(1)
+        owner = torch.arange(500).repeat_interleave(expected.offsets.diff())
+        assert (inside >= begins[owner]).all()
+        assert (inside <= ends[owner]).all() if closed else (inside < ends[owner]).all()
+
+
+@pytest.mark.parametrize("policy", ["recent", "uniform"])
+def test_hops_and_snapshots(policy) -> None:
+    store, plain = both()
+    nodes, times = roots(12, 60, 60)
+    for snapshots, window in ((1, None), (1, 20.0), (3, 7.0)):
+        how = {"policy": policy, "snapshots": snapshots, "window": window, "seed": 11, "draw": 2}
+        found = sample_hops(store, nodes, times, (4, 3, 2), **how)
+        expected = plain_hops(plain, nodes, times, (4, 3, 2), **how)
+        assert [len(hops) for hops in found] == [3] * snapshots
+        for mine, theirs in zip(found, expected, strict=True):
+            for one, other in zip(mine, theirs, strict=True):
+                same(one, other)
+
+
+def test_a_share_of_the_batch_is_sampled_like_the_whole() -> None:
+    """Ranks that take parts of a batch draw what one that takes all of it draws."""
+    store, _ = both()
+    nodes, times = roots(12, 200, 60)
+    how = {"policy": "uniform", "seed": 5, "draw": 3}
+    whole = sample_hops(store, nodes, times, (3, 2), **how)[0]
+    for part in (torch.arange(0, 200, 2), torch.arange(199, 0, -2)):
+        mine = sample_hops(store, nodes[part], times[part], (3, 2), positions=part, **how)[0]
+        for share, full in zip(mine, whole, strict=True):
+            by_position = {int(p): i for i, p in enumerate(full.positions)}
+            for i, p in enumerate(share.positions.tolist()):
+                there = by_position[p]
+                assert torch.equal(
+                    share.eids[share.offsets[i] : share.offsets[i + 1]],
+                    full.eids[full.offsets[there] : full.offsets[there + 1]],
+                )
+
+
+def test_next_targets_are_the_old_ones_and_their_neighbours() -> None:
+    store, _ = both()
+    nodes, times = roots(12, 50, 60)
+    one = sample_neighbours(store, nodes, times, fanout=3)
+    targets, when, positions = next_targets(one)
+    assert torch.equal(targets, torch.cat((nodes, one.neighbours)))
+    assert torch.equal(when, torch.cat((times, one.edge_times)))
+    assert positions.unique().numel() == positions.numel()
+    assert torch.equal(positions[:50], one.positions * 4)
+
+
+def test_padding() -> None:
+    store, _ = both()
+    one = sample_neighbours(store, *roots(12, 80, 60), fanout=6)
+    padded = one.padded()
+    assert padded.index.shape == padded.mask.shape == (80, 6)
+    assert torch.equal(padded.mask.sum(1), one.offsets.diff())
+    assert torch.equal(padded.index[padded.mask], torch.arange(one.eids.numel()))
+    assert (padded.index[~padded.mask] == 0).all()
+
+
+@pytest.mark.parametrize("policy", ["recent", "uniform"])
+def test_walks(policy) -> None:
+    store, plain = both()
+    nodes, times = roots(12, 40, 60)
+    how = {"policy": policy, "window": 30.0, "seed": 8, "draw": 1}
+    found = random_walks(store, nodes, times, 5, **how)
+    expected = plain_walks(plain, nodes, times, 5, **how)
+    assert torch.equal(found.nodes, expected.nodes)
+    assert torch.equal(found.eids, expected.eids)
+    assert torch.equal(found.times.nan_to_num(-1), expected.times.nan_to_num(-1))
+    steps = found.times.diff(dim=1)
+    assert (steps[~steps.isnan()] < 0).all()
+    assert random_walks(store, nodes, times, 0).eids.shape == (40, 0)
+
+
+def test_two_calls_differ_and_a_given_one_repeats() -> None:
+    store, _ = both()
+    nodes, times = roots(12, 300, 60)
+    sampler = TemporalSampler(store, (3, 3), policy="uniform", seed=2)
+    first, second = (sampler.sample(nodes, times)[0][1] for _ in range(2))
+    assert not torch.equal(first.eids[:100], second.eids[:100])
+    same(sampler.sample(nodes, times, draw=0)[0][1], first)
+    assert sampler.draws == 2
+    other = TemporalSampler(store, (3, 3), policy="uniform", seed=3).sample(nodes, times)[0][1]
+    assert not torch.equal(first.eids[:100], other.eids[:100])
+
+
+def test_uniform_is_uniform_and_without_duplicates() -> None:
+    store = TemporalStore(1)
+    store.insert(*(torch.zeros(20, dtype=torch.int64),) * 2, torch.arange(20).double())
+    count = 40_000
+    one = sample_neighbours(
+        store, torch.zeros(count, dtype=torch.int64), torch.full((count,), 20.0).double(), fanout=6,
+        policy="uniform", seed=1,
+    )  # fmt: skip
+    rows = one.eids.view(count, 6)
+    assert (rows.sort(1).values.diff(dim=1) > 0).all()
+    expected = count * 6 / 20
+    chi = ((rows.flatten().bincount(minlength=20) - expected) ** 2 / expected).sum()
+    assert chi < 45  # 19 degrees of freedom: beyond once in 1500 seeds
+    pairs = (rows[:, :, None] * 20 + rows[:, None, :]).flatten().bincount(minlength=400)
+    expected = count * 30 / 380
+    off = pairs.view(20, 20)[~torch.eye(20, dtype=torch.bool)]
+    assert ((off - expected) ** 2 / expected).sum() / 2 < 190 * 1.4
+
+
+def test_nothing_at_or_after_the_roots_time() -> None:
+    src, dst, t = stream(15, 500, 50, 3)
+    store = TemporalStore(15, undirected=True)
+    store.insert(src, dst, t)
+    for policy in ("recent", "uniform"):
+        for hops in sample_hops(store, src, t, (5, 5), policy=policy):
+            for one in hops:
+                owner = one.times.repeat_interleave(one.offsets.diff())
+                assert (one.edge_times < owner).all()
+    leak = sample_neighbours(store, src, t, fanout=5, closed=True)
+    own = leak.times.repeat_interleave(leak.offsets.diff())
+    assert (leak.edge_times == own).any()  # what the closed window lets through
+
+
+def test_edges_of_the_question() -> None:
+    store, plain = both()
+    none = torch.empty(0, dtype=torch.int64)
+    empty = sample_neighbours(store, none, torch.empty(0, dtype=torch.float64), fanout=3)
+    assert empty.offsets.tolist() == [0]
+    assert empty.neighbours.numel() == 0
+    assert empty.padded().mask.shape == (0, 3)
+    nodes, far = torch.arange(12), torch.full((12,), torch.inf, dtype=torch.float64)
+    for times in (far, -far):
+        for window in (None, 5.0):
+            how = {"fanout": 3, "window": window}
+            same(
+                sample_neighbours(store, nodes, times, **how),
+                plain_sample(plain, nodes, times, **how),
+            )
+    bare = TemporalStore(3)
+    assert sample_neighbours(bare, torch.arange(3), far[:3], fanout=2).neighbours.numel() == 0
+    large = TemporalStore(2)  # ids next to the largest that a record holds
+    last = torch.tensor([2**32 - 2])
+    large.insert(torch.tensor([0]), torch.tensor([1]), torch.tensor([1.5]).double(), last)
+    assert sample_neighbours(large, nodes[:1], far[:1], fanout=2).eids.tolist() == [2**32 - 2]
+
+
+def test_times_that_a_float32_would_merge() -> None:
+    """Unix seconds are 128 apart in float32; here neighbouring seconds stay apart."""
+    base = 1.5e9
+    store = TemporalStore(2, layout="compact", origin=base)
+    times = base + torch.arange(50).double()
+    store.insert(torch.zeros(50, dtype=torch.int64), torch.ones(50, dtype=torch.int64), times)
+    one = sample_neighbours(store, torch.zeros(50, dtype=torch.int64), times, fanout=1)
+    assert one.offsets.tolist() == [0, *range(50)]
+    assert torch.equal(one.edge_times, times[:-1])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"fanout": 0}, "fanout is 0"),
+        ({"fanout": 2**18, "policy": "uniform"}, "fanout is 262144"),
+        ({"policy": "latest"}, "policy is 'latest'"),
+        ({"walk": "tree"}, "walk is 'tree'"),
+        ({"window": -1.0}, "window is -1.0"),
+        ({"window": float("nan")}, "window is nan"),
+        ({"seed": -1}, "seed is -1"),
+        ({"draw": 2**32}, "draw is 4294967296"),
+        ({"hop": 256}, "hop is 256"),
+        ({"threads": 0}, "threads is 0"),
+        ({"nodes": torch.tensor([0, 12])}, r"nodes\[1\] is 12, allowed is 0 <= x < 12"),
+        ({"nodes": torch.tensor([-1, 0])}, r"nodes\[0\] is -1"),
+        ({"nodes": torch.tensor([0])}, "nodes has 1 elements, expected 2"),
+        ({"nodes": torch.tensor([0, 1], dtype=torch.int32)}, "nodes is torch.int32"),
+        ({"times": torch.tensor([1.0, torch.nan]).double()}, r"times\[1\] is nan"),
+        ({"times": torch.tensor([1.0, 2.0])}, "times is torch.float32"),
+        ({"positions": torch.tensor([1])}, "positions has 1 elements"),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_refusals_name_what_was_found(change, words, threads) -> None:
+    store, _ = both()
+    asked = {
+        "nodes": torch.tensor([0, 1]), "times": torch.tensor([1.0, 2.0]).double(), "fanout": 2,
+        "threads": threads, **change,
+    }  # fmt: skip
+    with pytest.raises(DgbenchError, match=words):
+        sample_neighbours(store, **asked)
+
+
+def test_snapshots_need_a_window() -> None:
+    store, _ = both()
+    nodes, times = roots(12, 3, 60)
+    with pytest.raises(InvalidInputError, match="snapshots is 2 and window None"):
+        sample_hops(store, nodes, times, (2,), snapshots=2)
+    with pytest.raises(InvalidInputError, match=r"len\(fanouts\) is 0"):
+        sample_hops(store, nodes, times, ())
