@@ -14,6 +14,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -223,14 +224,28 @@ inline int atomicCAS(int* to, int expected, int value) {
   return before;
 }
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
-enum cudaDeviceAttr { cudaDevAttrMaxSharedMemoryPerBlockOptin, cudaDevAttrMultiProcessorCount };
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9
+};
+enum cudaDeviceAttr {
+  cudaDevAttrMaxSharedMemoryPerBlockOptin,
+  cudaDevAttrMultiProcessorCount,
+  cudaDevAttrCanUseHostPointerForRegisteredMem
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 constexpr unsigned cudaStreamNonBlocking = 1;
 using cudaStream_t = void*;
 
 inline const char* cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : "invalid configuration argument";
+  switch (error) {
+    case cudaSuccess: return "no error";
+    case cudaErrorInvalidValue: return "invalid argument";
+    case cudaErrorMemoryAllocation: return "out of memory";
+    default: return "invalid configuration argument";
+  }
 }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) {
@@ -238,9 +253,11 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
-  *value = what == cudaDevAttrMultiProcessorCount
-               ? emulated::setting("EMULATED_PROCESSORS", 1)
-               : emulated::setting("EMULATED_SHARED", 227 << 10);
+  switch (what) {
+    case cudaDevAttrMultiProcessorCount: *value = emulated::setting("EMULATED_PROCESSORS", 1); break;
+    case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 1; break;
+    default: *value = emulated::setting("EMULATED_SHARED", 227 << 10);
+  }
   return cudaSuccess;
 }
 template <class Kernel>
@@ -258,3 +275,65 @@ inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 inline cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+
+// The device's memory: EMULATED_MEMORY bytes, or as much as there is. What is given out holds garbage.
+namespace emulated {
+inline std::map<void*, std::size_t> allocated;
+inline std::map<void*, std::size_t> registered;
+inline std::size_t in_use() {
+  std::size_t bytes = 0;
+  for (const auto& [at, size] : allocated) bytes += size;
+  return bytes;
+}
+inline std::size_t memory() {
+  const char* text = std::getenv("EMULATED_MEMORY");
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : std::size_t{1} << 40;
+}
+inline cudaError_t give(void** to, std::size_t bytes) {
+  *to = std::malloc(bytes);
+  if (*to == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(*to, 0xff, bytes);
+  return cudaSuccess;
+}
+}  // namespace emulated
+
+template <class T>
+cudaError_t cudaMalloc(T** to, std::size_t bytes) {
+  if (emulated::in_use() + bytes > emulated::memory()) return cudaErrorMemoryAllocation;
+  void* at = nullptr;
+  if (emulated::give(&at, bytes) != cudaSuccess) return cudaErrorMemoryAllocation;
+  emulated::allocated[at] = bytes;
+  *to = static_cast<T*>(at);
+  return cudaSuccess;
+}
+template <class T>
+cudaError_t cudaMallocManaged(T** to, std::size_t bytes) {
+  void* at = nullptr;
+  const cudaError_t status = emulated::give(&at, bytes);
+  *to = static_cast<T*>(at);
+  return status;
+}
+inline cudaError_t cudaFree(void* at) {
+  emulated::allocated.erase(at);
+  std::free(at);
+  return cudaSuccess;
+}
+constexpr unsigned cudaHostRegisterMapped = 2;
+inline cudaError_t cudaHostRegister(void* at, std::size_t bytes, unsigned) {
+  for (const auto& [other, size] : emulated::registered) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(at);
+    const auto taken = reinterpret_cast<std::uintptr_t>(other);
+    if (begin < taken + size && taken < begin + bytes) return cudaErrorInvalidValue;
+  }
+  emulated::registered[at] = bytes;
+  return cudaSuccess;
+}
+inline cudaError_t cudaHostUnregister(void* at) {
+  return emulated::registered.erase(at) == 1 ? cudaSuccess : cudaErrorInvalidValue;
+}
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1 };
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                                   cudaStream_t) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}

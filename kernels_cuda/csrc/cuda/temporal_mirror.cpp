@@ -1,0 +1,263 @@
+#include "cuda/temporal_mirror.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "cuda/launchers.h"
+
+namespace dgbench::temporal {
+namespace {
+
+constexpr uint64_t kPinStep = uint64_t{2} << 20;  // the host's pools grow by as much
+constexpr const char* kNames[kPools] = {"vertices", "fences", "blocks", "records"};
+
+uint64_t record_bytes(Layout layout) {
+  switch (layout) {
+    case Layout::Packed: return sizeof(Packed);
+    case Layout::Compact: return sizeof(Compact);
+    default: return sizeof(Wide);
+  }
+}
+
+void check(int status, const std::string& what) {
+  if (status != 0) throw std::runtime_error(what + ": " + dgb_error_text(status));
+}
+
+}  // namespace
+
+TemporalMirror::Memory TemporalMirror::memory_of(int pool) const {
+  switch (placement_) {
+    case Placement::Cuda: return Memory::Device;
+    case Placement::Hybrid: return pool == kRecords ? Memory::Pinned : Memory::Device;
+    case Placement::Uva: return Memory::Pinned;
+    default: return Memory::Managed;
+  }
+}
+
+uint64_t TemporalMirror::bytes_in(Memory memory) const {
+  uint64_t bytes = 0;
+  for (int p = 0; p < kPools; ++p) {
+    if (memory_of(p) == memory) bytes += pools_[p].capacity;
+  }
+  return bytes;
+}
+
+void TemporalMirror::release(int pool) {
+  Pool& mine = pools_[pool];
+  // What the host has given back already cannot be unlocked any more; there is nothing to do then.
+  for (void* piece : mine.pinned) dgb_unpin(piece);
+  if (memory_of(pool) != Memory::Pinned && mine.at != nullptr) dgb_device_free(mine.at);
+  mine = Pool{};
+}
+
+void TemporalMirror::clear() {
+  for (int p = 0; p < kPools; ++p) release(p);
+  if (scratch_ != nullptr) dgb_device_free(scratch_);
+  scratch_ = nullptr;
+  scratch_bytes_ = 0;
+  lines_.clear();
+  ready_ = false;
+}
+
+// Page-locks what the host's pool grew by.
+void TemporalMirror::pin(int pool, const HostPools& host) {
+  Pool& mine = pools_[pool];
+  mine.at = const_cast<uint8_t*>(host.data[pool]);
+  mine.used = host.bytes[pool];
+  const uint64_t wanted = (mine.used + kPinStep - 1) / kPinStep * kPinStep;
+  if (wanted <= mine.capacity) return;
+  int same = 0;
+  check(dgb_same_addresses(&same), "the device does not answer");
+  if (same == 0) {
+    throw std::runtime_error("this device does not read the host's memory under its own addresses");
+  }
+  uint8_t* const end = mine.at + mine.capacity;
+  check(dgb_pin(end, wanted - mine.capacity),
+        std::string("memory of the host for ") + kNames[pool] + " cannot be page-locked");
+  mine.pinned.push_back(end);
+  mine.capacity = wanted;
+}
+
+bool TemporalMirror::allocate(int pool, uint64_t bytes) {
+  Pool& mine = pools_[pool];
+  void* at = nullptr;
+  if (memory_of(pool) == Memory::Managed) {
+    if (dgb_managed_allocate(&at, bytes) != 0) return false;
+  } else {
+    if (cap_ > 0 && device_bytes() + bytes > cap_) return false;
+    if (dgb_device_allocate(&at, bytes) != 0) return false;
+  }
+  mine.at = static_cast<uint8_t*>(at);
+  mine.capacity = bytes;
+  return true;
+}
+
+// Room for so many bytes, half as much again where a pool grows. True where its content is gone: the
+// host has all of it, so that old and new need not be there at once.
+bool TemporalMirror::make_room(int pool, uint64_t bytes) {
+  Pool& mine = pools_[pool];
+  const uint64_t wanted = std::max<uint64_t>(bytes, 256);
+  if (wanted <= mine.capacity) {
+    mine.used = bytes;
+    return false;
+  }
+  const bool grows = mine.capacity > 0;
+  release(pool);
+  if (!(grows && allocate(pool, (wanted + wanted / 2) / 256 * 256 + 256)) &&
+      !allocate(pool, wanted)) {
+    throw OutOfDeviceMemory(
+        "out of device memory: " + std::to_string(wanted) + " bytes for " + kNames[pool] +
+        " do not fit beside " + std::to_string(device_bytes()) + " bytes of other pools" +
+        (cap_ > 0 ? ", at most " + std::to_string(cap_) + " are allowed" : std::string()));
+  }
+  mine.used = bytes;
+  return true;
+}
+
+void TemporalMirror::add(int pool, uint64_t from, uint64_t bytes,
+                         std::vector<Patch>& patches) const {
+  if (bytes > 0) patches.push_back({pool, from, bytes});
+}
+
+// What differs between the lines that were sent and those of now, of pools that are not sent whole.
+void TemporalMirror::collect(const HostPools& host, bool rewritten,
+                             const std::array<bool, kPools>& whole, std::vector<Patch>& patches,
+                             Sent& sent) {
+  const Vertex* const vertices = host.vertices();
+  const Block* const blocks = host.blocks();
+  const uint64_t record = record_bytes(host.layout);
+  for (std::size_t i = 0; i < lines_.size(); ++i) {
+    const Vertex& now = vertices[i];
+    Vertex& was = lines_[i];
+    if (std::memcmp(&now, &was, sizeof(Vertex)) == 0) continue;
+    ++sent.vertices;
+    const bool grown = !rewritten && was.head != kNone && now.head == was.head &&
+                       now.dead == was.dead && now.before >= was.before;
+    if (!whole[kVertices]) add(kVertices, i * sizeof(Vertex), sizeof(Vertex), patches);
+    if (!whole[kFences]) {
+      const uint32_t kept =
+          grown && now.fence == was.fence && now.fences >= was.fences ? was.fences : 0;
+      add(kFences, (now.fence + kept) * sizeof(Fence), (now.fences - kept) * sizeof(Fence), patches);
+    }
+    for (uint32_t b = now.tail; b != kNone; b = blocks[b].prev) {
+      const bool old = grown && b == was.tail;
+      if (!whole[kBlocks]) add(kBlocks, b * sizeof(Block), sizeof(Block), patches);
+      if (!whole[kRecords] && memory_of(kRecords) != Memory::Pinned) {
+        const uint32_t size = b == now.tail ? now.size : blocks[b].size;
+        const uint32_t kept = old ? was.size : 0;
+        add(kRecords, (blocks[b].first + kept) * record, (size - kept) * record, patches);
+      }
+      if (old) break;
+    }
+    was = now;
+  }
+}
+
+// All patches in one piece, with their places in front.
+void TemporalMirror::send(const HostPools& host, const std::vector<Patch>& patches, void* stream) {
+  if (patches.empty()) return;
+  if (memory_of(kVertices) == Memory::Managed) {
+    for (const Patch& p : patches) {
+      std::memcpy(pools_[p.pool].at + p.from, host.data[p.pool] + p.from, p.bytes);
+    }
+    return;
+  }
+  uint64_t bytes = 0;
+  for (const Patch& p : patches) bytes += p.bytes;
+  const uint64_t head = 8 * (2 * patches.size() + 1);
+  std::vector<uint8_t> packed(head + bytes);
+  auto* const starts = reinterpret_cast<int64_t*>(packed.data());
+  auto* const to = reinterpret_cast<uint64_t*>(starts + patches.size() + 1);
+  uint8_t* out = packed.data() + head;
+  for (std::size_t i = 0; i < patches.size(); ++i) {
+    const Patch& p = patches[i];
+    starts[i] = (out - packed.data() - static_cast<int64_t>(head)) / 4;
+    to[i] = reinterpret_cast<uint64_t>(pools_[p.pool].at + p.from);
+    std::memcpy(out, host.data[p.pool] + p.from, p.bytes);
+    out += p.bytes;
+  }
+  starts[patches.size()] = static_cast<int64_t>(bytes / 4);
+  if (packed.size() > scratch_bytes_) {
+    if (scratch_ != nullptr) dgb_device_free(scratch_);
+    scratch_ = nullptr;
+    scratch_bytes_ = packed.size() + packed.size() / 2;
+    if (dgb_device_allocate(&scratch_, scratch_bytes_) != 0) {
+      scratch_bytes_ = 0;
+      throw OutOfDeviceMemory("out of device memory: no " + std::to_string(packed.size()) +
+                              " bytes to receive what changed");
+    }
+  }
+  check(dgb_copy_in(scratch_, packed.data(), packed.size(), stream), "what changed cannot be sent");
+  auto* const there = static_cast<uint8_t*>(scratch_);
+  ScatterWords functor{};
+  functor.starts = reinterpret_cast<const int64_t*>(there);
+  functor.to = reinterpret_cast<const uint64_t*>(there) + patches.size() + 1;
+  functor.words = reinterpret_cast<const uint32_t*>(there + head);
+  functor.patches = static_cast<int64_t>(patches.size());
+  check(dgb_scatter_words(&functor, static_cast<int64_t>(bytes / 4), stream),
+        "what changed cannot be put in place");
+}
+
+Sent TemporalMirror::update(const HostPools& host, bool rewritten, void* stream) {
+  const bool moved = !ready_ || host.data != origin_ || host.layout != view_.layout;
+  if (moved) clear();
+  ready_ = false;
+  Sent sent;
+  std::array<bool, kPools> whole{};
+  try {
+    for (int p = 0; p < kPools; ++p) {
+      if (memory_of(p) == Memory::Pinned) {
+        pin(p, host);
+      } else {
+        whole[p] = make_room(p, host.bytes[p]);
+      }
+    }
+    if (memory_of(kVertices) != Memory::Pinned) {
+      // Vertices that were added hold what no vertex holds, so that they count as changed.
+      Vertex nothing{};
+      std::memset(static_cast<void*>(&nothing), 0xff, sizeof(nothing));
+      lines_.resize(static_cast<std::size_t>(host.num_vertices()), nothing);
+      std::vector<Patch> patches;
+      collect(host, rewritten, whole, patches, sent);
+      send(host, patches, stream);
+      sent.patches = static_cast<int64_t>(patches.size());
+      for (const Patch& p : patches) sent.bytes += p.bytes;
+    }
+    for (int p = 0; p < kPools; ++p) {
+      if (!whole[p]) continue;
+      ++sent.whole;
+      sent.bytes += host.bytes[p];
+      if (memory_of(p) == Memory::Managed) {
+        std::memcpy(pools_[p].at, host.data[p], host.bytes[p]);
+      } else {
+        check(dgb_copy_in(pools_[p].at, host.data[p], host.bytes[p], stream),
+              std::string(kNames[p]) + " cannot be sent");
+      }
+    }
+  } catch (...) {
+    clear();
+    throw;
+  }
+  origin_ = host.data;
+  view_.vertices = reinterpret_cast<const Vertex*>(pools_[kVertices].at);
+  view_.fences = reinterpret_cast<const Fence*>(pools_[kFences].at);
+  view_.blocks = reinterpret_cast<const Block*>(pools_[kBlocks].at);
+  view_.records = pools_[kRecords].at;
+  view_.num_vertices = host.num_vertices();
+  view_.origin = host.origin;
+  view_.layout = host.layout;
+  view_.deleted = host.deleted;
+  view_.num_slots = host.bytes[kRecords] / record_bytes(host.layout);
+  view_.num_fences = host.bytes[kFences] / sizeof(Fence);
+  view_.num_blocks = host.bytes[kBlocks] / sizeof(Block);
+  ready_ = true;
+  return sent;
+}
+
+StoreView TemporalMirror::view() const {
+  if (!ready_) throw std::invalid_argument("the device holds no graph; call update first");
+  return view_;
+}
+
+}  // namespace dgbench::temporal

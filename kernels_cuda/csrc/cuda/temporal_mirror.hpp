@@ -1,0 +1,109 @@
+// What a device reads of a temporal store that the host writes (GNNFlow 4.1, 4.2): the store's four
+// pools, each copied to the device, left in page-locked memory of the host, or in managed memory.
+//
+// An update sends what changed. It is found by comparing every vertex's line with the line that was
+// sent last: what a vertex got since then follows from the two.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+#include "common/temporal_layout.hpp"
+#include "cuda/temporal_memory.h"
+
+namespace dgbench::temporal {
+
+enum class Placement : int32_t {
+  Cuda = 0,     // everything on the device
+  Hybrid = 1,   // vertices, fences and blocks on the device, records in the host's memory (the paper)
+  Uva = 2,      // everything in the host's memory
+  Unified = 3,  // everything in managed memory, whose pages move to who reads them
+};
+
+enum PoolName { kVertices, kFences, kBlocks, kRecords, kPools };
+
+// The pools in use, as the host has them.
+struct HostPools {
+  std::array<const uint8_t*, kPools> data;
+  std::array<uint64_t, kPools> bytes;
+  Layout layout;
+  double origin;
+  int64_t deleted;  // vertices
+
+  int64_t num_vertices() const { return static_cast<int64_t>(bytes[kVertices] / sizeof(Vertex)); }
+  const Vertex* vertices() const { return reinterpret_cast<const Vertex*>(data[kVertices]); }
+  const Block* blocks() const { return reinterpret_cast<const Block*>(data[kBlocks]); }
+};
+
+struct Sent {
+  uint64_t bytes = 0;    // of the pools, to the device or into managed memory
+  int64_t patches = 0;   // pieces of pools; whole pools count none
+  int64_t vertices = 0;  // whose line had changed
+  int64_t whole = 0;     // pools that were sent whole
+};
+
+struct OutOfDeviceMemory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class TemporalMirror {
+ public:
+  // `cap`: most bytes of the device that the pools may take, 0 for no limit.
+  TemporalMirror(Placement placement, uint64_t cap) : placement_(placement), cap_(cap) {}
+  TemporalMirror(const TemporalMirror&) = delete;
+  TemporalMirror& operator=(const TemporalMirror&) = delete;
+  ~TemporalMirror() { clear(); }
+
+  // Brings the device up to date. `rewritten`: records of a vertex that changed may have moved, so
+  // that all of them are sent. Throws OutOfDeviceMemory; the mirror is empty then.
+  Sent update(const HostPools& host, bool rewritten, void* stream);
+
+  // Gives everything back; the device must have finished with it.
+  void clear();
+
+  bool ready() const { return ready_; }
+  StoreView view() const;
+  uint64_t device_bytes() const { return bytes_in(Memory::Device); }
+  uint64_t pinned_bytes() const { return bytes_in(Memory::Pinned); }
+  uint64_t managed_bytes() const { return bytes_in(Memory::Managed); }
+
+ private:
+  enum class Memory { Device, Pinned, Managed };
+
+  struct Pool {
+    uint8_t* at = nullptr;  // for the device
+    uint64_t used = 0;
+    uint64_t capacity = 0;      // bytes taken or page-locked
+    std::vector<void*> pinned;  // page-locked pieces, one behind the other
+  };
+
+  struct Patch {
+    int pool;
+    uint64_t from, bytes;  // within the pool
+  };
+
+  Memory memory_of(int pool) const;
+  uint64_t bytes_in(Memory memory) const;
+  void release(int pool);
+  void pin(int pool, const HostPools& host);
+  bool make_room(int pool, uint64_t bytes);
+  bool allocate(int pool, uint64_t bytes);
+  void collect(const HostPools& host, bool rewritten, const std::array<bool, kPools>& whole,
+               std::vector<Patch>& patches, Sent& sent);
+  void add(int pool, uint64_t from, uint64_t bytes, std::vector<Patch>& patches) const;
+  void send(const HostPools& host, const std::vector<Patch>& patches, void* stream);
+
+  Placement placement_;
+  uint64_t cap_;
+  std::array<Pool, kPools> pools_;
+  std::vector<Vertex> lines_;                   // as sent last
+  std::array<const uint8_t*, kPools> origin_{};  // where the host's pools were then
+  void* scratch_ = nullptr;
+  uint64_t scratch_bytes_ = 0;
+  StoreView view_{};
+  bool ready_ = false;
+};
+
+}  // namespace dgbench::temporal

@@ -1,0 +1,278 @@
+"""A temporal store as a device reads it, and sampling from it there (GNNFlow, section 4.2).
+
+The host writes the graph (`temporal_store`), the device samples from it. Where the pools lie is the
+*placement*, the subject of the paper's Figure 13:
+
+- `cuda`: everything in the device's memory.
+- `hybrid`: vertices and blocks there, records in page-locked memory of the host, read over the bus.
+  The store's own memory is page-locked, so that records are never sent.
+- `uva`: everything in the host's memory.
+- `unified`: everything in managed memory, whose pages move to whoever reads them.
+
+Samples equal those of the CPU bit for bit: both go by `csrc/common/temporal_functors.hpp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda._checks import check_ids
+from dgbench.kernels_cuda.build_info import extension, stream_of
+from dgbench.kernels_cuda.device_hops import Hop, Targets, cut_all
+from dgbench.kernels_cuda.samples import Sample
+from dgbench.kernels_cuda.temporal_sample import POLICIES, WALKS
+from dgbench.kernels_cuda.temporal_store import RECORD_BYTES
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
+
+if TYPE_CHECKING:
+    from dgbench.kernels_cuda.temporal_store import TemporalStore
+
+Placement = Literal["cuda", "hybrid", "uva", "unified"]
+PLACEMENTS: Final = ("cuda", "hybrid", "uva", "unified")
+"""Position is the number the compiled mirror knows a placement by."""
+_LAYOUTS: Final = tuple(RECORD_BYTES)
+MOST_FANOUT: Final = 1 << 17
+WORKING_BYTES: Final = 256 << 20
+"""What a ballast leaves free beside the limit, for the samples themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What an update moved.
+
+    Attributes:
+        bytes: of the pools, to the device or into managed memory.
+        patches: pieces of pools; those that went whole count none.
+        vertices: vertices that had changed.
+        whole: pools that went whole.
+    """
+
+    bytes: int
+    patches: int
+    vertices: int
+    whole: int
+
+
+class DeviceStore:
+    """A view of a store for one device. Call `update` after every change of the store.
+
+    Args:
+        store: the host's. It must live as long as this does.
+        placement: one of `PLACEMENTS`.
+        cap_bytes: most bytes of the device's memory that the graph may take; None for no limit.
+            For `unified`, whose pages nobody counts, other memory of the device is held as ballast,
+            so that only so much and `WORKING_BYTES` are free.
+        device: a CUDA device.
+
+    Raises:
+        UnknownKeyError: a placement that does not exist.
+        InvalidInputError: a limit below 1.
+        UnsupportedError: no compiled operators for the device.
+        MemoryError: the graph does not fit.
+    """
+
+    def __init__(
+        self,
+        store: TemporalStore,
+        placement: Placement = "hybrid",
+        cap_bytes: int | None = None,
+        *,
+        device: torch.device | str = "cuda",
+    ) -> None:
+        if placement not in PLACEMENTS:
+            raise unknown_key("placement", placement, PLACEMENTS)
+        if cap_bytes is not None and cap_bytes < 1:
+            raise InvalidInputError(f"cap_bytes is {cap_bytes}, allowed are numbers from 1")
+        self.store, self.placement, self.cap_bytes = store, placement, cap_bytes
+        self.device = torch.device(device)
+        made = getattr(extension(self.device), "TemporalMirror", None)
+        if made is None:
+            raise UnsupportedError(f"a store on '{self.device}' needs no mirror; sample from it")
+        self._mirror: Any = made(PLACEMENTS.index(placement), cap_bytes or 0)
+        self._ballast: Tensor | None = None
+        if placement == "unified" and cap_bytes is not None:
+            self._ballast = hold_ballast(cap_bytes + WORKING_BYTES, self.device)
+        self.sent = self.update()
+
+    def update(self) -> Sent:
+        """Bring what changed in the store since the last update to the device.
+
+        Returns:
+            What was moved. With `uva` that is nothing, with `hybrid` no records.
+
+        Raises:
+            MemoryError: it does not fit any more; nothing is held then, and sampling is refused
+                until an update succeeds.
+        """
+        handle = self.store.handle
+        found = self._mirror.update(
+            *handle.pools(), _LAYOUTS.index(self.store.layout), self.store.origin,
+            handle.num_deleted_vertices, self.store.late == "sort", *self._stream(),
+        )  # fmt: skip
+        self.sent = Sent(**found)
+        return self.sent
+
+    def sample_hops(
+        self,
+        nodes: Tensor,
+        times: Tensor,
+        fanouts: Sequence[int],
+        *,
+        policy: str = "recent",
+        window: float | None = None,
+        snapshots: int = 1,
+        closed: bool = False,
+        replace: bool = False,
+        seed: int = 0,
+        draw: int = 0,
+        positions: Tensor | None = None,
+        walk: str = "fences",
+    ) -> list[list[Sample]]:
+        """`temporal_sample.sample_hops` on the device, with the same results.
+
+        Hops follow each other without the host: how many targets a hop has stays on the device,
+        and all counts come home together at the end.
+
+        Args:
+            nodes, times, positions: on the CPU or on the device.
+            Others as there; fan-outs at most `MOST_FANOUT`.
+
+        Returns:
+            [snapshot][hop], arrays on the device.
+
+        Raises:
+            InvalidInputError: as there.
+        """
+        uniform, listed = _check(fanouts, policy, walk, seed, draw, snapshots, window)
+        nodes, times, where = self._roots(nodes, times, positions)
+        length = float("inf") if window is None else float(window)
+        every: list[list[Hop]] = []
+        for snapshot in range(snapshots):
+            live = torch.full((1,), nodes.numel(), dtype=torch.int64, device=self.device)
+            at = Targets(live, nodes, times - snapshot * length if snapshot else times, where)
+            every.append([])
+            for number, fanout in enumerate(fanouts):
+                hop = Hop.of(at, fanout, uniform)
+                self._mirror.locate(
+                    at.live, at.nodes, at.positions, *_windows(at.times, length, closed), fanout,
+                    uniform, listed, replace, seed, draw, number, snapshot, *hop.located,
+                    *self._stream(),
+                )  # fmt: skip
+                hop.make_places(last=number + 1 == len(fanouts))
+                following = hop.following
+                self._mirror.emit(
+                    at.live, at.nodes, at.positions, at.times, fanout, uniform, listed,
+                    *hop.located, hop.offsets, *hop.found,
+                    *(following.all if following else (None,) * 4), *self._stream(),
+                )  # fmt: skip
+                every[-1].append(hop)
+                at = following or at
+        return cut_all(every)
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of the device's memory that the graph takes."""
+        return self._mirror.device_bytes
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes of the host's memory that are page-locked for the device."""
+        return self._mirror.pinned_bytes
+
+    @property
+    def managed_bytes(self) -> int:
+        """Bytes of managed memory."""
+        return self._mirror.managed_bytes
+
+    def close(self) -> None:
+        """Give all memory back; `update` brings the graph again."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self._mirror.clear()
+        self._ballast = None
+
+    def _stream(self) -> tuple[int]:
+        return stream_of(self.device) or (0,)
+
+    def _roots(
+        self, nodes: Tensor, times: Tensor, positions: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The roots on the device.
+
+        Raises:
+            InvalidInputError: another dtype or length, a vertex that is not there, or NaN.
+        """
+        if positions is None:
+            positions = torch.arange(nodes.numel(), device=nodes.device)
+        for name, array, dtype in (
+            ("nodes", nodes, torch.int64),
+            ("times", times, torch.float64),
+            ("positions", positions, torch.int64),
+        ):
+            if array.dtype != dtype or array.shape != (nodes.numel(),):
+                raise InvalidInputError(
+                    f"{name} is {array.dtype}{list(array.shape)}, expected {dtype}[{nodes.numel()}]"
+                )
+        check_ids(nodes, "nodes", self.store.num_vertices)
+        if bool(times.isnan().any()):
+            raise InvalidInputError("times holds nan, allowed are numbers and infinities")
+        nodes, times, positions = (
+            a.to(self.device).contiguous() for a in (nodes, times, positions)
+        )
+        return nodes, times, positions
+
+
+def hold_ballast(leave_bytes: int, device: torch.device) -> Tensor | None:
+    """Take memory of the device until only so many bytes are free; None where fewer are."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info(device)
+    if free <= leave_bytes:
+        return None
+    return torch.empty(free - leave_bytes, dtype=torch.uint8, device=device)
+
+
+def _windows(times: Tensor, length: float, closed: bool) -> tuple[Tensor, Tensor]:
+    """Half-open windows that end at these times; a closed end is the number after it."""
+    begins = torch.full_like(times, -torch.inf) if length == float("inf") else times - length
+    ends = times.nextafter(times.new_tensor(torch.inf)) if closed else times
+    return begins, ends
+
+
+def _check(
+    fanouts: Sequence[int],
+    policy: str,
+    walk: str,
+    seed: int,
+    draw: int,
+    snapshots: int,
+    window: float | None,
+) -> tuple[bool, bool]:
+    """Whether to draw at random, and whether to walk the list.
+
+    Raises:
+        InvalidInputError: a setting out of its range.
+    """
+    for name, word, allowed in (("policy", policy, POLICIES), ("walk", walk, WALKS)):
+        if word not in allowed:
+            raise InvalidInputError(f"{name} is {word!r}, allowed are {' and '.join(allowed)}")
+    if snapshots > 1 and window is None:
+        raise InvalidInputError(f"snapshots is {snapshots} and window None, give their length")
+    if window is not None and not window >= 0:
+        raise InvalidInputError(f"window is {window}, allowed are lengths from 0, or None")
+    for name, value, low, high in (
+        ("snapshots", snapshots, 1, 256),
+        ("len(fanouts)", len(fanouts), 1, 256),
+        *(("fanout", fanout, 1, MOST_FANOUT) for fanout in fanouts),
+        ("seed", seed, 0, 2**64 - 1),
+        ("draw", draw, 0, 2**32 - 1),
+    ):
+        if not low <= value <= high:
+            raise InvalidInputError(f"{name} is {value}, allowed are {low} to {high}")
+    return policy == "uniform", walk == "list"

@@ -1,0 +1,265 @@
+"""Temporal stores on a device: what an update sends, and samples that equal the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from dgbench.kernels_cuda import device_store
+from dgbench.kernels_cuda.device_store import PLACEMENTS, DeviceStore
+from dgbench.kernels_cuda.temporal_sample import sample_hops
+from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
+
+FIELDS = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
+VERTICES = 40
+
+Open = Callable[..., DeviceStore]
+
+
+@pytest.fixture
+def open_device(native, monkeypatch) -> Open:
+    """Opens a store on the device that is emulated or there."""
+    if native.device == "cpu":
+        monkeypatch.setattr(device_store, "extension", lambda device: native.module)
+    return lambda store, *how, **named: DeviceStore(store, *how, device=native.device, **named)
+
+
+def events(seed: int, count: int, begin: float = 0.0, vertices: int = VERTICES) -> list[Any]:
+    """src, dst, t: a hub, self edges, doubled edges and ties in whole units of time."""
+    random = torch.Generator().manual_seed(seed)
+    src = torch.randint(0, vertices - 5, (count,), generator=random)
+    src[::3] = 1
+    dst = torch.randint(0, vertices - 5, (count,), generator=random)
+    dst[::7] = src[::7]
+    t = begin + torch.randint(0, max(1, count // 2), (count,), generator=random).double()
+    return [src, dst, t.sort().values]
+
+
+def a_store(count: int = 400, **how: Any) -> TemporalStore:
+    store = TemporalStore(VERTICES, **{"policy": BlockPolicy("adaptive", 8), **how})
+    store.insert(*events(1, count // 2))
+    store.insert(*events(2, count - count // 2, store.last_time))
+    return store
+
+
+def roots(count: int = 60, latest: float = 250.0) -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(9)
+    nodes = torch.randint(0, VERTICES, (count,), generator=random)
+    times = (latest * torch.rand(count, generator=random, dtype=torch.float64)).round()
+    times[0], times[1] = -1.0, torch.inf
+    return nodes, times
+
+
+def assert_equal(there: DeviceStore, store: TemporalStore, fanouts=(3, 2), **how: Any) -> int:
+    """Both sample the same; returns how many neighbours."""
+    nodes, times = roots()
+    right = sample_hops(store, nodes, times, list(fanouts), **how)
+    found = there.sample_hops(nodes, times, list(fanouts), **how)
+    total = 0
+    for expected, got in zip(right, found, strict=True):
+        for one, other in zip(expected, got, strict=True):
+            assert one.fanout == other.fanout
+            for field in FIELDS:
+                home = getattr(other, field).cpu()
+                assert torch.equal(getattr(one, field), home), field
+                assert home.dtype == getattr(one, field).dtype
+            total += one.neighbours.numel()
+    return total
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("walk", ["fences", "list"])
+@pytest.mark.parametrize("policy", ["recent", "uniform"])
+def test_samples_equal_the_cpus(open_device, placement, walk, policy):
+    store = a_store(undirected=True)
+    there = open_device(store, placement)
+    for draw in (0, 5):
+        how = {"policy": policy, "walk": walk, "seed": 7 << 33, "draw": draw}
+        assert assert_equal(there, store, **how) > 100
+
+
+@pytest.mark.parametrize("layout", ["packed", "compact", "wide"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"window": 20.0, "snapshots": 3},
+        {"window": 20.0, "closed": True},
+        {"policy": "uniform", "replace": True},
+        {"policy": "uniform", "fanouts": (70,)},
+        {"window": 0.0, "closed": True, "fanouts": (2, 2, 2)},
+    ],
+    ids=lambda how: "-".join(how),
+)
+def test_layouts_and_windows_equal_the_cpus(open_device, layout, how):
+    store = a_store(layout=layout)
+    assert_equal(open_device(store, "cuda"), store, **how)
+
+
+@pytest.mark.parametrize("name", ["adaptive", "adaptive_literal", "fixed", "strawman"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("late", ["refuse", "sort"])
+def test_updates_bring_what_changed(open_device, name, placement, late):
+    store = TemporalStore(VERTICES, policy=BlockPolicy(name, 4), undirected=True, late=late)
+    there = open_device(store, placement)
+    last = 0.0
+    for seed, count in enumerate((300, 1, 40, 0, 900, 3)):
+        store.insert(*events(seed, count, 0.0 if late == "sort" else last))
+        last = max(last, store.last_time)
+        sent = there.update()
+        assert sent.vertices <= 2 * count or seed == 0
+        for policy in ("recent", "uniform"):
+            assert_equal(there, store, policy=policy, walk="list")
+            assert assert_equal(there, store, policy=policy) > 0
+
+
+def test_an_update_sends_little(open_device):
+    store = TemporalStore(2000, undirected=True)
+    store.insert(*events(1, 20_000, vertices=2000))
+    # Pools of a device grow by half, so this room is there from the first growth on.
+    there = open_device(store, "cuda")
+    assert there.sent.whole == 4
+    before = there.device_bytes
+    store.insert(*events(2, 2_000, store.last_time, vertices=2000))
+    there.update()
+    assert there.device_bytes > before
+    store.insert(*events(3, 10, store.last_time, vertices=2000))
+    sent = there.update()
+    assert sent.whole == 0
+    assert 0 < sent.vertices <= 20
+    assert sent.bytes < 20 * (64 + 2 * 48 + 24 * 400 + 16 * 70)
+    again = there.update()
+    assert (again.bytes, again.patches, again.vertices) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_where_the_bytes_lie(open_device, placement):
+    store = a_store()
+    there = open_device(store, placement)
+    held = store.memory().held
+    graph = held["vertices"] + held["fences"] + held["blocks"] + held["records"]
+    if placement == "cuda":
+        assert (there.device_bytes, there.pinned_bytes) == (graph, 0)
+    elif placement == "hybrid":
+        assert there.device_bytes == graph - held["records"]
+        assert there.pinned_bytes >= held["records"]
+        assert there.sent.bytes == there.device_bytes
+    elif placement == "uva":
+        assert (there.device_bytes, there.sent.bytes) == (0, 0)
+        assert there.pinned_bytes >= graph
+    else:
+        assert (there.device_bytes, there.managed_bytes) == (0, graph)
+    there.close()
+    assert there.device_bytes == there.pinned_bytes == there.managed_bytes == 0
+    there.update()
+    assert_equal(there, store)
+
+
+def test_a_limit_is_kept(open_device):
+    store = a_store(4000)
+    held = store.memory().held
+    graph = held["vertices"] + held["fences"] + held["blocks"] + held["records"]
+    open_device(store, "cuda", graph)
+    with pytest.raises(MemoryError, match=f"at most {graph - 1} are allowed"):
+        open_device(store, "cuda", graph - 1)
+    there = open_device(store, "hybrid", graph - held["records"])
+    store.insert(*events(2, 4000, store.last_time))
+    with pytest.raises(MemoryError, match="out of device memory"):
+        there.update()
+    assert there.device_bytes == 0
+    with pytest.raises(ValueError, match="call update first"):
+        there.sample_hops(*roots(), [2])
+    open_device(store, "uva", 1)
+
+
+def test_deleted_edges_and_vertices_are_no_candidates(open_device):
+    store = a_store(undirected=True)
+    there = open_device(store, "cuda")
+    store.delete_edges(torch.arange(0, 400, 3))
+    there.update()
+    for how in ({}, {"policy": "uniform"}, {"walk": "list"}, {"policy": "uniform", "walk": "list"}):
+        assert assert_equal(there, store, **how) > 0
+    store.delete_vertices(torch.tensor([1, 5]))
+    there.update()
+    for how in ({}, {"policy": "uniform"}, {"walk": "list", "replace": True, "policy": "uniform"}):
+        assert assert_equal(there, store, **how) > 0
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_blocks_that_are_taken_out_are_gone_from_the_device(open_device, placement, tmp_path):
+    store = a_store(undirected=True)
+    there = open_device(store, placement)
+    store.offload(90.0, tmp_path / "old")
+    there.update()
+    assert_equal(there, store)
+    store.reload(tmp_path / "old")
+    store.add_vertices(3)
+    there.update()
+    assert_equal(there, store, policy="uniform")
+
+
+def test_empty_stores_and_no_roots(open_device):
+    store = TemporalStore(VERTICES)
+    there = open_device(store, "cuda")
+    assert assert_equal(there, store) == 0
+    nothing = torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
+    ((one, two),) = there.sample_hops(*nothing, [2, 2])
+    assert one.offsets.tolist() == two.offsets.tolist() == [0]
+    assert two.neighbours.numel() == 0
+
+
+def test_positions_make_a_part_of_a_batch_what_it_is_in_the_whole(open_device):
+    store = a_store()
+    there = open_device(store, "hybrid")
+    nodes, times = roots()
+    whole = there.sample_hops(nodes, times, [3], policy="uniform")[0][0]
+    some = torch.arange(5, 60, 7)
+    part = there.sample_hops(nodes[some], times[some], [3], policy="uniform", positions=some)[0][0]
+    for i, root in enumerate(some.tolist()):
+        at, to = part.offsets[i : i + 2].tolist()
+        first, last = whole.offsets[root : root + 2].tolist()
+        assert torch.equal(part.eids[at:to], whole.eids[first:last])
+
+
+def test_rooms_that_would_be_large_are_counted_first(open_device, monkeypatch):
+    from dgbench.kernels_cuda import device_hops
+
+    store = a_store(undirected=True)
+    there = open_device(store, "cuda")
+    monkeypatch.setattr(device_hops, "MOST_PLACES", 10)
+    assert assert_equal(there, store, fanouts=(4, 3, 2), policy="uniform") > 100
+
+
+def test_wrong_settings_are_refused(open_device):
+    store = a_store()
+    there = open_device(store, "cuda")
+    nodes, times = roots()
+    for wrong, found in [
+        ({"policy": "newest"}, "recent and uniform"),
+        ({"walk": "tree"}, "fences and list"),
+        ({"snapshots": 2}, "window"),
+        ({"window": -1.0}, "from 0"),
+        ({"draw": 1 << 32}, "draw"),
+        ({"seed": -1}, "seed"),
+        ({"positions": torch.arange(3)}, "positions"),
+    ]:
+        with pytest.raises(InvalidInputError, match=found):
+            there.sample_hops(nodes, times, [2], **wrong)
+    with pytest.raises(InvalidInputError, match="fanout is 0"):
+        there.sample_hops(nodes, times, [0])
+    with pytest.raises(InvalidInputError, match="nodes must satisfy"):
+        there.sample_hops(nodes + VERTICES, times, [2])
+    with pytest.raises(InvalidInputError, match="nan"):
+        there.sample_hops(nodes, times * torch.nan, [2])
+    with pytest.raises(InvalidInputError, match="cap_bytes"):
+        open_device(store, "cuda", 0)
+    with pytest.raises(UnknownKeyError, match="placement"):
+        open_device(store, "gpu")
+
+
+def test_a_store_on_the_cpu_has_no_mirror():
+    with pytest.raises(UnsupportedError, match="needs no mirror"):
+        DeviceStore(a_store(), "cuda", device="cpu")
