@@ -113,6 +113,23 @@ class RankTrainer(StreamTrainer):
         self.access.expect(batch.events)
         return batch
 
+    def _hidden(self, batch: Batch) -> tuple[Tensor, Recalled | None]:
+        if batch.events.numel():
+            return super()._hidden(batch)
+        # Nothing to compute, but the other ranks may ask for what this one keeps.
+        nothing = batch.events
+        self.access.sample(nothing, batch.times, draw=batch.draw, positions=nothing)
+        hidden = torch.zeros(0, self.model.output_dim, dtype=self.dtype)
+        if self.memory is None:
+            return hidden, None
+        rows = self.memory.read(nothing)
+        return hidden, Recalled(nothing, nothing, rows, rows.memory)
+
+    def _loss(self, batch: Batch, hidden: Tensor) -> Tensor:
+        if batch.events.numel():
+            return super()._loss(batch, hidden)
+        return sum((leaf.sum() for leaf in self.model.parameters()), hidden.sum()) * 0
+
     def _memorise(self, batch: Batch, recalled: Recalled | None) -> None:
         if recalled is not None and not batch.events.numel():
             # Nothing of its own, but the other ranks' memories may be kept here.
