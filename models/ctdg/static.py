@@ -38,12 +38,13 @@ class GatLayer(nn.Module):
     def __init__(self, node_dim: int, hidden_dim: int, heads: int, last: bool) -> None:
         super().__init__()
         self.heads, self.last = heads, last
-        self.weight = nn.Parameter(torch.empty(heads, hidden_dim // heads, node_dim))
-        self.source = nn.Parameter(torch.empty(heads, 1, hidden_dim // heads))
-        self.target = nn.Parameter(torch.empty(heads, 1, hidden_dim // heads))
+        width = hidden_dim // heads
+        self.weight = nn.Parameter(torch.empty(heads, width, node_dim))
+        self.source = nn.Parameter(torch.empty(heads, 1, width))
+        self.target = nn.Parameter(torch.empty(heads, 1, width))
         self.bias = nn.Parameter(torch.zeros(hidden_dim))
         for parameter in (self.weight, self.source, self.target):
-            nn.init.xavier_uniform_(parameter)
+            nn.init.xavier_uniform_(parameter.data.view(-1, parameter.shape[2]))
 
     def forward(
         self, around: Neighbourhood, targets: Tensor, neighbours: Tensor, edges: Tensor | None

@@ -79,8 +79,8 @@ class Tgn(StreamModel):
         message = torch.cat([rows.mail, self.time(age)], dim=1)
         return torch.where(waiting.unsqueeze(1), self.update(message, rows.memory), rows.memory)
 
-    def states(self, memories: Tensor, node_features: Tensor | None) -> Tensor:
-        """What the attention sees of vertices, from `remember` and their features: [n, M]."""
+    def states(self, memories: Tensor, node_features: Tensor) -> Tensor:
+        """What the attention sees of vertices: [n, M] of `remember`, [n, node_dim] -> [n, M]."""
         return memories if self.project is None else memories + self.project(node_features)
 
     def forward(

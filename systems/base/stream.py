@@ -245,6 +245,12 @@ class StreamTrainer(Trainer):
         if self.memory is not None and state is not None:
             self.memory.restore(state)
 
+    def copy_from(self, other: StreamTrainer) -> None:
+        """Go on from where another trainer of the same task is, with a new optimiser."""
+        self.model.load_state_dict(other.model.state_dict())
+        self.restore_memory(other.memory_state())
+        self._optimiser = None
+
     # --- training and scoring ---------------------------------------------------------------------
 
     def train(self, first: int, last: int, *, epoch: int = 0) -> float:
@@ -399,8 +405,7 @@ class StreamTrainer(Trainer):
             if self.memory is None:
                 return self.model(samples, self._nodes, edges), None
             recalled = self._recall(samples[0][-1])
-            with_features = self._nodes(recalled.vertices) if self.workload.node_dim else None
-            states = self.model.states(recalled.memories, with_features)
+            states = self.model.states(recalled.memories, self._nodes(recalled.vertices))
             # One row per vertex in memory, and its gradients added up there in a fixed order.
             hidden = self.model(
                 samples, lambda _: functional.embedding(recalled.place, states), edges
@@ -408,6 +413,8 @@ class StreamTrainer(Trainer):
             return hidden, recalled
 
     def _nodes(self, ids: Tensor) -> Tensor:
+        if not self.workload.node_dim:
+            return torch.zeros(ids.numel(), 0, device=self.device, dtype=self.dtype)
         with self.meter.phase("fetch"):
             self.meter.count("node_rows", ids.numel())
             return self.access.node_features(ids).to(self.device, self.dtype)

@@ -78,8 +78,8 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             if getattr(self, name) not in allowed:
                 raise unknown_key(name, getattr(self, name), allowed)
         least = {"node_dim": 0, "edge_dim": 0}
-        if self.model != "tgn":
-            least["node_dim"] = 1  # what vertices are told apart by
+        if self.model in ("graphsage", "gat") or (self.model == "dysat" and self.edge_dim == 0):
+            least["node_dim"] = 1  # they see nothing else
         counts = ("hidden_dim", "time_dim", "memory_dim", "heads", "batch", "chunks", "snapshots")
         for name in (*least, *counts, "events"):
             value = getattr(self, name)
