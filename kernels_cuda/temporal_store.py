@@ -9,96 +9,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda import _cpu
 from dgbench.kernels_cuda._checks import check_vector
-from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
+from dgbench.kernels_cuda.temporal_files import read_blocks, write_blocks
+from dgbench.kernels_cuda.temporal_types import (
+    ADAPTIVE,
+    RECORD_BYTES,
+    SIZINGS,
+    BlockPolicy,
+    Inserted,
+    Late,
+    LayoutName,
+    Offloaded,
+    StoreMemory,
+)
+from dgbench.runtime.errors import (
+    DataError,
+    DgbenchError,
+    InvalidInputError,
+    UnsupportedError,
+    unknown_key,
+)
 
-PolicyName = Literal["adaptive", "adaptive_literal", "fixed", "strawman", "static"]
-LayoutName = Literal["packed", "compact", "wide"]
-Late = Literal["refuse", "sort"]
+__all__ = [
+    "ADAPTIVE",
+    "BlockPolicy",
+    "Inserted",
+    "Offloaded",
+    "StoreMemory",
+    "TemporalStore",
+]
 
-RECORD_BYTES: Final = {"packed": 16, "compact": 12, "wide": 24}
-"""Bytes of a record by layout."""
 _LAYOUTS: Final = tuple(RECORD_BYTES)
-_SIZINGS: Final = {"adaptive": 0, "adaptive_literal": 1, "fixed": 2, "strawman": 3, "static": 3}
 _EXACT: Final = 1 << 53
-
-
-@dataclass(frozen=True, slots=True)
-class BlockPolicy:
-    """How many slots a new block gets. Blocks never change their size afterwards.
-
-    Attributes:
-        name: `adaptive`: max(records that are left over, min(degree, size)). The paper prints only
-            the second part, but its Table 6 fits the whole. `adaptive_literal`: min(degree, size),
-            again for what remains. `fixed`: `size` (an adjacency list is 1; Table 6 fits 4).
-            `strawman`: the records that are left over. `static`: one block per vertex, made at
-            once; such a store takes no insert. A degree counts the records of the batch at hand.
-        size: the threshold tau of the adaptive policies, the slots of `fixed`, 1 to 2^32 - 2.
-    """
-
-    name: PolicyName = "adaptive"
-    size: int = 64
-
-    def __post_init__(self) -> None:
-        if self.name not in _SIZINGS:
-            raise unknown_key("block policy", self.name, _SIZINGS)
-        if not 1 <= self.size < 2**32 - 1:
-            raise InvalidInputError(f"size is {self.size}, allowed are 1 to 2^32 - 2")
-
-
-ADAPTIVE: Final = BlockPolicy()
-
-
-@dataclass(frozen=True, slots=True)
-class Inserted:
-    """What one insert did: records written, vertices that got one, blocks made, and vertices whose
-    records had to be merged because some came late."""
-
-    records: int
-    vertices: int
-    blocks: int
-    merged: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoreMemory:
-    """Sizes of a store.
-
-    Attributes:
-        records: records in blocks, deleted ones included.
-        slots: places for records in all blocks.
-        blocks: blocks of all vertices.
-        vertices: vertices, those without records included.
-        held: bytes in use by part: `records` (all slots), `fences` and `blocks` (the blocks as a
-            search and as a list see them), `vertices`, and `scratch` of the last insert.
-    """
-
-    records: int
-    slots: int
-    blocks: int
-    vertices: int
-    held: dict[str, int]
-
-    @property
-    def total(self) -> int:
-        """Bytes in use, without scratch."""
-        return sum(size for part, size in self.held.items() if part != "scratch")
-
-    def paper_bytes(self, record: int = 20, block: int = 64) -> tuple[int, int]:
-        """Bytes of edge data and of metadata as Table 6 counts them.
-
-        Args:
-            record: bytes of a slot: 20 fits Table 6, 21 adds the validity that section 4.1 has.
-            block: bytes of a block's record: 64 fits Table 6, section 4.1 says 72.
-        """
-        return self.slots * record, self.blocks * block
+_SAME: Final = ("layout", "undirected", "origin")  # of a store and the files it reads
 
 
 class TemporalStore:
@@ -143,7 +94,7 @@ class TemporalStore:
         with _as_invalid_input():
             self.handle = _cpu.TemporalStore(
                 num_vertices,
-                _SIZINGS[policy.name],
+                SIZINGS[policy.name],
                 policy.size,
                 _LAYOUTS.index(layout),
                 undirected,
@@ -251,6 +202,116 @@ class TemporalStore:
         """
         with _as_invalid_input():
             self.handle.add_vertices(count)
+
+    def delete_edges(self, eid: Tensor) -> int:
+        """Hide all records of these edges for good; they keep their places. Walks the whole store.
+
+        Args:
+            eid: int64[k], each in the store and not deleted before.
+
+        Returns:
+            Records that were hidden.
+
+        Raises:
+            InvalidInputError: an edge that is not there; nothing was deleted.
+        """
+        check_vector(eid, "eid", torch.int64)
+        with _as_invalid_input():
+            return self.handle.delete_edges(eid.contiguous())
+
+    def delete_vertices(self, ids: Tensor) -> None:
+        """Hide vertices with their records, and every record whose neighbour is one of them.
+
+        No edge may be inserted at such a vertex. `revive_vertices` shows all of it again.
+
+        Args:
+            ids: int64[k], vertices of the store; deleted ones may be among them.
+
+        Raises:
+            InvalidInputError: an id out of range; nothing was deleted.
+        """
+        check_vector(ids, "ids", torch.int64)
+        with _as_invalid_input():
+            self.handle.delete_vertices(ids.contiguous(), True)
+
+    def revive_vertices(self, ids: Tensor) -> None:
+        """The reverse of `delete_vertices`, with the same argument and errors."""
+        check_vector(ids, "ids", torch.int64)
+        with _as_invalid_input():
+            self.handle.delete_vertices(ids.contiguous(), False)
+
+    def offload(self, before: float, path: str | Path) -> Offloaded:
+        """Move old blocks into a file: each whose records are all older than `before`.
+
+        A block with a newer record stays whole. The pools are then built anew without free space
+        between blocks, for which there must be memory.
+
+        Raises:
+            StoreError: the file cannot be written; the store is as before then.
+        """
+        path, before = Path(path), float(before)
+        shelf = self.handle.older(before)
+        size = write_blocks(path, self._header(), shelf)
+        self.handle.drop(before)
+        sizes = shelf.sizes()
+        return Offloaded(len(shelf.vertices()), len(sizes), int(sizes.sum()), size, path)
+
+    def reload(self, path: str | Path) -> None:
+        """Put the blocks of an offload back in front of what the store holds; all or nothing.
+
+        Raises:
+            DataError: not such a file, one of a store with another layout, or a damaged one.
+            InvalidInputError: its records are not older than those here, and late is refused.
+        """
+        header, arrays = read_blocks(Path(path))
+        for name, own in self._header().items():
+            if name in _SAME and header.get(name) != own:
+                raise DataError(f"'{path}' is of a store with {name} {header.get(name)}, not {own}")
+        self._reload(arrays)
+
+    def _reload(self, arrays: list[Tensor]) -> None:
+        with _as_invalid_input():
+            self.handle.reload(*arrays, self.late == "sort")
+
+    def save(self, path: str | Path) -> None:
+        """Write the whole store into one file, blocks as they are.
+
+        Raises:
+            StoreError: the file cannot be written.
+        """
+        write_blocks(Path(path), self._header(), self.handle.older(float("inf")))
+
+    @classmethod
+    def load(cls, path: str | Path) -> TemporalStore:
+        """The store that `save` wrote.
+
+        Raises:
+            DataError: not such a file, or a damaged one.
+        """
+        header, arrays = read_blocks(Path(path))
+        try:
+            policy, late = BlockPolicy(**header["policy"]), header["late"]
+            shape = {name: header[name] for name in _SAME}
+            store = cls(header["num_vertices"], policy=policy, late=late, **shape)
+            store._reload(arrays)
+            store.handle.resume(header["num_events"], float(header["last_time"]))
+            store.delete_vertices(torch.tensor(header["deleted"], dtype=torch.int64))
+        except (KeyError, TypeError, ValueError, DgbenchError) as error:
+            raise DataError(f"cannot read a store from '{path}': {error}") from error
+        return store
+
+    def _header(self) -> dict[str, Any]:
+        return {
+            "layout": self.layout,
+            "undirected": self.undirected,
+            "origin": self.origin,
+            "num_vertices": self.num_vertices,
+            "policy": asdict(self.policy),
+            "late": self.late,
+            "num_events": self.num_events,
+            "last_time": self.last_time,
+            "deleted": self.handle.deleted(),
+        }
 
     def neighbours(self, vertex: int) -> tuple[Tensor, Tensor, Tensor]:
         """The records of a vertex that are not hidden, in time order.

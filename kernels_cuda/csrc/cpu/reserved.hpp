@@ -12,8 +12,7 @@
 
 namespace dgbench {
 
-constexpr std::size_t kReservedStep = std::size_t{2} << 20;   // a huge page
-constexpr std::size_t kReservedMost = std::size_t{1} << 38;   // 256 GiB of addresses, if they are had
+constexpr std::size_t kReservedStep = std::size_t{2} << 20;  // a huge page
 constexpr std::size_t kReservedLeast = std::size_t{1} << 28;  // where addresses are limited
 
 template <class T>
@@ -21,8 +20,9 @@ class Reserved {
   static_assert(std::is_trivially_copyable_v<T>, "new elements are zero bytes");
 
  public:
-  Reserved() {
-    for (std::size_t bytes = kReservedMost; base_ == nullptr; bytes /= 2) {
+  // `most` bytes at most; fewer where so many addresses are not to be had.
+  explicit Reserved(std::size_t most = std::size_t{1} << 36) {
+    for (std::size_t bytes = most; base_ == nullptr; bytes /= 2) {
       if (bytes < kReservedLeast) throw std::bad_alloc();
       // Without access it counts against no limit on memory; a step more, to begin at a huge page.
       void* got = mmap(nullptr, bytes + kReservedStep, PROT_NONE,
@@ -51,7 +51,7 @@ class Reserved {
     char* end = reinterpret_cast<char*>(data_) + had_;
     if (mprotect(end, bytes - had_, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
-    if (bytes >= 8 * kReservedStep) madvise(data_, bytes, MADV_HUGEPAGE);
+    if (bytes >= 2 * kReservedStep) madvise(data_, bytes, MADV_HUGEPAGE);
 #endif
     had_ = bytes;
   }
@@ -62,6 +62,8 @@ class Reserved {
     size_ += count;
     return first;
   }
+
+  void clear() { size_ = 0; }
 
   void swap(Reserved& other) noexcept {
     std::swap(base_, other.base_);

@@ -33,7 +33,7 @@ std::string at(int64_t i) { return "[" + std::to_string(i) + "]"; }
 
 }  // namespace
 
-TemporalStore::TemporalStore(int64_t num_vertices, Policy policy, Layout layout, bool undirected,
+TemporalStore::TemporalStore(int64_t num_vertices, BlockPolicy policy, Layout layout, bool undirected,
                              double origin)
     : policy_(policy),
       layout_(layout),
@@ -57,7 +57,7 @@ void TemporalStore::add_vertices(int64_t count) {
            " more than " + std::to_string(num_vertices()));
   }
   vertices_.need(vertices_.size() + count);
-  touched_of_.resize(vertices_.size() + count, 0);
+  touched_.resize(vertices_.size() + count, 0);
   const std::size_t first = vertices_.take(count);
   for (std::size_t i = first; i < vertices_.size(); ++i) {
     Vertex v{};
@@ -139,39 +139,43 @@ Inserted TemporalStore::insert_as(const Batch& given, bool sort) {
   }
   ordered = ordered && (batch.size == 0 || batch.t[0] >= last_time_);
 
-  // Whatever is thrown below, the marks in touched_of_ must be gone.
+  // The marks in touched_ must be gone afterwards, whatever is thrown.
   struct Unmark {
     TemporalStore& store;
     ~Unmark() {
-      for (const Touched& one : store.touched_) store.touched_of_[one.vertex] = 0;
+      for (std::size_t k = 0; k < store.cursors_.size(); ++k) {
+        store.touched_[store.cursors_[k].vertex] = 0;
+      }
     }
-  };
+  } unmark{*this};
   std::vector<std::pair<uint32_t, uint32_t>> late;  // vertex and the records it had
   std::vector<R> room;                              // to merge in
   Inserted made;
-  {
-    Unmark unmark{*this};
-    group(batch, ordered || sort);
-    if (!ordered && sort) {
-      for (std::size_t h = 0; h < half_edges_.size(); ++h) {
-        Touched& one = touched_[half_edges_[h]];
-        const Vertex& v = vertices_[one.vertex];
-        const double t = batch.t[undirected_ ? h / 2 : h];
-        if (one.left == 0 && t < v.t_max) {
-          late.emplace_back(one.vertex, v.before + v.size);
-          room.reserve(uint64_t{v.before} + v.size + one.count);
-        }
-        one.left = 1;  // only the first record of a sorted batch can be older
+  std::size_t slots = 0;
+  std::size_t fences = 0;
+  cursors_.clear();
+  cursors_.need(batch.size * (undirected_ ? 2 : 1));
+  count(batch);
+  plan(made, slots, fences);
+  if (!ordered) {
+    for_each_half(batch, [&](int64_t i, int64_t, Cursor& one) {
+      const Vertex& v = vertices_[one.vertex];
+      if (batch.t[i] < one.last && !sort) {
+        reject("t" + at(i) + " is " + std::to_string(batch.t[i]) +
+               ", older than the last record of vertex " + std::to_string(one.vertex) + " at " +
+               std::to_string(one.last));
       }
-    }
-    std::size_t slots = 0;
-    std::size_t fences = 0;
-    plan(made, slots, fences);
-    records_.need(records_.size() + slots * record_bytes_);
-    fences_.need(fences_.size() + fences);
-    blocks_.need(blocks_.size() + made.blocks);
-    records_.take(slots * record_bytes_);
+      if (batch.t[i] < one.last) {  // its first record: a batch to be sorted is in order by now
+        late.emplace_back(one.vertex, v.before + v.size);
+        room.reserve(uint64_t{v.before} + v.size + shares_[&one - cursors_.data()].count);
+      }
+      one.last = batch.t[i];
+    });
   }
+  records_.need(records_.size() + slots * record_bytes_);
+  fences_.need(fences_.size() + fences);
+  blocks_.need(blocks_.size() + made.blocks);
+  records_.take(slots * record_bytes_);
   place<R>(batch);
   publish<R>();
   for (const auto& [vertex, before] : late) merge<R>(vertex, before, room);
@@ -182,59 +186,49 @@ Inserted TemporalStore::insert_as(const Batch& given, bool sort) {
   return made;
 }
 
-// Which vertices the batch touches, and how often. `ordered`: no record can be older than the last
-// one of its vertex, or it does not matter.
-void TemporalStore::group(const Batch& batch, bool ordered) {
+// Which vertices the batch touches, and how often.
+void TemporalStore::count(const Batch& batch) {
   const int sides = undirected_ ? 2 : 1;
-  touched_.clear();
-  half_edges_.resize(batch.size * sides);
   const int64_t* ends[2] = {batch.src, batch.dst};
-  std::size_t h = 0;
   for (int64_t i = 0; i < batch.size; ++i) {
-    if (i + static_cast<int64_t>(kFar) < batch.size) {
-      for (int side = 0; side < sides; ++side) fetch(&touched_of_[ends[side][i + kFar]]);
-    }
-    for (int side = 0; side < sides; ++side, ++h) {
-      const auto vertex = static_cast<uint32_t>(ends[side][i]);
-      uint32_t& mark = touched_of_[vertex];
-      if (mark == 0) {
-        touched_.push_back({0, 0, ordered ? -kInfinity : vertices_[vertex].t_max, 0, 0, vertex, 0});
-        mark = static_cast<uint32_t>(touched_.size());
-      }
-      Touched& one = touched_[mark - 1];
-      if (!ordered && batch.t[i] < one.last) {
-        reject("t" + at(i) + " is " + std::to_string(batch.t[i]) + ", older than the last record of vertex " +
-               std::to_string(vertex) + " at " + std::to_string(one.last));
-      }
-      one.last = batch.t[i];
-      ++one.count;
-      half_edges_[h] = mark - 1;
+    for (int side = 0; side < sides; ++side) {
+      if (i + static_cast<int64_t>(kFar) < batch.size) fetch(&touched_[ends[side][i + kFar]]);
+      const int64_t vertex = ends[side][i];
+      if (touched_[vertex]++ > 0) continue;
+      const std::size_t k = cursors_.take(1);
+      cursors_[k].vertex = static_cast<uint32_t>(vertex);
     }
   }
 }
 
 // Where every record goes, and what that needs: slots, blocks, places of fences.
 void TemporalStore::plan(Inserted& made, std::size_t& slots, std::size_t& fences) {
-  const std::size_t count = touched_.size();
+  const std::size_t count = cursors_.size();
   const uint64_t end = records_.size() / record_bytes_;
+  shares_.resize(count);
   for (std::size_t k = 0; k < count; ++k) {
-    if (k + kFar < count) fetch(&vertices_[touched_[k + kFar].vertex]);
-    Touched& one = touched_[k];
+    if (k + kFar < count) fetch(&vertices_[cursors_[k + kFar].vertex]);
+    Cursor& one = cursors_[k];
     const Vertex& v = vertices_[one.vertex];
-    const uint64_t degree = uint64_t{v.before} + v.size + one.count;
-    if (degree >= kNone) {
-      reject("vertex " + std::to_string(one.vertex) + " would have " + std::to_string(degree) +
-             " records, at most 2^32 - 2 are allowed");
-    }
-    one.left = std::min(v.capacity - v.size, one.count);
+    const uint32_t mine = touched_[one.vertex];
+    touched_[one.vertex] = static_cast<uint32_t>(k + 1);
+    const uint64_t degree = uint64_t{v.before} + v.size + mine;
+    one.left = std::min(v.capacity - v.size, mine);
     one.next = v.first + v.size;
     one.fresh = end + slots;
-    const uint32_t rest = one.count - one.left;
-    made.records += one.count;
+    one.last = v.t_max;
+    const uint32_t rest = mine - one.left;
+    made.records += mine;
+    shares_[k] = {mine, 0};
     if (rest > 0) {
-      one.capacity = policy_.capacity(degree, rest);
-      const uint64_t blocks = (uint64_t{rest} + one.capacity - 1) / one.capacity;
-      slots += blocks * one.capacity;
+      if (degree >= kNone) {
+        reject("vertex " + std::to_string(one.vertex) + " would have " + std::to_string(degree) +
+               " records, at most 2^32 - 2 are allowed");
+      }
+      const uint32_t capacity = policy_.capacity(degree, rest);
+      const uint64_t blocks = (uint64_t{rest} + capacity - 1) / capacity;
+      shares_[k].capacity = capacity;
+      slots += blocks * capacity;
       made.blocks += static_cast<int64_t>(blocks);
       const auto after = static_cast<uint32_t>(v.fences + blocks - (v.tail == kNone ? 1 : 0));
       const uint32_t room = fence_room(after);
@@ -243,62 +237,85 @@ void TemporalStore::plan(Inserted& made, std::size_t& slots, std::size_t& fences
     if (one.left == 0) one.next = one.fresh;  // and `left` runs from 2^32 - 1 downwards
   }
   made.vertices = static_cast<int64_t>(count);
-  // Every block may yet go into the list of blocks by a 32-bit place.
+  // Every block has a 32-bit place in the list of blocks.
   if (blocks_.size() + static_cast<std::size_t>(made.blocks) >= kNone) {
     reject("the store would have more than 2^32 - 2 blocks");
+  }
+}
+
+// Calls call(event, neighbour, cursor) for every record of the batch, in order of arrival.
+template <class Call>
+void TemporalStore::for_each_half(const Batch& batch, Call call) {
+  Cursor* cursors = cursors_.data() - 1;
+  for (int64_t i = 0; i < batch.size; ++i) {
+    call(i, batch.dst[i], cursors[touched_[batch.src[i]]]);
+    if (undirected_) call(i, batch.src[i], cursors[touched_[batch.dst[i]]]);
   }
 }
 
 template <class R>
 void TemporalStore::place(const Batch& batch) {
   R* all = records<R>();
-  const std::size_t count = half_edges_.size();
-  const int64_t* ends[2] = {batch.src, batch.dst};
-  const bool both = undirected_;
-  for (std::size_t h = 0; h < count; ++h) {
-    if (h + 2 * kFar < count) fetch(&touched_[half_edges_[h + 2 * kFar]]);
-    if (h + kNear < count) fetch(&all[touched_[half_edges_[h + kNear]].next]);
-    const std::size_t i = both ? h / 2 : h;
-    const int64_t other = both ? ends[~h & 1][i] : batch.dst[i];
-    Touched& one = touched_[half_edges_[h]];
+  Cursor* cursors = cursors_.data() - 1;
+  const uint32_t* touched = touched_.data();
+  const int64_t far = static_cast<int64_t>(kFar);
+  const int64_t near = static_cast<int64_t>(kNear);
+  const auto put = [&](int64_t i, int64_t owner, int64_t other) {
+    Cursor& one = cursors[touched[owner]];
     write_record(all[one.next++], other, batch.eid[i], batch.t[i], origin_);
+    one.last = batch.t[i];
     if (--one.left == 0) one.next = one.fresh;
-  }
+  };
+  const auto run = [&](auto both) {
+    for (int64_t i = 0; i < batch.size; ++i) {
+      if (i + far < batch.size) {
+        fetch(&cursors[touched[batch.src[i + far]]]);
+        if (both) fetch(&cursors[touched[batch.dst[i + far]]]);
+        fetch(&all[cursors[touched[batch.src[i + near]]].next]);
+        if (both) fetch(&all[cursors[touched[batch.dst[i + near]]].next]);
+      }
+      put(i, batch.src[i], batch.dst[i]);
+      if (both) put(i, batch.dst[i], batch.src[i]);
+    }
+  };
+  undirected_ ? run(std::true_type{}) : run(std::false_type{});
 }
 
 template <class R>
 void TemporalStore::publish() {
-  const std::size_t count = touched_.size();
+  const std::size_t count = cursors_.size();
   for (std::size_t k = 0; k < count; ++k) {
-    if (k + kFar < count) fetch(&vertices_[touched_[k + kFar].vertex]);
-    if (k + kNear < count) {
-      const Vertex& soon = vertices_[touched_[k + kNear].vertex];
-      if (soon.capacity - soon.size < touched_[k + kNear].count && soon.tail != kNone) {
+    if (k + kFar < count) fetch(&vertices_[cursors_[k + kFar].vertex]);
+    if (k + kNear < count && shares_[k + kNear].capacity > 0) {
+      const Vertex& soon = vertices_[cursors_[k + kNear].vertex];
+      if (soon.tail != kNone) {
         fetch(&blocks_[soon.tail]);
         fetch(&fences_[soon.fence] + soon.fences);
       }
     }
-    const Touched& one = touched_[k];
+    const Cursor& one = cursors_[k];
+    const auto [mine, capacity] = shares_[k];
     Vertex& v = vertices_[one.vertex];
-    const uint32_t filled = std::min(v.capacity - v.size, one.count);
-    uint32_t rest = one.count - filled;
-    v.size += filled;
-    if (rest == 0) {
+    if (capacity == 0) {
+      v.size += mine;
       v.t_max = one.last;
       continue;
     }
+    const uint32_t filled = v.capacity - v.size;
+    uint32_t rest = mine - filled;
+    v.size += filled;
     if (filled > 0) v.t_max = time_of(records<R>()[v.first + v.size - 1], origin_);
-    for (uint64_t first = one.fresh; rest > 0; first += one.capacity) {
-      const uint32_t size = std::min(rest, one.capacity);
-      append_block<R>(v, one.vertex, first, size, one.capacity);
+    for (uint64_t first = one.fresh; rest > 0; first += capacity) {
+      const uint32_t size = std::min(rest, capacity);
+      append_block<R>(v, one.vertex, first, size, capacity);
       rest -= size;
     }
   }
 }
 
 std::size_t TemporalStore::bytes_of_scratch() const {
-  return touched_of_.capacity() * sizeof(uint32_t) + touched_.capacity() * sizeof(Touched) +
-         half_edges_.capacity() * sizeof(uint32_t);
+  return touched_.capacity() * sizeof(uint32_t) + cursors_.size() * sizeof(Cursor) +
+         shares_.capacity() * sizeof(Share);
 }
 
 // Links a block whose records are written behind the last one. The room was planned.
@@ -318,8 +335,8 @@ void TemporalStore::append_block(Vertex& v, uint32_t vertex, uint64_t first, uin
     v.head = block;
   }
   const R* written = records<R>() + first;
-  v.t_min = size > 0 ? time_of(written[0], origin_) : kInfinity;
-  v.t_max = size > 0 ? time_of(written[size - 1], origin_) : -kInfinity;
+  v.t_min = time_of(written[0], origin_);
+  v.t_max = time_of(written[size - 1], origin_);
   blocks_[block] = {first, capacity, size, v.t_min, v.t_max, v.tail, kNone, vertex, 0};
   v.tail = block;
   v.first = first;
@@ -381,5 +398,13 @@ void TemporalStore::merge(uint32_t vertex, uint32_t before, std::vector<R>& all)
   v.t_min = time_of(pool[v.first], origin_);
   v.t_max = time_of(pool[v.first + v.size - 1], origin_);
 }
+
+#define DGB_FOR_LAYOUT(R)                                                                      \
+  template void TemporalStore::append_block<R>(Vertex&, uint32_t, uint64_t, uint32_t, uint32_t); \
+  template void TemporalStore::merge<R>(uint32_t, uint32_t, std::vector<R>&);
+DGB_FOR_LAYOUT(Packed)
+DGB_FOR_LAYOUT(Compact)
+DGB_FOR_LAYOUT(Wide)
+#undef DGB_FOR_LAYOUT
 
 }  // namespace dgbench::temporal

@@ -22,7 +22,7 @@ enum class Sizing : int32_t {
   Strawman = 3,         // rest
 };
 
-struct Policy {
+struct BlockPolicy {
   Sizing sizing = Sizing::Adaptive;
   uint32_t size = 64;
 
@@ -53,19 +53,31 @@ struct Inserted {
   int64_t late = 0;      // vertices whose records had to be merged
 };
 
-// Blocks of some vertices outside the pools: what an offload writes and a reload reads. For each
-// vertex its blocks, oldest first, for each block its records; no free slots.
+// Blocks outside the pools: what goes into a file. For each vertex its blocks, oldest first, for each
+// block its records.
 struct Shelf {
   std::vector<int64_t> vertices;
-  std::vector<int64_t> counts;  // blocks of each vertex
-  std::vector<int64_t> sizes;   // records of each block
-  std::vector<int64_t> slots;   // its capacity
+  std::vector<int64_t> counts;    // blocks of each vertex
+  std::vector<int64_t> sizes;     // records of each block
+  std::vector<int64_t> capacity;  // slots of each block
   std::vector<unsigned char> records;
+};
+
+// The same as it comes back from a file: not to be trusted.
+struct ShelfView {
+  const int64_t* vertices;
+  const int64_t* counts;
+  int64_t num_vertices;
+  const int64_t* sizes;
+  const int64_t* capacity;
+  int64_t num_blocks;
+  const unsigned char* records;
+  int64_t num_bytes;
 };
 
 class TemporalStore {
  public:
-  TemporalStore(int64_t num_vertices, Policy policy, Layout layout, bool undirected, double origin);
+  TemporalStore(int64_t num_vertices, BlockPolicy policy, Layout layout, bool undirected, double origin);
 
   StoreView view() const;
 
@@ -80,12 +92,12 @@ class TemporalStore {
   int64_t delete_edges(const int64_t* eids, int64_t count);
   void delete_vertices(const int64_t* ids, int64_t count, bool deleted);
 
-  // Takes whole blocks whose records are all older than `before` out of the store.
-  Shelf offload(double before);
-  // Puts blocks in front of those that are here. `sort` merges where they are not older.
-  void reload(const Shelf& shelf, bool sort);
-  // Everything, as `reload` into an empty store wants it, free slots of last blocks included.
-  Shelf all() const;
+  // The whole blocks whose records are all older than `before`, and the store without them.
+  Shelf older(double before) const;
+  void drop(double before);
+  // Puts blocks in front of those that are here; all or nothing. `sort` merges the records where
+  // they are not older, otherwise they are refused.
+  void reload(const ShelfView& shelf, bool sort);
 
   int64_t num_vertices() const { return static_cast<int64_t>(vertices_.size()); }
   int64_t num_events() const { return num_events_; }
@@ -109,19 +121,23 @@ class TemporalStore {
 
  private:
   // A vertex of the batch at hand: where its next record goes.
-  struct Touched {
+  struct alignas(32) Cursor {
     uint64_t next;
     uint64_t fresh;  // first slot of its new blocks, which follow each other
     double last;     // time of its newest record
     uint32_t left;   // free slots at `next` before `fresh` goes on
-    uint32_t count;
     uint32_t vertex;
+  };
+  struct Share {
+    uint32_t count;     // records of the batch
     uint32_t capacity;  // of each new block
   };
 
   void check(const Batch& batch) const;
-  void group(const Batch& batch, bool ordered);
+  void count(const Batch& batch);
   void plan(Inserted& made, std::size_t& slots, std::size_t& fences);
+  template <class Call>
+  void for_each_half(const Batch& batch, Call call);
   template <class R>
   void place(const Batch& batch);
   template <class R>
@@ -136,10 +152,16 @@ class TemporalStore {
   template <class R>
   int64_t delete_edges_as(const int64_t* eids, int64_t count);
   template <class R>
-  void reload_as(const Shelf& shelf, bool sort);
-  void add_block_to(Shelf& shelf, const Block& block, uint32_t size) const;
+  void reload_as(const ShelfView& shelf, bool sort);
+  template <class R>
+  int64_t check_shelf(const ShelfView& shelf) const;
+  template <class R>
+  void copy_block(TemporalStore& to, const R* from, uint32_t vertex, uint32_t size,
+                  uint32_t capacity) const;
   Block current(uint32_t block) const;
-  void begin_again(TemporalStore& fresh);
+  std::vector<uint32_t> first_kept(double before) const;
+  TemporalStore emptied() const;
+  void adopt(TemporalStore& rebuilt);
 
   template <class R>
   R* records() {
@@ -150,7 +172,7 @@ class TemporalStore {
     return reinterpret_cast<const R*>(records_.data());
   }
 
-  Policy policy_;
+  BlockPolicy policy_;
   Layout layout_;
   bool undirected_;
   double origin_;
@@ -164,12 +186,13 @@ class TemporalStore {
   Reserved<Vertex> vertices_;
   Reserved<Fence> fences_;
   Reserved<Block> blocks_;
-  Reserved<unsigned char> records_;
+  Reserved<unsigned char> records_{std::size_t{1} << 38};
   std::vector<std::vector<uint64_t>> free_fences_{33};  // places by the logarithm of their length
 
-  std::vector<uint32_t> touched_of_;  // per vertex: 1 + its place in `touched_`, or 0
-  std::vector<Touched> touched_;
-  std::vector<uint32_t> half_edges_;  // per record of the batch: its place in `touched_`
+  // Per vertex, 0 between inserts: its records in the batch, then 1 + the place of its cursor.
+  std::vector<uint32_t> touched_;
+  Reserved<Cursor> cursors_;
+  std::vector<Share> shares_;
 };
 
 // Calls `call` with the store's record type: one place for the three layouts.

@@ -103,6 +103,57 @@ std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t> insert(
   return {made.records, made.vertices, made.blocks, made.late};
 }
 
+std::int64_t delete_edges(TemporalStore& store, Ids eids) {
+  nb::gil_scoped_release release;
+  return store.delete_edges(eids.data(), static_cast<std::int64_t>(eids.size()));
+}
+
+void delete_vertices(TemporalStore& store, Ids ids, bool deleted) {
+  store.delete_vertices(ids.data(), static_cast<std::int64_t>(ids.size()), deleted);
+}
+
+nb::list deleted(const TemporalStore& store) {
+  nb::list ids;
+  const StoreView view = store.view();
+  for (std::int64_t v = 0; view.deleted > 0 && v < view.num_vertices; ++v) {
+    if ((view.vertices[v].flags & kDeleted) != 0) ids.append(v);
+  }
+  return ids;
+}
+
+Shelf* older(const TemporalStore& store, double before) {
+  nb::gil_scoped_release release;
+  return new Shelf(store.older(before));
+}
+
+void drop(TemporalStore& store, double before) {
+  nb::gil_scoped_release release;
+  store.drop(before);
+}
+
+void reload(TemporalStore& store, Ids vertices, Ids counts, Ids sizes, Ids capacity,
+            Array<const std::uint8_t> records, bool sort) {
+  check_size(counts, vertices.size(), "counts");
+  check_size(capacity, sizes.size(), "capacity");
+  if (records.size() > 0 && reinterpret_cast<std::uintptr_t>(records.data()) % 16 != 0) {
+    reject("records must begin at a multiple of 16 bytes");
+  }
+  nb::gil_scoped_release release;
+  store.reload({vertices.data(), counts.data(), static_cast<std::int64_t>(vertices.size()),
+                sizes.data(), capacity.data(), static_cast<std::int64_t>(sizes.size()),
+                records.data(), static_cast<std::int64_t>(records.size())},
+               sort);
+}
+
+// An array of a shelf, without a copy: it lives as long as the shelf.
+template <class T>
+auto shown(std::vector<T> Shelf::* part) {
+  return [part](Shelf& shelf) {
+    std::vector<T>& values = shelf.*part;
+    return nb::ndarray<nb::numpy, T, nb::ndim<1>>(values.data(), {values.size()});
+  };
+}
+
 nb::dict bytes(const TemporalStore& store) {
   nb::dict parts;
   parts["vertices"] = store.bytes_of_vertices();
@@ -131,6 +182,12 @@ nb::tuple pools(nb::handle self) {
 }  // namespace
 
 void bind_temporal_store(nb::module_& m) {
+  nb::class_<Shelf>(m, "Shelf")
+      .def("vertices", shown(&Shelf::vertices), nb::rv_policy::reference_internal)
+      .def("counts", shown(&Shelf::counts), nb::rv_policy::reference_internal)
+      .def("sizes", shown(&Shelf::sizes), nb::rv_policy::reference_internal)
+      .def("capacity", shown(&Shelf::capacity), nb::rv_policy::reference_internal)
+      .def("records", shown(&Shelf::records), nb::rv_policy::reference_internal);
   nb::class_<TemporalStore>(m, "TemporalStore")
       .def(
           "__init__",
@@ -155,6 +212,14 @@ void bind_temporal_store(nb::module_& m) {
       .def("neighbours", &neighbours, "vertex"_a, "ids"_a.noconvert(), "eids"_a.noconvert(),
            "times"_a.noconvert())
       .def("bytes", &bytes)
+      .def("delete_edges", &delete_edges, "eids"_a.noconvert())
+      .def("delete_vertices", &delete_vertices, "ids"_a.noconvert(), "deleted"_a)
+      .def("deleted", &deleted)
+      .def("older", &older, "before"_a)
+      .def("drop", &drop, "before"_a)
+      .def("reload", &reload, "vertices"_a.noconvert(), "counts"_a.noconvert(),
+           "sizes"_a.noconvert(), "capacity"_a.noconvert(), "records"_a.noconvert(), "sort"_a)
+      .def("resume", &TemporalStore::resume, "events"_a, "last_time"_a)
       .def("pools", [](nb::handle_t<TemporalStore> self) { return pools(self); })
       .def_prop_ro("num_deleted_vertices",
                    [](const TemporalStore& store) { return store.view().deleted; })
