@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
 from dgbench.kernels_cuda import _cpu
 from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr, sample_tcsr_hops
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.plain_sampler import PlainGraph, plain_hops, plain_sample
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor
 
 
 def ints(*numbers: int) -> Tensor:

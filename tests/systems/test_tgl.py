@@ -1,9 +1,10 @@
-"""TGL's way of training: the same losses as the reference, a rebuild of everything per insertion."""
+"""TGL's way of training: the losses of the reference, and a rebuild for every insertion."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+
 from dgbench.datasets import EventStream
 from dgbench.kernels_cuda import _cpu
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError

@@ -1,0 +1,107 @@
+"""TGL and DGL training on a stream, batch by batch, with the parts of a batch's time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.meter import Meter
+from dgbench.runtime.statistics import median
+from dgbench.systems.base import Preset
+from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.stream import StreamTrainer, StreamWorkload
+from dgbench.systems.base.stream_data import StreamData
+from dgbench.systems.gnnflow.dgl_access import DglAccess
+from dgbench.systems.gnnflow.experiments.settings import (
+    MODELS,
+    PRESETS,
+    SETTINGS,
+    STATIC_MODELS,
+    Graph,
+    workload,
+)
+
+BASELINES: Final = {"tgl": MODELS, "dgl": STATIC_MODELS}
+"""What section 2.2 trains on each of them."""
+BASELINE_TITLES: Final = {"tgl": "TGL", "dgl": "DGL"}
+PARTS: Final = ("sample", "fetch", "memory", "compute", "update")
+LEAST: Final = 3
+"""Batches timed, at least; one more warms up."""
+SMALLER: Final = (32, 8, 1, 1)
+"""By how much a batch is smaller than the paper's, by preset."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """Medians over batches of one run with instruments, seconds.
+
+    Attributes:
+        total: of a batch.
+        parts: by name, as in `PARTS`.
+        batches: timed.
+        epoch: batches of an epoch.
+        loss: mean of the timed batches.
+    """
+
+    total: float
+    parts: dict[str, float]
+    batches: int
+    epoch: int
+    loss: float
+
+    @property
+    def share(self) -> float:
+        """Sampling and fetching features, memories included, in percent of a batch."""
+        moved = sum(self.parts[part] for part in ("sample", "fetch", "memory"))
+        return 100 * moved / self.total
+
+
+def baseline_task(graph: Graph, model: str, preset: Preset) -> StreamWorkload:
+    """The paper's settings, in short batches of fixed borders where there is little time."""
+    smaller = SMALLER[PRESETS.index(preset)]
+    return workload(graph, model, preset, batch=SETTINGS[model].batch // smaller, chunks=1)
+
+
+def open_baseline(
+    baseline: str, task: StreamWorkload, data: StreamData, *, device: str, threads: int
+) -> StreamTrainer:
+    """A trainer with timed phases that has taken in nothing yet.
+
+    Raises:
+        UnsupportedError, MissingPackageError: what it cannot do here.
+    """
+    meter = Meter(timing=True, device=device)
+    if baseline == "dgl":
+        return StreamTrainer(task, data, DglAccess(task, data), device=device, meter=meter)
+    system = get_system("tgl")
+    if reasons := system.unsupported(task, device):  # type: ignore[arg-type]
+        raise UnsupportedError(f"TGL: {'; '.join(reasons)}")
+    return system.open(task, device=device, meter=meter, data=data, threads=threads)  # type: ignore
+
+
+def time_batches(trainer: StreamTrainer, budget_s: float) -> BatchTimes:
+    """Train on batches from the middle of the stream on, for so long, at least `LEAST`."""
+    count = trainer.num_frames
+    first = count // 2
+    trainer.step(first % count)
+    totals: list[float] = []
+    parts: dict[str, list[float]] = {part: [] for part in PARTS}
+    losses: list[float] = []
+    begin = time.perf_counter()
+    while len(totals) < LEAST or time.perf_counter() - begin < budget_s:
+        trainer.meter.reset()
+        start = time.perf_counter()
+        losses.append(trainer.step((first + 1 + len(totals)) % count))
+        totals.append(time.perf_counter() - start)
+        spent = trainer.meter.phases()
+        for part in PARTS:
+            parts[part].append(spent.get(part, 0.0))
+    return BatchTimes(
+        median(totals),
+        {part: median(seconds) for part, seconds in parts.items()},
+        len(totals),
+        count,
+        sum(losses) / len(losses),
+    )

@@ -1,0 +1,165 @@
+"""Figure 2: where a batch of TGL and DGL spends its time (section 2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.stream import load_stream
+from dgbench.systems.gnnflow.experiments.baseline_runs import (
+    BASELINE_TITLES,
+    BASELINES,
+    PARTS,
+    SMALLER,
+    baseline_task,
+    open_baseline,
+    time_batches,
+)
+from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, panel
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    HELD_NAMES,
+    MODEL_TITLES,
+    PRESETS,
+)
+
+GRAPHS: Final = {
+    "smoke": ("gdelt",),
+    "quick": ("gdelt", "wikipedia"),
+    "full": ("gdelt", "netflix", *HELD_NAMES),
+    "paper": ("gdelt", "netflix", *HELD_NAMES),
+}
+SECONDS: Final = (0.05, 0.3, 6.0, 60.0)
+"""Seconds of batches for each model, by preset."""
+SHOWN: Final = {
+    "sample": "sample", "fetch": "transfer", "memory": "communicate", "compute": "compute",
+    "update": "update",
+}  # fmt: skip
+"""Colours of the parts: features are what a device is sent, memories are what others wrote."""
+
+
+class Fig2(Experiment):
+    paper = "gnnflow"
+    name = "fig2"
+    title = "Figure 2: where TGL and DGL spend their time"
+    question = "How much of training goes to sampling neighbours and fetching features?"
+    reading = (
+        "TGL is written anew (rows rebuilt, sampled by threads, features from host memory), DGL "
+        "is the released sampler; one trainer trains all models. Bars are medians of a "
+        "batch, instruments on. Reading and writing TGN's memory counts as fetching. On a CPU "
+        "nothing is sent to a device and the model computes on the same cores, so that its share "
+        "is larger than on a GPU."
+    )
+    claims = ("gnnflow-s1-sample-fetch-share",)
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name, "baseline": baseline},
+                group=f"{name} {baseline}",
+                timeout_s={"smoke": 60, "quick": 90, "full": 900, "paper": 7200}[preset],
+            )
+            for name in GRAPHS[preset]
+            for baseline in BASELINES
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        baseline = str(cell.params["baseline"])
+        seconds = SECONDS[PRESETS.index(context.preset)]
+        values: dict[str, float] = {}
+        counters: dict[str, int] = {}
+        data = None
+        for model in BASELINES[baseline]:
+            task = baseline_task(graph, model, context.preset)
+            data = load_stream(task) if data is None else data
+            trainer = open_baseline(
+                baseline, task, data, device=context.device, threads=context.threads
+            )
+            trainer.prepare()
+            found = time_batches(trainer, seconds)
+            trainer.close()
+            values[f"{model} batch"] = found.total
+            values[f"{model} share"] = found.share
+            values[f"{model} loss"] = found.loss
+            values |= {f"{model} {part}": found.parts[part] for part in PARTS}
+            counters[f"{model} batches"] = found.batches
+        units = {name: "s" for name in values if name.split()[1] in ("batch", *PARTS)}
+        units |= {name: "%" for name in values if name.endswith(" share")}
+        smaller = SMALLER[PRESETS.index(context.preset)]
+        notes = [f"batches of a {smaller}th of the paper's size"] if smaller > 1 else []
+        return Measurement(
+            values=values, units=units, counters=counters, data=data.describe(), notes=notes
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="time_split",
+                name="fig2",
+                title="A batch of TGL and DGL by its parts (Figure 2)",
+                points=split_points,
+                options={
+                    "xlabel": "time of a batch, ms",
+                    "phases_from": "parts and totals from one instrumented run; blue: sampling, "
+                    "yellow: fetching features, purple: reading and writing memories",
+                },
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = shares(select(rows, experiment=self.name))
+        if not found:
+            return ""
+        low, high = min(found, key=lambda f: f[2]), max(found, key=lambda f: f[2])
+        return (
+            f"Sampling and fetching take {low[2]:.0f} % ({low[1]} on {low[0]}) to {high[2]:.0f} % "
+            f"({high[1]} on {high[0]}) of a batch here."
+        )
+
+
+def shares(rows: Sequence[Any]) -> list[tuple[str, str, float]]:
+    """(graph, model, percent of a batch) of every bar."""
+    return [
+        (panel(row), MODEL_TITLES[model], row.values[f"{model} share"])
+        for row in rows
+        for model in BASELINES[row.params["baseline"]]
+    ]
+
+
+def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `time_split`: a bar for each model, a panel for each graph."""
+    points: list[dict[str, Any]] = []
+    for row in select(rows, experiment="fig2"):
+        baseline = row.params["baseline"]
+        points += [
+            {
+                "panel": panel(row),
+                "row": MODEL_TITLES[model],
+                "system": BASELINE_TITLES[baseline] if baseline == "dgl" else baseline,
+                "phase": SHOWN[part],
+                "seconds": row.values[f"{model} {part}"],
+                "total": row.values[f"{model} batch"],
+                "twin": bool(row.data.get("twin")),
+                "row_ids": [row.id],
+            }
+            for model in BASELINES[baseline]
+            for part in PARTS
+        ]
+    for row in failures(rows, "fig2"):
+        baseline = row.params["baseline"]
+        points += [
+            {
+                "panel": graph_title(row.params["dataset"]),
+                "row": MODEL_TITLES[model],
+                "system": BASELINE_TITLES[baseline] if baseline == "dgl" else baseline,
+                "failed": failed(row),
+                "row_ids": [row.id],
+            }
+            for model in BASELINES[baseline]
+        ]
+    return points

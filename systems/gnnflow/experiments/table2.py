@@ -1,0 +1,171 @@
+"""Table 2: building and partitioning a graph against training an epoch on it (section 2.2)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.stream import load_stream
+from dgbench.systems.gnnflow.experiments.baseline_runs import (
+    BASELINE_TITLES,
+    baseline_task,
+    open_baseline,
+    time_batches,
+)
+from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, panel
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS
+
+TRAINED: Final = {"tgl": "tgn", "dgl": "graphsage"}
+"""The model whose epoch stands in the table. TGL's is not named; TGN is its cheapest."""
+PARTS: Final = 4
+"""Partitions that DGL makes; the paper does not say how many."""
+GRAPHS: Final = {
+    "smoke": ("mag",),
+    "quick": ("mag",),
+    "full": ("mag", "sx-mathoverflow", "epinions-2011-ratings"),
+    "paper": ("mag", "sx-mathoverflow", "epinions-2011-ratings"),
+}
+SECONDS: Final = (0.05, 0.5, 10.0, 60.0)
+"""Seconds of batches that an epoch is told from, by preset."""
+STAGES: Final = ("load", "build", "partition", "training")
+
+
+class Table2(Experiment):
+    paper = "gnnflow"
+    name = "table2"
+    title = "Table 2: building a graph against training on it"
+    question = "How long do building and partitioning take beside an epoch of training?"
+    reading = (
+        "Loading opens the prepared form of the events, memory-mapped, and takes no time worth "
+        "naming. TGL builds sorted rows by counting on all threads; DGL makes its graph in the "
+        "format that its sampler reads and partitions it by METIS. An epoch is told from the "
+        "median of some batches. Hours of the whole graph are these seconds over the scale, as "
+        "building is linear in the edges: a projection."
+    )
+    claims = (
+        "gnnflow-tab2-tgl",
+        "gnnflow-tab2-dgl",
+        "gnnflow-s22-build-share",
+        "gnnflow-s22-build-range",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name, "baseline": baseline, "model": model},
+                group=f"{name} {baseline}",
+                timeout_s={"smoke": 60, "quick": 90, "full": 1200, "paper": 14400}[preset],
+            )
+            for name in GRAPHS[preset]
+            for baseline, model in TRAINED.items()
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        baseline = str(cell.params["baseline"])
+        task = baseline_task(graph, str(cell.params["model"]), context.preset)
+        start = time.perf_counter()
+        events = _open(task)
+        load = time.perf_counter() - start
+        data = load_stream(task)
+        trainer = open_baseline(
+            baseline, task, data, device=context.device, threads=context.threads
+        )
+        start = time.perf_counter()
+        trainer.prepare()
+        values = {"load": load, "build": time.perf_counter() - start}
+        if baseline == "dgl":
+            start = time.perf_counter()
+            trainer.access.partition(PARTS)  # type: ignore[attr-defined]
+            values["partition"] = time.perf_counter() - start
+        found = time_batches(trainer, SECONDS[PRESETS.index(context.preset)])
+        trainer.close()
+        values["training"] = found.total * found.epoch
+        values["batch"] = found.total
+        return Measurement(
+            values=values,
+            units=dict.fromkeys(values, "s"),
+            counters={
+                "events": events,
+                "nodes": data.events.num_nodes,
+                "batches": found.batches,
+                "epoch batches": found.epoch,
+            },
+            data=data.describe(),
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="table2",
+                title="Building and partitioning against an epoch of training",
+                points=stage_points,
+                options={"xlabel": "", "ylabel": "time, s", "sort": False},
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = select(rows, experiment=self.name)
+        said = [
+            f"{prepared(row):.1f} % of an epoch in {BASELINE_TITLES[row.params['baseline']]} "
+            f"({panel(row)})"
+            for row in found
+        ]
+        return f"Building, and partitioning in DGL, take {' and '.join(said)}." if said else ""
+
+
+def _open(task: Any) -> int:
+    """Open the events and touch each; how many there are."""
+    from dgbench import datasets
+
+    events = datasets.open_events(task.dataset, task.source, task.scale, task.seed)
+    int(events.src.sum() + events.dst.sum())
+    return len(events)
+
+
+def prepared(row: Any) -> float:
+    """Loading, building and partitioning in percent of an epoch of training."""
+    ready = sum(row.values.get(stage, 0.0) for stage in ("load", "build", "partition"))
+    return 100 * ready / row.values["training"]
+
+
+def full_hours(row: Any) -> float:
+    """Hours that loading, building and partitioning the whole graph would take: linear in it."""
+    ready = sum(row.values.get(stage, 0.0) for stage in ("load", "build", "partition"))
+    return ready / float(row.data["scale"]) / 3600
+
+
+def stage_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `sweep`: seconds of each stage, a series for each baseline."""
+    points: list[dict[str, Any]] = []
+    for row in select(rows, experiment="table2"):
+        points += [
+            {
+                "panel": panel(row),
+                "series": BASELINE_TITLES[row.params["baseline"]],
+                "x": stage,
+                "y": row.values[stage],
+                "twin": bool(row.data.get("twin")),
+                "row_ids": [row.id],
+            }
+            for stage in STAGES
+            if stage in row.values
+        ]
+    for row in failures(rows, "table2"):
+        points += [
+            {
+                "panel": graph_title(row.params["dataset"]),
+                "series": BASELINE_TITLES[row.params["baseline"]],
+                "x": stage,
+                "failed": failed(row),
+                "row_ids": [row.id],
+            }
+            for stage in STAGES
+        ]
+    return points
