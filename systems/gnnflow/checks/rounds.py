@@ -1,0 +1,264 @@
+"""Claims on rounds of continuous training (section 6.1, Figures 8 and 9).
+
+Twins at a fraction of their size have rounds at the same fraction, so seconds are brought to full
+size by it before they stand beside the paper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dgbench.systems.base import Check, Claim, Finding
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.turns import gain_of
+from dgbench.systems.gnnflow.checks.common import (
+    NEEDS_CUDA,
+    finding,
+    from_ratio,
+    missing,
+    some,
+    strength,
+)
+from dgbench.systems.gnnflow.experiments import fig8, fig9, update
+from dgbench.systems.gnnflow.experiments.round_race import GNNFLOW, TGL
+from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, MODEL_TITLES
+
+Rows = Sequence[Any]
+NO_RACE = "no round was raced on {} in this run: the experiment 'fig8' did not run there"
+NO_UPDATE = "no update was timed on {} in this run: the experiment 'update' did not run there"
+MAIN_SHARE = 0.5
+"""Share of a round above which something is what mainly takes its time."""
+ROUNDING = 0.05
+"""Two printed digits leave so much room."""
+
+
+def of_graph(rows: Rows, title: str) -> list[Any]:
+    """Rows of a graph of the paper, by the ledger's name."""
+    return [row for row in rows if row.params.get("dataset") == DATASET_OF[title]]
+
+
+def _by_model(rows: Rows, name: str) -> dict[str, Ratio]:
+    """The gain of this name by model's title."""
+    return {MODEL_TITLES[row.params["model"]]: gain_of([row], name) for row in rows}
+
+
+def _told(gains: dict[str, Ratio]) -> str:
+    return ", ".join(f"{model} {gain.value:.2f}x" for model, gain in gains.items())
+
+
+def _factors(rows: Rows, name: str, claim: Claim, kind: str) -> Finding:
+    """The range of gains over the models of one graph."""
+    gains = _by_model(rows, name)
+    sides = {model: gain.side for model, gain in gains.items()}
+    open_ones = [model for model, side in sides.items() if side == 0]
+    values = [gain.value for gain in gains.values()]
+    lacking = [model for model in claim.workload["model"] if model not in gains]
+    reason = f"{kind}: {_told(gains)}"
+    if open_ones:
+        reason += f"; inside the noise: {', '.join(open_ones)}"
+    if lacking:
+        reason += f"; not raced: {', '.join(lacking)}"
+    low, high = claim.value["low"], claim.value["high"]
+    return finding(
+        rows,
+        evidence=strength(rows),
+        measured={"low": round(min(values), 2), "high": round(max(values), 2)},
+        holds=(not lacking and min(values) >= 0.75 * low and max(values) <= 1.25 * high)
+        if strength(rows) == "measured"
+        else None,
+        direction=min(values) > 1,
+        undecided=bool(open_ones) and all(side >= 0 for side in sides.values()),
+        reason=reason,
+    )
+
+
+def round_gain(claim: Claim, rows: Rows) -> Finding:
+    """GNNFlow over TGL, a whole round, over the models of the claim's graph."""
+    (title,) = claim.workload["datasets"]
+    found = of_graph(fig8.races(rows), title)
+    if not found:
+        return missing(NO_RACE.format(title))
+    rest = _by_model(found, f"without network {TGL}")
+    result = _factors(found, TGL, claim, "whole rounds")
+    result.reason += f"; without the network, which both share: {_told(rest)}"
+    return result
+
+
+def most_gain(claim: Claim, rows: Rows) -> Finding:
+    """The largest gain of a round on GDELT."""
+    found = of_graph(fig8.races(rows), "GDELT")
+    if not found:
+        return missing(NO_RACE.format("GDELT"))
+    model, gain = max(_by_model(found, TGL).items(), key=lambda one: one[1].value)
+    return from_ratio(
+        gain, found, target=claim.value, reason=f"{model} gains most of {some(len(found), 'model')}"
+    )
+
+
+# What updates and rebuilds cost.
+
+
+def full_size_s(row: Any, name: str) -> float:
+    """Seconds of an update or a rebuild for as many edges as the paper's graph has.
+
+    Both are linear in edges: an update in those of the round, a rebuild in those of the graph.
+    """
+    return row.values[name] / float(row.data.get("scale") or 1.0)
+
+
+def _times(claim: Claim, rows: Rows, name: str, dearer: str) -> Finding:
+    found = {title: of_graph(update.update_rows(rows), title) for title in claim.value}
+    lacking = [title for title, mine in found.items() if not mine]
+    if lacking:
+        return missing(NO_UPDATE.format(" and ".join(lacking)))
+    seconds = {title: full_size_s(mine[0], name) for title, mine in found.items()}
+    used = [row for mine in found.values() for row in mine]
+    whole = all(row.data.get("scale", 1.0) == 1.0 for row in used)
+    gains = {title: gain_of(mine, update.GAIN).value for title, mine in found.items()}
+    return finding(
+        used,
+        evidence="analogue" if whole else "projected",
+        measured={title: float(f"{x:.3g}") for title, x in seconds.items()},
+        direction=max(seconds, key=seconds.__getitem__) == dearer,
+        reason=(
+            f"seconds {'at' if whole else 'scaled to'} full size on this machine, "
+            f"{used[0].counters['threads']} threads of which the update uses one; the direction is "
+            "which graph costs more; rebuild over update "
+            + ", ".join(f"{title} {gain:.0f}x" for title, gain in gains.items())
+        ),
+    )
+
+
+def rebuild_time(claim: Claim, rows: Rows) -> Finding:
+    """Seconds of a rebuild at full size; the direction is which graph takes longer."""
+    return _times(claim, rows, "rebuild_s", "GDELT")
+
+
+def update_time(claim: Claim, rows: Rows) -> Finding:
+    """Seconds of an update at full size; the direction is which graph takes longer."""
+    return _times(claim, rows, "update_s", "Netflix")
+
+
+def insert_size(claim: Claim, rows: Rows) -> Finding:
+    """Edges of a round, from the time stamps."""
+    found = {title: of_graph(update.update_rows(rows), title) for title in claim.value}
+    lacking = [title for title, mine in found.items() if not mine]
+    if lacking:
+        return missing(NO_UPDATE.format(" and ".join(lacking)))
+    sizes = {title: full_size_s(mine[0], "events per round") for title, mine in found.items()}
+    printed = {title: 1000 * float(words.rstrip("K")) for title, words in claim.value.items()}
+    return finding(
+        [row for mine in found.values() for row in mine],
+        evidence="counted",
+        measured={title: f"{size / 1000:.0f}K" for title, size in sizes.items()},
+        holds=all(abs(size / printed[title] - 1) <= ROUNDING for title, size in sizes.items()),
+        reason="events of the last 70 % over their days, at full size",
+    )
+
+
+def _shares(rows: Rows, titles: Sequence[str]) -> tuple[dict[str, float], list[Any], list[str]]:
+    """Largest share of TGL's rebuild in a round by graph in percent, its rows, and what lacks."""
+    found = {title: of_graph(fig8.races(rows), title) for title in titles}
+    shares = {
+        title: 100 * max(row.values[f"update share {TGL}"] for row in mine)
+        for title, mine in found.items()
+        if mine
+    }
+    used = [row for mine in found.values() for row in mine]
+    return shares, used, [title for title, mine in found.items() if not mine]
+
+
+def rebuild_share(claim: Claim, rows: Rows) -> Finding:
+    """Share of a round that TGL rebuilds in; the direction is which graph has the larger one."""
+    shares, used, lacking = _shares(rows, list(claim.value))
+    if lacking:
+        return missing(NO_RACE.format(" and ".join(lacking)))
+    return finding(
+        used,
+        evidence=strength(used),
+        measured={title: round(share, 1) for title, share in shares.items()},
+        holds=all(abs(shares[title] / claim.value[title] - 1) <= 0.25 for title in shares)
+        if strength(used) == "measured"
+        else None,
+        direction=shares["Netflix"] > shares["GDELT"],
+        reason="largest over the models that ran; the direction is which graph has more",
+    )
+
+
+def rebuild_dominates(claim: Claim, rows: Rows) -> Finding:
+    """Whether TGL rebuilds for more than half of a round."""
+    shares, used, lacking = _shares(rows, claim.workload["datasets"])
+    if lacking:
+        return missing(NO_RACE.format(" and ".join(lacking)))
+    return finding(
+        used,
+        evidence=strength(used),
+        measured={title: f"{share:.1f} %" for title, share in shares.items()},
+        holds=min(shares.values()) > 100 * MAIN_SHARE,
+        reason=(
+            f"read as more than {MAIN_SHARE:.0%} of a round; the paper itself prints at most "
+            "36.7 % for GDELT"
+        ),
+    )
+
+
+def half_minute(claim: Claim, rows: Rows) -> Finding:
+    """Seconds of a round at full size, the slowest of GNNFlow and the quickest of TGL."""
+    found = [
+        row for title in claim.workload["datasets"] for row in of_graph(fig8.races(rows), title)
+    ]
+    if not found:
+        return missing(NO_RACE.format("GDELT and Netflix"))
+    ours, theirs = (
+        [full_size_s(row, f"retrain_s {name}") for row in found] for name in (GNNFLOW, TGL)
+    )
+    real_time = strength(found) == "measured"
+    return finding(
+        found,
+        evidence=strength(found),
+        measured={"GNNFlow": f"{max(ours):.3g} s", "TGL": f"{min(theirs):.3g} s"},
+        holds=(max(ours) <= 30 and min(theirs) >= 120) if real_time else None,
+        reason=(
+            "GNNFlow's slowest and TGL's quickest round, brought to full size"
+            + ("" if real_time else f"; seconds of eight GPUs cannot be had on a CPU: {NEEDS_CUDA}")
+        ),
+    )
+
+
+# Sampling and fetching.
+
+
+def sampling(claim: Claim, rows: Rows) -> Finding:
+    """Sampling over TGL's, on the same cores."""
+    found = of_graph(select(rows, experiment=fig9.NAME), "GDELT")
+    if not found:
+        return missing("the experiment 'fig9' did not run on GDELT")
+    return _factors(found, "sampling", claim, "on the same device")
+
+
+def fetching(claim: Claim, rows: Rows) -> Finding:
+    """The largest gain of fetching through the caches."""
+    found = of_graph(select(rows, experiment=fig9.NAME), "GDELT")
+    if not found:
+        return missing("the experiment 'fig9' did not run on GDELT")
+    gains = _by_model(found, "fetching")
+    model, gain = max(gains.items(), key=lambda one: one[1].value)
+    return from_ratio(
+        gain, found, target=claim.value, reason=f"{model} gains most; all: {_told(gains)}"
+    )
+
+
+CHECKS: dict[str, Check] = {
+    "gnnflow-abs-max-retrain-speedup": most_gain,
+    "gnnflow-fig8-gdelt": round_gain,
+    "gnnflow-fig8-netflix": round_gain,
+    "gnnflow-s61-tgl-rebuild-time": rebuild_time,
+    "gnnflow-s61-tgl-rebuild-share": rebuild_share,
+    "gnnflow-s61-rebuild-dominates": rebuild_dominates,
+    "gnnflow-s61-update-time": update_time,
+    "gnnflow-s61-insert-size": insert_size,
+    "gnnflow-s61-half-minute": half_minute,
+    "gnnflow-fig9-sampling": sampling,
+    "gnnflow-fig9-feature-fetch": fetching,
+}

@@ -1,0 +1,223 @@
+"""Figure 9: sampling and fetching of a round's training, GNNFlow against TGL (section 6.1)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
+from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, model_title
+from dgbench.systems.gnnflow.experiments.round_race import (
+    GNNFLOW,
+    GRAPH_AT,
+    TGL,
+    open_contender,
+)
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, EPOCHS, MODELS, workload
+
+NAME: Final = "fig9"
+GRAPHS: Final = {
+    "smoke": ("gdelt",),
+    "quick": ("gdelt",),
+    "full": ("gdelt", "sx-mathoverflow", "wikipedia", "enron"),
+    "paper": ("gdelt", "sx-mathoverflow", "wikipedia", "enron"),
+}
+SCALES: Final = {"smoke": 1 / 4096, "quick": 1 / 1024, "full": 1 / 64, "paper": 1.0}
+"""Of GDELT."""
+TURNS: Final = {"smoke": 1, "quick": 6, "full": 30, "paper": 100}
+"""Batches that are timed; two more warm up."""
+PARTS: Final = ("sampling", "fetching")
+
+Rows = Sequence[Any]
+
+
+class Fig9(Experiment):
+    paper = "gnnflow"
+    name = NAME
+    title = "Figure 9: sampling and feature fetching"
+    question = "How much faster are GNNFlow's sampling and fetching than TGL's?"
+    reading = (
+        "Batches of the paper's size, three roots an edge, in order of time and three epochs each, "
+        "as in a round's training; both systems take turns batch by batch, and their samples and "
+        "features are compared bit by bit. The paper samples on GPUs and TGL on the host; here "
+        "both run on the same cores, so that what is left is that of the layout and of the "
+        "sampler's loop. Features lie in host memory on both sides; a cache can only pay by what "
+        "it keeps near, and its bookkeeping costs. A twin's caches are as small as its graph, but "
+        "batches are not, so they hit more seldom than at full size."
+    )
+    claims = ("gnnflow-fig9-sampling", "gnnflow-fig9-feature-fetch")
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name, "model": model},
+                group=f"{name}/{model}",
+                timeout_s={"smoke": 60, "quick": 120, "full": 900, "paper": 36000}[preset],
+            )
+            for name in GRAPHS[preset]
+            for model in MODELS
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        name, preset = str(cell.params["dataset"]), context.preset
+        scale = SCALES[preset] if name == "gdelt" else 1.0
+        return measure(name, str(cell.params["model"]), scale, preset, context.device)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="speedup",
+                name="fig9",
+                title="Sampling and fetching of a batch, GNNFlow over TGL",
+                points=points,
+                options={
+                    "baseline_label": "TGL, re-implemented",
+                    "xlabel": "speed-up",
+                    "interval": TURN_INTERVAL,
+                },
+            )
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = select(rows, experiment=NAME)
+        if not found:
+            return ""
+        words = []
+        for part in PARTS:
+            ratios = [gain_of([row], part).value for row in found]
+            words.append(f"{part} {min(ratios):.2f}x to {max(ratios):.2f}x as fast as TGL's")
+        return f"On the same cores {' and '.join(words)}."
+
+
+def measure(name: str, model: str, scale: float, preset: Preset, device: str) -> Measurement:
+    """Sample and fetch the same batches by both systems, in turns.
+
+    Raises:
+        CheckFailed: they find different neighbours or features.
+    """
+    from dgbench.systems.base.stream import batch_draw, batches, load_stream, negatives_of
+
+    graph = BY_NAME[name]
+    task = workload(graph, model, preset, scale=scale, chunks=1)
+    data = load_stream(task)
+    stream, first = data.events, round(GRAPH_AT * len(data.events))
+    trainers = {key: open_contender(key, task, data, graph, device) for key in (TGL, GNNFLOW)}
+    for trainer in trainers.values():
+        trainer.prepare()
+    parts = batches(task, torch.arange(first, len(stream)))
+    seconds: dict[str, dict[str, list[float]]] = {
+        key: {part: [] for part in PARTS} for key in trainers
+    }
+    counts = {"roots": 0, "edges": 0}
+    for turn in range(TURNS[preset] + 2):
+        at, epoch = divmod(turn, EPOCHS)
+        part = parts[at % len(parts)]
+        nodes = torch.cat([stream.src[part], stream.dst[part], negatives_of(task, data, part)])
+        times = stream.t[part].repeat(3)
+        draw = batch_draw(task, int(part[0]), epoch)
+        answers = {}
+        for key in trainers if turn % 2 == 0 else reversed(trainers):
+            access = trainers[key].access
+            sampling, found = timed(partial(access.sample, nodes, times, draw=draw))
+            fetching, rows = timed(partial(fetch, access, found, task))
+            answers[key] = (found, rows)
+            if turn >= 2:
+                seconds[key]["sampling"].append(sampling)
+                seconds[key]["fetching"].append(fetching)
+        compare(*answers.values())
+        if turn >= 2:
+            counts["roots"] += nodes.numel()
+            counts["edges"] += sum(hop.eids.numel() for hops in answers[TGL][0] for hop in hops)
+    values = {
+        f"{part}_s {key}": sum(took) / len(took)
+        for key, of in seconds.items()
+        for part, took in of.items()
+    }
+    for part in PARTS:
+        values |= gains(part, seconds[TGL][part], seconds[GNNFLOW][part])
+    report = trainers[GNNFLOW].report()
+    values |= {key: value for key, value in report.items() if key.endswith("hit_rate")}
+    return Measurement(
+        values=values,
+        units={key: "s" for key in values if "_s " in key},
+        counters={"turns": TURNS[preset], "graph": len(stream), "batch": task.batch, **counts},
+        deviation={"samples": 0.0, "features": 0.0},
+        data=data.describe(),
+    )
+
+
+def fetch(access: Any, samples: Any, task: Any) -> list[Tensor]:
+    """The features that a network asks for: of the farthest hop's vertices and of all edges."""
+    rows = []
+    for hops in samples:
+        if task.node_dim:
+            ids = torch.cat([hops[-1].nodes, hops[-1].neighbours])
+            # TGN reads each vertex once, with its memory.
+            rows.append(access.node_features(ids.unique() if task.model == "tgn" else ids))
+        if task.edge_dim:
+            rows += [access.edge_features(hop.eids) for hop in hops]
+    return rows
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds of a call, and its answer."""
+    start = time.perf_counter()
+    found = call()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - start, found
+
+
+def compare(one: tuple[Any, list[Tensor]], other: tuple[Any, list[Tensor]]) -> None:
+    """Raise CheckFailed unless both found the same neighbours and features."""
+    hops = [[hop for snapshot in samples for hop in snapshot] for samples, _ in (one, other)]
+    for a, b in zip(*hops, strict=True):
+        for name in ("offsets", "neighbours", "eids", "edge_times"):
+            if not torch.equal(getattr(a, name), getattr(b, name)):
+                raise CheckFailed(f"TGL and GNNFlow sample different {name}")
+    if not all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True)):
+        raise CheckFailed("TGL and GNNFlow fetch different features")
+
+
+def points(rows: Rows) -> list[dict[str, Any]]:
+    """Both parts over TGL's, a panel each."""
+    found = [
+        {
+            "panel": part,
+            "row": f"{graph_title(row.params['dataset'])}, {model_title(row)}",
+            "system": GNNFLOW,
+            "baseline": TGL,
+            "value": gain.value,
+            "low": gain.low,
+            "high": gain.high,
+            "n": row.counters["turns"],
+            "twin": gain.twin,
+            "deviation": gain.deviation,
+            "row_ids": [row.id],
+        }
+        for part in PARTS
+        for row in select(rows, experiment=NAME)
+        for gain in (gain_of([row], part),)
+    ]
+    return found + [
+        {
+            "panel": part,
+            "row": f"{graph_title(row.params['dataset'])}, {model_title(row)}",
+            "system": GNNFLOW,
+            "baseline": TGL,
+            "failed": failed(row),
+            "row_ids": [row.id],
+        }
+        for part in PARTS
+        for row in failures(rows, NAME)
+    ]
