@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda._checks import check_ids
+from dgbench.kernels_cuda.row_cache import RowCache
 from dgbench.runtime.errors import InvalidInputError
 
 PRESAMPLED_EPOCHS = 2
@@ -30,11 +30,11 @@ class Visits:
         if num_ids < 0:
             raise InvalidInputError(f"num_ids is {num_ids}, allowed are values from 0")
         self.counts = torch.zeros(num_ids, dtype=torch.int64)
+        self._nothing = RowCache(num_ids, 1, 0)  # finds the different ids faster than a sort
 
     def add(self, ids: Tensor) -> None:
         """Count one batch of ids int64[n]."""
-        check_ids(ids, "ids", self.counts.numel())
-        self.counts[ids.unique()] += 1
+        self.counts[self._nothing.lookup(ids).misses] += 1
 
     def top(self, capacity: int) -> Tensor:
         """int64[k <= capacity], the most visited ids, ties by id; never one without a visit."""

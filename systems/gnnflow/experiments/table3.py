@@ -1,0 +1,204 @@
+"""Table 3: how much of the feature traffic is edge features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.row_cache import RowCache
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.gnnflow.experiments.accesses import Accesses
+from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    INITIAL,
+    MODEL_TITLES,
+    MODELS,
+    SETTINGS,
+)
+
+PAPERS: Final = ("reddit", "gdelt", "netflix")
+"""Graphs of the table, in its order."""
+GRAPHS: Final = {
+    "smoke": ("netflix", "wikipedia"),
+    "quick": (*PAPERS, "wikipedia", "sx-mathoverflow"),
+    "full": (*PAPERS, "wikipedia", "sx-mathoverflow", "epinions-2011-ratings"),
+    "paper": PAPERS,
+}
+SCALES: Final = {
+    "reddit": {"quick": 1.0},
+    "gdelt": {"quick": 1 / 64},
+    "netflix": {"quick": 1 / 64},
+}
+"""Larger than where models are trained: a batch of the printed size should be small beside it."""
+BATCHES: Final = {"smoke": 2, "quick": 6, "full": 40, "paper": 100}
+"""Batches of each model, spread evenly over the stream."""
+MEMORY: Final = 100
+"""Floats of a node's memory (TGN), read for every node of a batch."""
+READINGS: Final = {
+    "unique": "each id once a batch",
+    "unique memory": "each id once a batch, TGN's memory counted",
+    "requests": "every sampled id",
+    "requests memory": "every sampled id, TGN's memory counted",
+}
+CHOSEN: Final = "unique memory"
+"""The reading that verdicts rest on: rows are moved once a batch, and the text counts memories."""
+
+
+class Table3(Experiment):
+    paper = "gnnflow"
+    name = "table3"
+    title = "Table 3: edge features in the feature traffic"
+    question = "What share of the bytes that a batch fetches are features of edges?"
+    reading = (
+        "A batch fetches the features of all sampled edges, and those of the nodes that the "
+        "outermost hop samples or starts from. The paper does not say whether ids that repeat in "
+        "a batch count once: only so do its shares for GDELT come out, where nodes are few and "
+        "wide. The text counts TGN's node memories, which we take as 100 floats a node. Shares of "
+        "a twin hang on its size, since a smaller graph repeats more ids in a batch."
+    )
+    claims = (
+        "gnnflow-tab3-tgn",
+        "gnnflow-tab3-tgat",
+        "gnnflow-tab3-dysat",
+        "gnnflow-tab3-dense-vs-sparse",
+        "gnnflow-s1-edge-feature-share",
+        "gnnflow-s22-edge-feature-share",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name},
+                group=name,
+                timeout_s=3600 if preset == "paper" else 300,
+            )
+            for name in GRAPHS[preset]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        preset = context.preset
+        scale = SCALES.get(graph.name, {}).get(preset, graph.scale(preset))
+        found = Measurement()
+        for model in MODELS:
+            accesses = Accesses(graph, model, preset, scale=scale)
+            for name, number in count(accesses, BATCHES[preset]).items():
+                found.counters[f"{model} {name}"] = number
+            for reading in READINGS:
+                found.values[f"{model} {reading}"] = share(found.counters, model, graph, reading)
+            found.data = accesses.describe()
+        found.units = dict.fromkeys(found.values, "%")
+        return found
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="table3",
+                title="Edge features in percent of the feature traffic (Table 3)",
+                points=points,
+                options={
+                    "xlabel": "edge features, % of the bytes of a batch",
+                    "ylog": False,
+                    "sort": False,
+                },
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = [
+            (row.values[f"{model} {CHOSEN}"], MODEL_TITLES[model], panel(row))
+            for row in select(rows, experiment="table3")
+            for model in MODELS
+        ]
+        if not found:
+            return ""
+        low, high = min(found), max(found)
+        return (
+            f"From {low[0]:.0f} % ({low[1]} on {low[2]}) to {high[0]:.0f} % ({high[1]} on "
+            f"{high[2]}), each id counted once a batch."
+        )
+
+
+def count(accesses: Accesses, batches: int) -> dict[str, int]:
+    """Rows that some batches fetch, spread over the stream after its initial part.
+
+    Returns:
+        `node requests`, `node unique`, `edge requests`, `edge unique`, `events`.
+    """
+    total, size = accesses.count("edge"), accesses.task.batch
+    begin = round(INITIAL * total)
+    steps = max(1, min(batches, (total - begin) // size))
+    starts = [begin + (total - begin - size) * i // max(1, steps - 1) for i in range(steps)]
+    kinds = {kind: RowCache(accesses.count(kind), 1, 0) for kind in ("node", "edge")}
+    found = dict.fromkeys(
+        ("node requests", "node unique", "edge requests", "edge unique", "events"), 0
+    )
+    for start in starts:
+        access = accesses.batch(torch.arange(max(0, start), min(total, start + size)))
+        found["events"] += access.events
+        for kind, counter in kinds.items():
+            ids = access.of(kind)
+            found[f"{kind} requests"] += ids.numel()
+            found[f"{kind} unique"] += different(counter, ids)
+    return found
+
+
+def different(nothing: RowCache, ids: Tensor) -> int:
+    """How many different ids there are; a cache without slots counts them faster than a sort."""
+    return nothing.lookup(ids).misses.numel()
+
+
+def share(counters: dict[str, int], model: str, graph: Any, reading: str) -> float:
+    """Edge features in percent of all feature bytes, by one of `READINGS`."""
+    which, _, memory = reading.partition(" ")
+    width = graph.node_dim + (MEMORY if memory and model == "tgn" else 0)
+    nodes = counters[f"{model} node {which}"] * width
+    edges = counters[f"{model} edge {which}"] * graph.edge_dim
+    return 100 * edges / max(1, nodes + edges)
+
+
+def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Every share by model and reading, with the printed ones beside."""
+    made: list[dict[str, Any]] = []
+    for row in select(rows, experiment="table3"):
+        for model in MODELS:
+            title = SETTINGS[model].title
+            printed = PRINTED.get((row.params["dataset"], model))
+            for reading, words in READINGS.items():
+                if model != "tgn" and "memory" in reading:
+                    continue
+                made.append(
+                    {
+                        "panel": panel(row),
+                        "series": words,
+                        "x": title,
+                        "y": row.values[f"{model} {reading}"],
+                        "counted": True,
+                        "twin": bool(row.data.get("twin")),
+                        "row_ids": [row.id],
+                    }
+                )
+            if printed is not None:
+                made.append(
+                    {"panel": panel(row), "series": "printed", "x": title, "y": printed,
+                     "paper": True}
+                )  # fmt: skip
+    for row in failures(rows, "table3"):
+        made.append({"panel": panel(row), "series": "failed", "x": "TGN", "failed": failed(row)})
+    return made
+
+
+PRINTED: Final = {
+    ("reddit", "tgn"): 82.2, ("gdelt", "tgn"): 72.4, ("netflix", "tgn"): 26.9,
+    ("reddit", "tgat"): 88.6, ("gdelt", "tgat"): 99.3, ("netflix", "tgat"): 35.9,
+    ("reddit", "dysat"): 62.2, ("gdelt", "dysat"): 89.2, ("netflix", "dysat"): 28.0,
+}  # fmt: skip
+"""The table, in percent."""

@@ -1,0 +1,189 @@
+"""Table 4: how much adjacent rounds sample the same, and what a cache would load again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Accesses
+from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS
+from dgbench.systems.gnnflow.rounds import Round
+from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
+
+PAPERS: Final = ("reddit", "gdelt", "netflix")
+HELD: Final = ("wikipedia", "sx-mathoverflow", "college-msg")
+GRAPHS: Final = {
+    "smoke": ("netflix", "college-msg"),
+    "quick": (*PAPERS, *HELD),
+    "full": (*PAPERS, *HELD, "enron", "email-eu-core"),
+    "paper": (*PAPERS, *HELD),
+}
+MODEL: Final = "tgat"
+ROUNDS: Final = {"smoke": 2, "quick": 3, "full": 8, "paper": 20}
+MOST: Final = {"smoke": 200, "quick": 2_000, "full": 20_000, "paper": 10**9}
+"""Events of a round at most: the first ones of a longer round are taken."""
+DAYS: Final = {"wikipedia": DAY}
+"""Rounds of a day where `settings` has shorter ones: the table compares days."""
+KINDS: Final = ("node", "edge")
+PRINTED: Final = {
+    ("reddit", "node"): 99.5, ("gdelt", "node"): 95.0, ("netflix", "node"): 87.5,
+    ("reddit", "edge"): 91.9, ("gdelt", "edge"): 27.6, ("netflix", "edge"): 29.3,
+}  # fmt: skip
+"""The table, in percent."""
+
+
+class Table4(Experiment):
+    paper = "gnnflow"
+    name = "table4"
+    title = "Table 4: what adjacent rounds sample in common"
+    question = "How much of what a round samples did the round before sample, too?"
+    reading = (
+        "Sets of all nodes and edges that three epochs of TGAT sample in a round, compared between "
+        "rounds of a day by Jaccard's index; the means over adjacent pairs stand here. Section "
+        "2.2 says of a static cache that 92 % of the nodes and 22 % of the edges to be loaded are "
+        "there already and points to this table, which holds no such numbers: that share is "
+        "counted apart, over caches of the paper's size that are chosen by sampling two epochs "
+        "ahead."
+    )
+    claims = (
+        "gnnflow-tab4-node-jaccard",
+        "gnnflow-tab4-edge-jaccard",
+        "gnnflow-tab4-node-above-edge",
+        "gnnflow-s22-already-cached",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name, "model": MODEL},
+                group=name,
+                timeout_s=3600 if preset == "paper" else 300,
+            )
+            for name in GRAPHS[preset]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        accesses = Accesses(graph, MODEL, context.preset)
+        rounds = [
+            Round(one.number, one.first, min(one.last, one.first + MOST[context.preset]))
+            for one in accesses.rounds(ROUNDS[context.preset], DAYS.get(graph.name))
+        ]
+        sampled = [sets(accesses, one) for one in rounds]
+        kept = [choices(accesses, one) for one in rounds]
+        found = Measurement(data=accesses.describe())
+        for kind in KINDS:
+            pairs = list(pairwise(one[kind] for one in sampled))
+            loads = list(pairwise(one[kind] for one in kept))
+            found.values[f"{kind} jaccard"] = mean([jaccard(a, b) for a, b in pairs])
+            found.values[f"{kind} contained"] = mean([contained(a, b) for a, b in pairs])
+            found.values[f"{kind} already cached"] = mean([contained(a, b) for a, b in loads])
+            found.counters[f"{kind} sampled"] = sum(int(one[kind].sum()) for one in sampled)
+            found.counters[f"{kind} slots"] = accesses.capacity(kind)
+        found.units = dict.fromkeys(found.values, "%")
+        found.counters["rounds"] = len(rounds)
+        found.counters["events"] = sum(one.events for one in rounds)
+        return found
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="table4",
+                title="What adjacent rounds sample in common (Table 4)",
+                points=points,
+                options={
+                    "xlabel": "Jaccard's index of adjacent rounds, %",
+                    "ylog": False,
+                    "sort": False,
+                },
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = select(rows, experiment="table4")
+        if not found:
+            return ""
+        parts = []
+        for kind in KINDS:
+            shares = [row.values[f"{kind} jaccard"] for row in found]
+            parts.append(f"{min(shares):.0f} to {max(shares):.0f} % of the {kind}s")
+        return f"By Jaccard's index {' and '.join(parts)}, over {len(found)} graphs."
+
+
+def sets(accesses: Accesses, one: Round) -> dict[str, Tensor]:
+    """bool[count] by kind: what the epochs of a round sample."""
+    seen = {k: torch.zeros(accesses.count(k), dtype=torch.bool) for k in KINDS}
+    for epoch in range(EPOCHS):
+        for access in accesses.epoch(one, epoch):
+            for kind in KINDS:
+                seen[kind][access.of(kind)] = True
+    return seen
+
+
+def choices(accesses: Accesses, one: Round) -> dict[str, Tensor]:
+    """bool[count] by kind: what a cache holds that is chosen by sampling a round ahead."""
+    visits = {kind: Visits(accesses.count(kind)) for kind in KINDS}
+    for epoch in range(PRESAMPLED_EPOCHS):
+        for access in accesses.epoch(one, PRESAMPLING + epoch):
+            for kind in KINDS:
+                visits[kind].add(access.of(kind))
+    held = {k: torch.zeros(accesses.count(k), dtype=torch.bool) for k in KINDS}
+    for kind in KINDS:
+        held[kind][visits[kind].top(accesses.capacity(kind))] = True
+    return held
+
+
+def jaccard(a: Tensor, b: Tensor) -> float:
+    """Common members in percent of all members of two sets, bool[n] each."""
+    return 100 * int((a & b).sum()) / max(1, int((a | b).sum()))
+
+
+def contained(before: Tensor, after: Tensor) -> float:
+    """Members of `after` in percent that `before` has, too."""
+    return 100 * int((before & after).sum()) / max(1, int(after.sum()))
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; 0 of nothing."""
+    return sum(values) / len(values) if values else 0.0
+
+
+def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Jaccard's index by graph, with the printed one beside, and what a cache would load again."""
+    made: list[dict[str, Any]] = []
+    for row in select(rows, experiment="table4"):
+        for kind in KINDS:
+            for value, words in (("jaccard", "sampled"), ("already cached", "to be cached")):
+                made.append(
+                    {
+                        "panel": f"{kind}s",
+                        "series": f"{words} in the round before",
+                        "x": panel(row),
+                        "y": row.values[f"{kind} {value}"],
+                        "counted": True,
+                        "twin": bool(row.data.get("twin")),
+                        "row_ids": [row.id],
+                    }
+                )
+            printed = PRINTED.get((row.params["dataset"], kind))
+            if printed is not None:
+                made.append(
+                    {"panel": f"{kind}s", "series": "printed", "x": panel(row), "y": printed,
+                     "paper": True}
+                )  # fmt: skip
+    for row in failures(rows, "table4"):
+        made.append(
+            {"panel": "nodes", "series": "sampled in the round before", "x": panel(row),
+             "failed": failed(row)}
+        )  # fmt: skip
+    return made
