@@ -62,6 +62,11 @@ class Contender(ABC):
         self.threads = threads
 
     @classmethod
+    def absent(cls) -> str:
+        """Why it is known not to run here without importing anything, or ""."""
+        return ""
+
+    @classmethod
     def unavailable(cls) -> str:
         """Why it cannot run here, or ""."""
         return ""

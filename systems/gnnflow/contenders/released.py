@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import warnings
 from collections.abc import Sequence
@@ -36,6 +37,12 @@ class Released(Contender):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return importlib.import_module(cls.module)
+
+    @classmethod
+    def absent(cls) -> str:
+        if importlib.util.find_spec(cls.module) is None:
+            return f"{cls.package} is not installed; {cls.install}"
+        return ""
 
     @classmethod
     def unavailable(cls) -> str:
@@ -82,10 +89,7 @@ class Dgl(Released):
 
     def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
         nodes, block = answer
-        # Every edge goes to one root of its vertex: the last, which may look at most edges.
-        root = torch.zeros(block.num_nodes(), dtype=torch.int64)
-        root[nodes] = torch.arange(nodes.numel())
-        return root[block.edges()[1]], block.edata[self.load().EID] % self._edges
+        return spread(nodes, block.edges()[1], block.edata[self.load().EID] % self._edges)
 
 
 class LastNeighbours(Released):
@@ -117,15 +121,7 @@ class LastNeighbours(Released):
 
     def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
         nodes, (known, edges, eid) = answer
-        # All roots of a vertex get the same answer.
-        vertex = known[edges[1]]
-        order = torch.argsort(vertex, stable=True)
-        ends = torch.searchsorted(vertex[order].contiguous(), nodes, right=True)
-        begins = torch.searchsorted(vertex[order].contiguous(), nodes)
-        count = ends - begins
-        root = torch.repeat_interleave(torch.arange(nodes.numel()), count)
-        within = torch.arange(root.numel()) - (count.cumsum(0) - count)[root]
-        return root, eid[order][begins[root] + within]
+        return spread(nodes, known[edges[1]], eid)
 
 
 class Tglite(Released):
@@ -171,3 +167,22 @@ class Tglite(Released):
     def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
         root, eid = (np.asarray(of).astype(np.int64) for of in (answer.dstindex, answer.eid))
         return torch.from_numpy(root), torch.from_numpy(eid)
+
+
+def spread(nodes: Tensor, vertex: Tensor, eid: Tensor) -> tuple[Tensor, Tensor]:
+    """What was answered for each vertex once, for all roots of it.
+
+    Args:
+        nodes: int64[R], the roots.
+        vertex, eid: int64[K]: whom an edge was returned for, and which edge.
+
+    Returns:
+        (root, eid) as `Contender.first_hop`.
+    """
+    order = torch.argsort(vertex, stable=True)
+    sorted_ = vertex[order].contiguous()
+    begins = torch.searchsorted(sorted_, nodes)
+    count = torch.searchsorted(sorted_, nodes, right=True) - begins
+    root = torch.repeat_interleave(torch.arange(nodes.numel()), count)
+    within = torch.arange(root.numel()) - (count.cumsum(0) - count)[root]
+    return root, eid[order][begins[root] + within]

@@ -27,7 +27,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
 
 GRAPHS: Final = {
     "smoke": ("gdelt",),
-    "quick": ("gdelt", "wikipedia"),
+    "quick": ("gdelt",),
     "full": ("gdelt", "netflix", *HELD_NAMES),
     "paper": ("gdelt", "netflix", *HELD_NAMES),
 }

@@ -64,7 +64,9 @@ class Table5(Experiment):
                 if stated:
                     counters[f"{graph.name} stated {size}"] = int(stated)
             if find_form(card) is None:
-                notes.append(f"{graph.title}: no files here, sizes as its publisher states them")
+                known = f"{graph.name} stated edges" in counters
+                said = "sizes as its publisher states them" if known else "nobody states its sizes"
+                notes.append(f"{graph.title}: no files here, {said}")
                 continue
             counters |= {f"{graph.name} counted {k}": v for k, v in counted(graph.name).items()}
             values |= {f"{graph.name} {k}": v for k, v in times(graph.name).items()}

@@ -1,0 +1,341 @@
+"""Samplers and graph updates of other packages beside ours: how right, and how fast."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from itertools import product
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.statistics import median
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
+from dgbench.systems.gnnflow.contenders import CONTENDERS, Contender, Events, Truth
+from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
+from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
+from dgbench.systems.gnnflow.experiments.settings import PRESETS
+
+NAME: Final = "contenders"
+OURS: Final = "blocks"
+SYNTHETIC: Final = "power law"
+STREAMS: Final = {
+    "smoke": ("college-msg",),
+    "quick": ("wikipedia",),
+    "full": (SYNTHETIC, "wikipedia", "sx-mathoverflow", "college-msg"),
+    "paper": (SYNTHETIC, "wikipedia", "sx-mathoverflow", "college-msg"),
+}
+SIZES: Final = ((1000, 20_000), (10_000, 200_000), (10_000, 1_000_000), (200_000, 10_000_000))
+"""Vertices and edges of the synthetic stream, by preset."""
+BATCHES: Final = (600, 4000)
+"""Of TGAT and of TGN (section 6); each has three roots for an edge."""
+HOPS: Final = (1, 2)
+FANOUT: Final = 10
+NEW: Final = 0.01
+"""Share of the edges that is added at the end."""
+TURNS: Final = {"smoke": 2, "quick": 7, "full": 15, "paper": 31}
+JUDGED: Final = 150
+"""Roots that are held against the truth, of each batch."""
+MARKS: Final = ("recall", "leaks", "duplicates")
+
+Rows = Sequence[Any]
+
+
+class Contenders(Experiment):
+    paper = "gnnflow"
+    name = NAME
+    title = "Other samplers beside ours"
+    question = "Do samplers return the neighbours that they should, and how fast are they?"
+    reading = (
+        "Roots are sources, destinations and random vertices of a batch in the middle of the "
+        "stream, each at its own time. Right is what stands strictly before the root's time, found "
+        "by scanning all events. Contenders that know no time of a root hold what was before the "
+        "batch. All are called as a user calls them, arrays in and arrays out, in turns."
+    )
+    claims = ("gnnflow-tab1-capabilities",)
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        absent = {one: one.absent() for one in CONTENDERS.values()}
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name, "contenders": "all that are here"},
+                group=name,
+                timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 1800}[preset],
+            )
+            for name in STREAMS[preset]
+        ] + [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": STREAMS[preset][0], "contenders": one.name},
+                group=STREAMS[preset][0],
+                unavailable=reason,
+            )
+            for one, reason in absent.items()
+            if reason
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        events, data = open_stream(str(cell.params["dataset"]), context.preset)
+        return measure(events, data, context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="contenders_recall",
+                title="Share of the right neighbours that samplers return, batches of 4,000",
+                points=recall_points,
+                options={"ylabel": "recall, %", "ylog": False, "sort": False},
+            ),
+            FigureSpec(
+                kind="speedup",
+                name="contenders",
+                title="Sampling with blocks over other samplers, batches of 4,000",
+                points=speed_points,
+                options={
+                    "baseline_label": "the sampler of the row",
+                    "xlabel": "time of the other / time of ours",
+                    "interval": TURN_INTERVAL,
+                    "exact": False,
+                },
+            ),
+            FigureSpec(
+                kind="speedup",
+                name="contenders_add",
+                title="Adding 1 % of the edges in place over other ways to grow",
+                points=add_points,
+                options={
+                    "baseline_label": "the way of the row",
+                    "xlabel": "time of the other / time of ours",
+                    "interval": TURN_INTERVAL,
+                    "exact": False,
+                },
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = contender_rows(rows)
+        if not found:
+            return ""
+        worst: dict[str, float] = {}
+        for row in found:
+            for name, policy, batch in product(CONTENDERS, ("recent", "uniform"), BATCHES):
+                recall = row.values.get(f"{name} {policy} {batch} recall")
+                if recall is not None:
+                    worst[name] = min(recall, worst.get(name, 1.0))
+        words = [f"{CONTENDERS[name].title} {100 * recall:.0f} %" for name, recall in worst.items()]
+        return f"Least recall of the neighbours strictly before a root: {', '.join(words)}."
+
+
+def contender_rows(rows: Rows) -> list[Any]:
+    """Usable rows of this experiment."""
+    return select(rows, experiment=NAME)
+
+
+def open_stream(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
+    """A stream by its name, and the `data` of its rows."""
+    from dgbench import datasets
+
+    if name == SYNTHETIC:
+        vertices, edges = SIZES[PRESETS.index(preset)]
+        note = f"ends by a power law, {vertices} vertices, {edges} edges"
+        data = {"dataset": name, "twin": True, "scale": 1.0, "note": note}
+        return synthetic_events(vertices, edges), data
+    found = datasets.open_events(name)
+    events = Events(found.num_nodes, found.src, found.dst, found.t)
+    return events, origin_data(found.origin)
+
+
+def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measurement:
+    """Judge and time all contenders that are here, in turns.
+
+    Raises:
+        CheckFailed: ours misses a neighbour, returns one twice or from the root's own time.
+    """
+    here = {name: one for name, one in CONTENDERS.items() if not one.unavailable()}
+    values: dict[str, float] = {}
+    notes = [f"{one.title}: {one.origin()}. {one.note}".rstrip(". ") for one in here.values()]
+    first = len(events) // 2
+    made: dict[str, Contender] = {}
+    for name, one in here.items():
+        made[name] = one(threads=context.threads)
+        made[name].build(events if one.looks_back else events.first(first))
+    truth = Truth(events)
+    for batch in BATCHES:
+        nodes, times = batch_roots(events, first, min(batch, len(events) - first))
+        every = max(1, nodes.numel() // JUDGED)
+        for name, one in made.items():
+            for policy in one.policies:
+                key = f"{name} {policy} {batch}"
+                values |= judged(one, truth, nodes, times, policy, key, every)
+        for policy, hops in product(("recent", "uniform"), HOPS):
+            racing = {n: o for n, o in made.items() if policy in o.policies and hops <= o.hops}
+            calls = {n: _call(o, nodes, times, [FANOUT] * hops, policy) for n, o in racing.items()}
+            values |= raced(calls, f"{policy} {hops} {batch}", TURNS[context.preset])
+    values |= growth(here, events, context)
+    wrong = [
+        key for key, value in values.items()
+        if key.startswith(f"{OURS} ") and (
+            (key.endswith("recall") and value < 1) or (key.endswith(MARKS[1:]) and value > 0)
+        )
+    ]  # fmt: skip
+    if wrong:
+        raise CheckFailed(f"the sampler over blocks is wrong: {', '.join(wrong)}")
+    return Measurement(
+        values=values,
+        counters={"events": len(events), "nodes": events.num_vertices, "threads": context.threads},
+        deviation={"missing": 0.0},
+        data=data,
+        notes=notes,
+    )
+
+
+def judged(
+    one: Contender, truth: Truth, nodes: Tensor, times: Tensor, policy: str, key: str, every: int
+) -> dict[str, float]:
+    """Quality of one call, and whether a second one gives the very same edges."""
+    answers = [
+        one.first_hop(one.sample(nodes, times, [FANOUT], policy)) for _ in range(2)
+    ]  # fmt: skip
+    quality = asdict(truth.judge(nodes, times, FANOUT, policy, *answers[0], every=every))
+    found = {f"{key} {mark}": float(quality[mark]) for mark in MARKS}
+    found[f"{key} repeats"] = float(torch.equal(answers[0][1], answers[1][1]))
+    return found
+
+
+def _call(
+    one: Contender, nodes: Tensor, times: Tensor, fanouts: list[int], policy: str
+) -> Callable[[], Any]:
+    return lambda: one.sample(nodes, times, fanouts, policy)
+
+
+def raced(calls: dict[str, Callable[[], Any]], key: str, turns: int) -> dict[str, float]:
+    """Median seconds of each call, and how many times ours each takes, turn by turn."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(turns + 1):
+        for name in calls if turn % 2 else reversed(calls):
+            start = time.perf_counter()
+            calls[name]()
+            if turn:  # the first warms up
+                seconds[name].append(time.perf_counter() - start)
+    found = {f"{name} {key} s": median(spent) for name, spent in seconds.items()}
+    for name, spent in seconds.items():
+        if name != OURS:
+            found |= gains(f"{name} {key}", spent, seconds[OURS])
+    return found
+
+
+def growth(
+    here: dict[str, type[Contender]], events: Events, context: RunContext
+) -> dict[str, float]:
+    """Seconds in which each contender takes in the last edges, each time into a graph made anew."""
+    old = len(events) - max(1, int(NEW * len(events)))
+    seconds: dict[str, list[float]] = {name: [] for name in here}
+    for turn in range(min(7, TURNS[context.preset])):
+        for name in here if turn % 2 else reversed(here):
+            grown = here[name](threads=context.threads)
+            if here[name].in_place:  # what is rebuilt does not care what was there
+                grown.build(events.first(old))
+            start = time.perf_counter()
+            grown.add(events, old)
+            seconds[name].append(time.perf_counter() - start)
+    found = {f"{name} add s": median(spent) for name, spent in seconds.items()}
+    for name, spent in seconds.items():
+        if name != OURS:
+            found |= gains(f"{name} add", spent, seconds[OURS])
+    return found
+
+
+def recall_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `sweep`: recall by contender, a series for each rule, a panel for each stream."""
+    points: list[dict[str, Any]] = []
+    for row in contender_rows(rows):
+        points += [
+            {
+                "panel": _stream(row),
+                "series": policy,
+                "x": one.title,
+                "y": 100 * row.values[key],
+                "counted": True,
+                "twin": bool(row.data.get("twin")),
+                "row_ids": [row.id],
+            }
+            for policy in ("recent", "uniform")
+            for name, one in CONTENDERS.items()
+            if (key := f"{name} {policy} {BATCHES[-1]} recall") in row.values
+        ]
+    for row in failures(rows, NAME):
+        name = row.params["contenders"]
+        title = CONTENDERS[name].title if name in CONTENDERS else CONTENDERS[OURS].title
+        points.append(
+            {
+                "panel": _stream(row),
+                "series": "recent",
+                "x": title,
+                "failed": failed(row),
+                "row_ids": [row.id],
+            }
+        )
+    return points
+
+
+def speed_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `speedup`: every contender over ours."""
+    return [
+        point
+        for policy, hops in product(("recent", "uniform"), HOPS)
+        for point in _gain_points(
+            rows, f"{policy} {hops} {BATCHES[-1]}", f"{policy}, {hops} hop{'s' * (hops > 1)}"
+        )
+    ]
+
+
+def add_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `speedup`: what growing costs every contender over ours."""
+    return _gain_points(rows, "add", "")
+
+
+def _gain_points(rows: Rows, key: str, panel: str) -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = []
+    for row in contender_rows(rows):
+        for name, one in CONTENDERS.items():
+            if f"gain {name} {key}" not in row.values:
+                continue
+            gain = gain_of([row], f"{name} {key}")
+            point = {
+                "row": f"{one.title}, {_stream(row)}",
+                "system": "gnnflow",
+                "baseline": name,
+                "value": gain.value,
+                "low": gain.low,
+                "high": gain.high,
+                "n": gain.n,
+                "twin": gain.twin,
+                "row_ids": [row.id],
+            }
+            points.append(point | ({"panel": panel} if panel else {}))
+    for row in failures(rows, NAME):
+        name = row.params["contenders"]
+        title = CONTENDERS[name].title if name in CONTENDERS else "all"
+        point = {
+            "row": f"{title}, {_stream(row)}",
+            "system": "gnnflow",
+            "baseline": name,
+            "failed": failed(row),
+            "failed_system": name,
+            "row_ids": [row.id],
+        }
+        points.append(point | ({"panel": panel} if panel else {}))
+    return points
+
+
+def _stream(row: Any) -> str:
+    return graph_title(row.params["dataset"])
