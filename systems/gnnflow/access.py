@@ -170,15 +170,11 @@ class StoreAccess:
         return found
 
     def _empty(self) -> TemporalStore:
-        policy = (
-            BlockPolicy("adaptive", self.settings.tau)
-            if self.on["adaptive_blocks"]
-            else BlockPolicy("strawman", 0)
-        )
+        name = "adaptive" if self.on["adaptive_blocks"] else "strawman"
         events = self.data.events
         return TemporalStore(
             events.num_nodes,
-            policy=policy,
+            policy=BlockPolicy(name, self.settings.tau),
             layout=self.settings.layout,
             undirected=self.workload.undirected,
             origin=float(events.t[0]),

@@ -70,9 +70,10 @@ class Fig8(Experiment):
         "trained on them for three epochs. TGL is ours: a temporal CSR rebuilt from all edges, "
         "its sampler, and no cache. Both train the same model on the same samples in turns in one "
         "process; their losses are compared in every epoch, and once with the plain reference. "
-        "Rounds lie where 65 % of the stream is there. On a CPU the network takes most of a round, and it is the same code "
-        "on both sides; the second figure leaves it out. Features lie in the memory of the same "
-        "CPU, so a cache saves no transfer here and only costs: GNNFlow without caches runs along."
+        "Rounds lie where 65 % of the stream is there. On a CPU the network takes most of a "
+        "round, and it is the same code on both sides; the second figure leaves it out. Features "
+        "lie in the memory of the same CPU, so a cache saves no transfer here and only costs: "
+        "GNNFlow without caches runs along."
     )
     claims = (
         "gnnflow-abs-max-retrain-speedup",

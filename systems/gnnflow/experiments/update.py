@@ -267,7 +267,7 @@ def gain_points(rows: Rows) -> list[dict[str, Any]]:
                 "value": gain.value,
                 "low": gain.low,
                 "high": gain.high,
-                "n": gain.n,
+                "n": row.counters["pairs"],
                 "twin": gain.twin,
                 "deviation": gain.deviation,
                 "paper": {"gdelt": 170.8 / 0.12, "netflix": 94.3 / 0.56}.get(row.params["dataset"]),

@@ -1,0 +1,222 @@
+"""GNNFlow as a system: whatever is switched off, the same losses; caches that follow the rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dgbench.datasets import EventStream
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Workload
+from dgbench.systems.base.plain_stream import PlainStream
+from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
+from dgbench.systems.gnnflow import GnnflowSystem
+from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
+from dgbench.systems.gnnflow.rounds import Continuous, rounds_by_count
+from dgbench.systems.gnnflow.techniques import TECHNIQUES
+
+EXACT = [one.name for one in TECHNIQUES if one.exact]
+SHARES = AccessSettings(tau=4, node_cache=0.4, edge_cache=0.3)
+SYSTEM = GnnflowSystem()
+
+
+def events(count: int = 90, vertices: int = 12) -> EventStream:
+    """Few vertices, many ties in time, self edges and repeated pairs; vertex 0 has no edge."""
+    rng = np.random.default_rng(7)
+    ends = rng.integers(1, vertices, size=(2, count))
+    return EventStream.build(*ends, np.sort(rng.integers(0, count // 3, count)), num_nodes=vertices)
+
+
+def task(model: str = "tgn", **fields) -> StreamWorkload:
+    small = {
+        "node_dim": 3, "edge_dim": 2, "hidden_dim": 8, "time_dim": 4, "memory_dim": 6, "batch": 8,
+        "fanouts": (3,) if model == "tgn" else (3, 2), "lr": 0.01,
+        "sampling": "recent" if model == "tgn" else "uniform",
+    }  # fmt: skip
+    if model == "dysat":
+        small |= {"window": 5.0, "snapshots": 3}
+    return StreamWorkload(**{"dataset": "tiny", "model": model, **small, **fields})
+
+
+def losses(trainer, epochs: int = 2) -> list[float]:
+    """Of three rounds after an initial part."""
+    stream = Continuous(trainer, rounds_by_count(90, 3, initial=0.4), epochs=epochs)
+    stream.begin(1)
+    return [value for one in stream.play_all() for value in (one.ap, *one.losses)]
+
+
+def opened(work: StreamWorkload, off=(), **options):
+    switches = dict.fromkeys(off, False)
+    return SYSTEM.open(
+        work, data=stream_data(events(), work), switches=switches, settings=SHARES, **options
+    )
+
+
+def plain(work: StreamWorkload) -> StreamTrainer:
+    data = stream_data(events(), work)
+    return StreamTrainer(work, data, PlainStream(work, data), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("model", ["tgn", "tgat", "dysat", "graphsage", "gat"])
+def test_rounds_give_the_losses_of_the_reference(model) -> None:
+    work = task(model)
+    found = losses(opened(work, dtype=torch.float64))
+    assert found == pytest.approx(losses(plain(work)), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_exact_switches_do_not_change_a_loss(name) -> None:
+    work = task("tgat")
+    assert losses(opened(work, [name])) == losses(opened(work))
+
+
+def test_undirected_or_not_and_everything_off() -> None:
+    for undirected in (False, True):
+        work = task("tgn", undirected=undirected)
+        bare = losses(opened(work, EXACT, dtype=torch.float64))
+        assert bare == pytest.approx(losses(plain(work)), rel=1e-9)
+
+
+def test_chunk_scheduling_moves_borders_and_can_be_switched_off() -> None:
+    work = task("tgn", chunks=4)
+    assert losses(opened(work)) != losses(opened(work, ["chunk_scheduling"]))
+    assert losses(opened(work, ["chunk_scheduling"])) == losses(opened(task("tgn")))
+
+
+def test_replay_trains_on_more_events() -> None:
+    work = task("tgn")
+    data = stream_data(events(), work)
+    trainer = SYSTEM.open(work, data=data, switches={"replay": True}, replay=0.5)
+    stream = trainer.follow(rounds_by_count(90, 3, initial=0.4), epochs=1)
+    stream.begin()
+    assert [one.trained for one in stream.play_all()] == [27, 27, 27]
+    assert SYSTEM.open(work, data=data).follow(rounds_by_count(90, 3)).replay is None
+
+
+def access(off=(), settings=SHARES, meter=None) -> StoreAccess:
+    work = task("tgat")
+    on = SYSTEM.switches(dict.fromkeys(off, False))
+    return StoreAccess(work, stream_data(events(), work), on, settings=settings, meter=meter)
+
+
+def contents(one: StoreAccess) -> dict[str, set[int]]:
+    return {kind: set(cache.contents().tolist()) for kind, cache in one.caches.items()}
+
+
+def fetch(one: StoreAccess, *ids: int) -> None:
+    wanted = torch.tensor(ids)
+    assert torch.equal(one.node_features(wanted), one.data.node_feat[wanted])
+    assert torch.equal(one.edge_features(wanted), one.data.edge_feat[wanted])
+
+
+def test_every_epoch_starts_from_what_the_last_round_left() -> None:
+    one = access()
+    fetch(one, 1, 2, 3)
+    one.begin_round()
+    kept = contents(one)
+    assert kept["edge"]
+    for ids in ((4, 5, 6), (7, 8, 9)):
+        one.begin_epoch()
+        assert contents(one) == kept
+        fetch(one, *ids)
+        assert contents(one) != kept
+    one.begin_round()
+    assert contents(one) != kept
+
+
+def test_without_restoration_epochs_go_on_from_each_other() -> None:
+    one = access(["restoration"])
+    one.begin_round()
+    one.begin_epoch()
+    fetch(one, 1, 2, 3)
+    kept = contents(one)
+    one.begin_epoch()
+    assert contents(one) == kept
+
+
+def test_without_reuse_a_round_begins_empty() -> None:
+    one = access(["reuse"])
+    fetch(one, 1, 2, 3)
+    one.begin_round()
+    assert contents(one) == {"node": set(), "edge": set()}
+
+
+def test_caches_that_are_off_or_have_nothing_to_keep_are_not_there() -> None:
+    assert set(access(["node_cache"]).caches) == {"edge"}
+    assert set(access(["edge_cache"]).caches) == {"node"}
+    work = task("tgn", node_dim=0, edge_dim=0)
+    bare = StoreAccess(work, stream_data(events(), work), SYSTEM.switches(None))
+    assert not bare.caches
+    bare.begin_round()
+    bare.begin_epoch()
+
+
+def test_hits_are_counted() -> None:
+    meter = Meter()
+    one = access(meter=meter)
+    fetch(one, 3, 4)
+    fetch(one, 3, 4, 5)
+    report = one.report()
+    for kind in ("node", "edge"):
+        cache = one.caches[kind]
+        assert cache.hits + cache.misses == cache.requests == 5
+        assert meter.counters[f"{kind}_hits"] == cache.hits > 0
+        assert report[f"{kind}_hit_rate"] == cache.hits / 5
+    assert report["store_bytes"] > 0
+
+
+@pytest.mark.parametrize("off", [(), ("in_place",), ("adaptive_blocks",)])
+def test_the_graph_has_what_was_inserted(off) -> None:
+    one = access(off)
+    for first, last in ((0, 30), (30, 31), (31, 90)):
+        one.insert(first, last)
+        stream = one.data.events
+        assert one.store.num_events == last
+        for vertex in range(stream.num_nodes):
+            ids, eid, t = one.store.neighbours(vertex)
+            mine = [
+                (other, e)
+                for e, (s, d) in enumerate(zip(stream.src[:last], stream.dst[:last], strict=True))
+                for at, other in ((int(s), int(d)), (int(d), int(s)))
+                if at == vertex
+            ]
+            assert list(zip(ids.tolist(), eid.tolist(), strict=True)) == mine
+            assert torch.equal(t, stream.t[eid])
+
+
+def test_events_are_inserted_once_and_in_order() -> None:
+    one = access()
+    for first, last in ((1, 2), (0, 91), (0, -1)):
+        with pytest.raises(InvalidInputError, match="cannot be inserted"):
+            one.insert(first, last)
+    one.insert(0, 5)
+    with pytest.raises(InvalidInputError, match="5 of 90 are there"):
+        one.insert(0, 5)
+
+
+def test_bad_settings_are_refused() -> None:
+    for bad in ({"node_cache": -0.1}, {"edge_cache": 1.1}, {"admission": 0.0}):
+        with pytest.raises(InvalidInputError, match=next(iter(bad))):
+            access(settings=AccessSettings(**bad))
+    with pytest.raises(UnknownKeyError, match="technique"):
+        opened(task(), ["in_plaice"])
+
+
+def test_what_it_cannot_train_it_says() -> None:
+    other = Workload(dataset="covid19-england", model="tgcn_model")
+    assert "streams" in SYSTEM.unsupported(other, "cpu")[0]
+    assert SYSTEM.unsupported(task(), "cpu") == []
+    if not torch.cuda.is_available():
+        assert "CUDA" in SYSTEM.unsupported(task(), "cuda")[0]
+
+
+def test_the_interface_of_every_trainer() -> None:
+    trainer = opened(task("tgat"))
+    trainer.prepare()
+    assert trainer.step(0) > 0
+    assert trainer.evaluate(1).shape == (3 * 8, 8)
+    assert set(trainer.gradients(1)) == set(trainer.state())
+    assert {"store_bytes", "node_hit_rate"} <= set(trainer.report())
+    trainer.close()
