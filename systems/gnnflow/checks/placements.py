@@ -1,0 +1,162 @@
+"""Claims on placements of the graph under a limit of GPU memory (section 6.2, Figure 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dgbench.systems.base import Check, Claim, Finding
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
+from dgbench.systems.gnnflow.experiments import fig13
+from dgbench.systems.gnnflow.experiments.common import graph_title
+from dgbench.systems.gnnflow.experiments.fig13 import CPU, ENFORCED, TITLES
+from dgbench.systems.gnnflow.experiments.settings import DATASET_OF
+
+Rows = Sequence[Any]
+SMALL, LARGE = "reddit", ("gdelt", "netflix")
+FAR = 2.0
+"""Times as slow as all else from which something is far slower."""
+
+
+def _ratios(rows: Rows, name: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Ratio]:
+    """By words, how many times as fast the second of a pair is; only pairs that ran."""
+    mine = select(rows, experiment=fig13.NAME, dataset=name)
+    found = {}
+    for slow, fast in pairs:
+        ratio = fig13.over(mine, slow, fast)
+        if ratio is not None:
+            found[f"{graph_title(name)}: {_short(fast)} over {_short(slow)}"] = ratio
+    return found
+
+
+def _short(system: str) -> str:
+    return "CPU" if system == CPU else TITLES[system]
+
+
+def _ordering(rows: Rows, ratios: dict[str, Ratio], *, asked: int, reason: str = "") -> Finding:
+    """All of these factors above 1x."""
+    if not ratios:
+        return missing(NEEDS_CUDA)
+    used = {key for ratio in ratios.values() for key in ratio.rows}
+    mine = [row for row in rows if row.id in used]
+    if len(ratios) < asked:
+        told = _lacking(rows)
+        return missing(f"some placements did not run{told}; measured: {_told(ratios)}")
+    sides = [ratio.side for ratio in ratios.values()]
+    return finding(
+        mine,
+        evidence=strength([row for row in mine if row.params["system"] != CPU]),
+        measured={words: round(ratio.value, 2) for words, ratio in ratios.items()},
+        holds=all(side > 0 for side in sides),
+        undecided=0 in sides and -1 not in sides,
+        reason=reason,
+    )
+
+
+def _told(ratios: dict[str, Ratio]) -> str:
+    return ", ".join(f"{words} {ratio.value:.2f}x" for words, ratio in ratios.items())
+
+
+def _lacking(rows: Rows) -> str:
+    """What did not run, and how it ended, in brackets."""
+    found = {
+        f"{graph_title(row.params['dataset'])} {_short(row.params['system'])}: {row.status}"
+        for row in rows
+        if row.experiment == fig13.NAME and row.status != "ok"
+    }
+    return f" ({', '.join(sorted(found))})" if found else ""
+
+
+def small_graph(claim: Claim, rows: Rows) -> Finding:
+    """Everything on the GPU and unified memory before hybrid before UVA, all before the CPU."""
+    pairs = [("hybrid", "cuda"), ("hybrid", "unified"), ("uva", "hybrid"), (CPU, "uva")]
+    return _ordering(rows, _ratios(rows, SMALL, pairs), asked=len(pairs))
+
+
+def hybrid_over_uva(claim: Claim, rows: Rows) -> Finding:
+    """Hybrid before UVA on every graph that the claim names."""
+    names = [DATASET_OF[title] for title in claim.workload["datasets"]]
+    ratios: dict[str, Ratio] = {}
+    for name in names:
+        ratios |= _ratios(rows, name, [("uva", "hybrid")])
+    return _ordering(rows, ratios, asked=len(names))
+
+
+def uva_below_cpu(claim: Claim, rows: Rows) -> Finding:
+    """The CPU before UVA on the graph that the text calls large."""
+    ratios = _ratios(rows, LARGE[0], [("uva", CPU)])
+    others = _ratios(rows, LARGE[1], [("uva", CPU)])
+    return _ordering(rows, ratios, asked=1, reason=_told(others))
+
+
+def out_of_memory(claim: Claim, rows: Rows) -> Finding:
+    """Bytes of the whole graph against the limit, and how the placement ended where it ran."""
+    found = {row.params["dataset"]: row for row in fig13.cpu_rows(rows)}
+    named = [found[name] for name in LARGE if name in found]
+    if LARGE[0] not in found:
+        return missing(f"no bytes were counted on {graph_title(LARGE[0])} in this run")
+    ended = {
+        f"{graph_title(row.params['dataset'])} on the GPU: {row.status}"
+        for row in rows
+        if row.experiment == fig13.NAME
+        and row.params["system"] == "cuda"
+        and row.params["dataset"] in LARGE
+        and row.device == "cuda"
+    }
+    spare = 1 / fig13.share(found[LARGE[0]]) - 1
+    printed = {
+        graph_title(name): round(size * 2**20 / fig13.LIMIT, 3)
+        for name, size in fig13.PRINTED_MB.items()
+    }
+    words = ", ".join(
+        f"{graph_title(row.params['dataset'])} {fig13.share(row):.0%}" for row in named
+    )
+    return finding(
+        named,
+        evidence="counted",
+        measured={graph_title(row.params["dataset"]): round(fig13.share(row), 3) for row in named},
+        holds=fig13.share(found[LARGE[0]]) > 1,
+        reason=(
+            f"records of 20 bytes at the published size take of the limit: {words}; the text's "
+            f"{graph_title(LARGE[0])} would need {spare:.0%} of free slots and block records to "
+            f"exceed it, with what Table 6 prints it comes to {printed[graph_title(LARGE[0])]:.0%}"
+            f", the captions' {graph_title(LARGE[1])} to {printed[graph_title(LARGE[1])]:.0%}"
+            + "".join(f"; {words}" for words in sorted(ended))
+        ),
+    )
+
+
+def thrashing(claim: Claim, rows: Rows) -> Finding:
+    """Unified memory against the slowest of all others on the large graph."""
+    others = ("hybrid", "uva", CPU)
+    ratios = _ratios(rows, LARGE[0], [("unified", other) for other in others])
+    if not ratios:
+        return missing(NEEDS_CUDA)
+    used = {key for ratio in ratios.values() for key in ratio.rows}
+    mine = [row for row in rows if row.id in used]
+    limit = min(row.counters["limit_bytes"] for row in mine)
+    if limit < ENFORCED:
+        return missing(
+            f"a limit of {limit / 1e6:.0f} MB is too small to be kept with unified memory; "
+            "run the preset 'paper', whose graph and limit have their full size"
+        )
+    least = min(ratios.values(), key=lambda ratio: ratio.value)
+    sides = [ratio.side for ratio in ratios.values()]
+    return finding(
+        mine,
+        evidence=strength([row for row in mine if row.params["system"] != CPU]),
+        measured=f"{least.value:.2f}x as slow as the next slowest",
+        holds=all(side > 0 for side in sides) and least.value >= FAR,
+        undecided=0 in sides and -1 not in sides,
+        reason=_told(ratios),
+    )
+
+
+CHECKS: dict[str, Check] = {
+    "gnnflow-fig13-small-graph-best": small_graph,
+    "gnnflow-fig13-hybrid-over-uva": hybrid_over_uva,
+    "gnnflow-fig13-cuda-only-oom": out_of_memory,
+    "gnnflow-fig13-uva-below-cpu": uva_below_cpu,
+    "gnnflow-fig13-um-thrash": thrashing,
+}
