@@ -1,13 +1,19 @@
-"""What the checks share: how strong rows are as evidence, and findings from them."""
+"""What the checks share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from dgbench.systems.base import Finding
-from dgbench.systems.base.evidence import from_ratio, ids, strength, uses_twin
-from dgbench.systems.base.paper import Evidence
+from dgbench.systems.base.evidence import (
+    finding,
+    from_ratio,
+    ids,
+    missing,
+    some,
+    strength,
+    uses_twin,
+)
 from dgbench.systems.gnnflow.experiments.settings import GRAPHS
 
 __all__ = [
@@ -38,48 +44,3 @@ def papers_graphs(rows: Iterable[Any]) -> list[Any]:
     """Rows that rest on the paper's graphs, for claims about these; claims about a mechanism that
     every graph shows take all rows."""
     return [row for row in rows if of_the_paper(row)]
-
-
-def some(number: int, word: str, many: str = "") -> str:
-    """A number and what it counts: `1 graph`, `4 graphs`; `many` where an s is not enough."""
-    return f"{number} {word if number == 1 else many or word + 's'}"
-
-
-def missing(reason: str) -> Finding:
-    """Nothing was measured, and why."""
-    return Finding(reason=reason)
-
-
-def finding(
-    rows: Sequence[Any],
-    *,
-    evidence: Evidence,
-    measured: Any,
-    holds: bool | None = None,
-    direction: bool | None = None,
-    target: float | None = None,
-    undecided: bool = False,
-    reason: str = "",
-) -> Finding:
-    """A finding that rests on these rows.
-
-    Args:
-        rows: whose ids, twins and largest deviation it takes.
-        evidence, measured, holds, direction, target, undecided, reason: see `Finding`.
-    """
-    deviations: list[float] = []
-    for row in rows:
-        found: Mapping[str, float] = row.deviation
-        deviations += [abs(value) for value in found.values()]
-    return Finding(
-        measured=measured,
-        holds=holds,
-        direction=direction,
-        target=target,
-        evidence=evidence,
-        twin=uses_twin(rows),
-        rows=ids(rows),
-        reason=reason,
-        deviation=max(deviations, default=None),
-        undecided=undecided,
-    )

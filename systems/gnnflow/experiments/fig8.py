@@ -158,7 +158,7 @@ class Fig8(Experiment):
 def runs(preset: Preset) -> Sequence[tuple[str, str, float, bool]]:
     """(graph, model, scale, all contenders?) of a preset."""
     if preset == "smoke":
-        return [("college-msg", "tgn", 1.0, True)]
+        return [("gdelt", "tgn", SMALL, True)]
     if preset == "quick":
         return QUICK
     return [

@@ -1,0 +1,357 @@
+"""GNNFlow's ledger, checks and experiments hang together, and its claims can be judged."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+from msgspec import structs
+
+from dgbench.datasets import EventStream, card
+from dgbench.datasets.twins.limits import twin_rule
+from dgbench.harness.claims.evaluate import evaluate
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import decide, is_factor, show, what_it_needs
+from dgbench.harness.store.row import Row
+from dgbench.kernels_cuda.tcsr import build_tcsr
+from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.runtime.errors import CheckFailed, InvalidInputError, MissingDataError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Finding, RunContext
+from dgbench.systems.gnnflow import PAPER, checks
+from dgbench.systems.gnnflow.checks.common import finding, papers_graphs
+from dgbench.systems.gnnflow.experiments import fig8, fig9, update
+from dgbench.systems.gnnflow.experiments.round_race import loss_gap, rounds_of
+from dgbench.systems.gnnflow.experiments.settings import (
+    ALL,
+    BY_NAME,
+    DATASET_OF,
+    GRAPHS,
+    MODEL_OF,
+    PRESETS,
+    SETTINGS,
+    workload,
+)
+
+LEDGER = load_ledger(PAPER.ledger)
+BY_ID = {claim.id.removeprefix("gnnflow-"): claim for claim in LEDGER}
+COUNTS = 101
+OWN = (update.Update(), fig8.Fig8(), fig9.Fig9())
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "gnnflow-paper"))
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+
+
+def test_every_claim_has_exactly_one_check() -> None:
+    assert len(LEDGER) == len(BY_ID) == COUNTS
+    assert set(PAPER.checks) == {claim.id for claim in LEDGER}
+    parts = [importlib.import_module(f"{checks.__name__}.{name}") for name in checks._MODULES]
+    answered = Counter(key for part in parts for key in part.CHECKS)
+    assert set(answered.values()) == {1}
+    assert set(answered) == set(PAPER.checks)
+
+
+def test_facts_are_complete() -> None:
+    for claim in LEDGER:
+        assert claim.id.startswith("gnnflow-")
+        assert set(claim.needs) == {"gpus", "cpu_only_ok", "real_dataset_required"}, claim.id
+        assert bool(claim.hardware) or not claim.needs["gpus"], claim.id
+        assert claim.statement.endswith("."), claim.id
+        assert what_it_needs(claim)
+        assert show(claim.value, claim.unit, printed=True), claim.id
+
+
+@pytest.mark.parametrize("name", sorted(BY_ID))
+def test_every_claim_can_be_judged(name) -> None:
+    """Counted statements decide, weak evidence gives a direction, a twin what its rule leaves."""
+    claim = BY_ID[name]
+    rule = twin_rule(claim.id)[0]
+    if rule == "allowed" and claim.needs["real_dataset_required"]:
+        rule = "direction"
+
+    def verdict(holds=True, evidence="counted", twin=False, **more):
+        found = Finding(measured="words", holds=holds, evidence=evidence, twin=twin, **more)
+        return decide(claim, found, twin_rule=twin_rule(claim.id))
+
+    assert verdict().verdict == "reproduced"
+    assert verdict(holds=False).verdict == "contradicted"
+    assert verdict(evidence="projected").glyph == "p"
+    assert verdict(evidence="analogue").verdict == "direction only"
+    assert verdict(undecided=True).verdict == "not run here"
+    expected = {"allowed": "reproduced", "direction": "direction only", "never": "not run here"}
+    assert verdict(twin=True).verdict == expected[rule]
+
+
+def test_speedups_are_factors() -> None:
+    assert all(is_factor(claim) for claim in LEDGER if claim.kind == "speedup")
+
+
+def test_without_rows_every_claim_says_what_it_needs() -> None:
+    for claim in LEDGER:
+        found = PAPER.checks[claim.id](claim, [])
+        assert isinstance(found, Finding)
+        assert found.measured is None, claim.id
+        assert found.holds is None, claim.id
+        assert found.reason, claim.id
+    verdicts = evaluate(PAPER, [])
+    assert not verdicts.warnings
+    assert {v.verdict for v in verdicts.verdicts} == {"not run here"}
+
+
+def test_rows_that_failed_answer_nothing() -> None:
+    for claim in LEDGER:
+        failed = [
+            _row(experiment, cell.params, cell.group, status="oom", reason="21.9 of 24.0 GiB")
+            for experiment in PAPER.experiments
+            if claim.id in experiment.claims
+            for cell in experiment.cells("smoke", "cpu")
+        ]
+        assert isinstance(PAPER.checks[claim.id](claim, failed), Finding), claim.id
+
+
+def test_a_finding_takes_twins_and_the_largest_deviation() -> None:
+    rows = [
+        SimpleNamespace(id="a", data={"twin": True}, deviation={"loss": -3e-6}),
+        SimpleNamespace(id="b", data={}, deviation={}),
+    ]
+    found = finding(rows, evidence="counted", measured=1.0)
+    assert (found.twin, found.deviation, found.rows) == (True, 3e-6, ["a", "b"])
+
+
+def test_other_graphs_can_be_kept_out() -> None:
+    rows = [SimpleNamespace(params={"dataset": n}) for n in ("gdelt", "enron")]
+    rows.append(SimpleNamespace(params={}))
+    assert papers_graphs(rows) == [rows[0], rows[2]]
+
+
+# Settings.
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_settings_of_a_preset(preset) -> None:
+    for graph in ALL:
+        assert card(graph.name).name == graph.name
+        for model, one in SETTINGS.items():
+            if not graph.node_dim and model != "tgn":
+                continue
+            work = workload(graph, model, preset, seed=3).check()
+            assert (work.dataset, work.fanouts, work.seed) == (graph.name, one.fanouts, 3)
+            assert work.scale == (1.0 if graph.real or preset == "paper" else graph.scale(preset))
+            assert workload(graph, model, preset, batch=30).check().batch == 30
+
+
+def test_settings_are_the_papers() -> None:
+    assert set(MODEL_OF) == {"TGN", "TGAT", "DySAT", "GraphSAGE", "GAT"}
+    assert list(DATASET_OF) == ["Reddit", "Netflix", "GDELT", "MAG", "LDBC"]
+    for graph in GRAPHS:
+        assert list(graph.scales) == sorted(graph.scales)
+        for name, dim in (("node", graph.node_dim), ("edge", graph.edge_dim)):
+            printed = BY_ID[f"tab5-{name}-dim"].value.get(graph.title)
+            assert dim == (printed if isinstance(printed, int) else 0)
+
+
+# Experiments.
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
+def test_cells_are_distinct_and_pairs_share_a_group(preset, experiment) -> None:
+    cells = experiment.cells(preset, "cpu")
+    assert cells
+    keys = {tuple(sorted((k, repr(v)) for k, v in cell.params.items())) for cell in cells}
+    assert len(keys) == len(cells)
+    for cell in cells:
+        assert (cell.paper, cell.experiment) == ("gnnflow", experiment.name)
+        if cell.repeats > 1:
+            others = [c for c in cells if c.group == cell.group and c.repeats == cell.repeats]
+            assert len(others) > 1, f"{cell.params} has nothing to be paired with"
+
+
+def test_experiments_name_claims_of_the_ledger() -> None:
+    ids = {claim.id for claim in LEDGER}
+    assert len({experiment.name for experiment in PAPER.experiments}) == len(PAPER.experiments)
+    for experiment in PAPER.experiments:
+        assert experiment.title
+        assert experiment.question.endswith("?"), experiment.name
+        assert set(experiment.claims) <= ids, experiment.name
+        for figure in experiment.figures():
+            assert figure.points([]) == [], experiment.name
+        assert experiment.answer([]) == "", experiment.name
+
+
+def _row(experiment, params, group, **fields) -> Row:
+    return Row(
+        **{
+            "id": f"{experiment.name}-{group}", "run": "test", "cell_hash": group, "status": "ok",
+            "paper": "gnnflow", "experiment": experiment.name, "params": dict(params),
+            "group": group, "device": "cpu", "preset": "quick", "round": 1, **fields,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("experiment", OWN, ids=lambda e: e.name)
+def test_small_cells_run_and_can_be_drawn(experiment) -> None:
+    rows = []
+    for cell in experiment.cells("smoke", "cpu"):
+        context = RunContext("cpu", "smoke", 1, meter=Meter(), budget_s=0.02)
+        try:
+            found = experiment.run(cell, context)
+        except MissingDataError:  # real data that this machine does not hold
+            continue
+        row = _row(experiment, cell.params, cell.group, **structs.asdict(found))
+        assert all(math.isfinite(v) for v in row.values.values()), row.values
+        assert max(row.deviation.values()) <= 1e-5
+        rows.append(row)
+    if not rows:
+        pytest.skip("its data is not held here")
+    for figure in experiment.figures():
+        assert all("row_ids" in point for point in figure.points(rows))
+    assert experiment.answer(rows)
+    for claim in LEDGER:
+        assert isinstance(PAPER.checks[claim.id](claim, rows), Finding)
+
+
+@pytest.mark.parametrize("experiment", OWN, ids=lambda e: e.name)
+def test_cells_that_failed_are_drawn_as_gaps(experiment) -> None:
+    cell = experiment.cells("smoke", "cpu")[0]
+    row = _row(experiment, cell.params, cell.group, status="time", reason="60 s")
+    points = [p for figure in experiment.figures() for p in figure.points([row])]
+    assert points
+    assert all(point["failed"] == "time: 60 s" for point in points)
+    assert experiment.answer([row]) == ""
+
+
+# The checks of continuous training, on numbers made by hand.
+
+
+def _race(dataset, model, gain, **values) -> Row:
+    spread = {f"gain {k}tgl": g for k, g in {"": gain, "without network ": 3.0}.items()}
+    spread |= {"low tgl": gain * 0.9, "high tgl": gain * 1.1}
+    times = {"retrain_s tgl": gain * 4e-3, "retrain_s gnnflow": 4e-3, "update share tgl": 0.3}
+    return _row(
+        fig8.Fig8(), {"dataset": dataset, "model": model, "steps": False, "scale": 1 / 1024},
+        f"{dataset}/{model}", values={**spread, **times, **values}, deviation={"loss": 0.0},
+        data={"twin": True, "scale": 1 / 1024}, counters={"turns": 6},
+    )  # fmt: skip
+
+
+def _judged(name, rows):
+    claim = BY_ID[name]
+    found = PAPER.checks[claim.id](claim, rows)
+    return found, decide(claim, found, twin_rule=twin_rule(claim.id))
+
+
+def test_gains_of_rounds() -> None:
+    rows = [_race("gdelt", model, gain) for model, gain in (("tgn", 2.0), ("tgat", 1.5))]
+    found, verdict = _judged("fig8-gdelt", rows)
+    assert found.measured == {"low": 1.5, "high": 2.0}
+    assert (verdict.verdict, found.twin) == ("direction only", True)
+    assert "not raced: DySAT" in found.reason
+    found, verdict = _judged("abs-max-retrain-speedup", rows)
+    assert (found.measured, found.target, verdict.verdict) == (2.0, 21.1, "direction only")
+    assert _judged("fig8-netflix", rows)[1].verdict == "not run here"
+    close = [*rows, _race("gdelt", "dysat", 1.02)]
+    found, verdict = _judged("fig8-gdelt", close)
+    assert found.undecided
+    assert verdict.verdict == "not run here"
+    assert "inside the noise: DySAT" in found.reason
+    slower = [*close, _race("netflix", "tgn", 0.5)]
+    assert _judged("fig8-netflix", slower)[1].other_way
+
+
+def test_shares_of_the_rebuild() -> None:
+    rows = [
+        _race("gdelt", "tgn", 2.0, **{"update share tgl": 0.4}),
+        _race("gdelt", "tgat", 2.0, **{"update share tgl": 0.1}),
+        _race("netflix", "tgn", 2.0, **{"update share tgl": 0.7}),
+    ]
+    found, verdict = _judged("s61-tgl-rebuild-share", rows)
+    assert found.measured == {"GDELT": 40.0, "Netflix": 70.0}
+    assert verdict.verdict == "direction only"
+    found, verdict = _judged("s61-rebuild-dominates", rows)
+    assert found.holds is False
+    assert verdict.other_way
+    found, verdict = _judged("s61-half-minute", rows)
+    assert found.measured == {"GNNFlow": "4.1 s", "TGL": "8.19 s"}
+    assert verdict.verdict == "not run here"
+    assert "needs CUDA" in verdict.reason
+
+
+def _update(dataset, update_s, rebuild_s, size) -> Row:
+    values = {
+        "update_s": update_s, "rebuild_s": rebuild_s, "events per round": size,
+        f"gain {update.GAIN}": rebuild_s / update_s, "rebuild 0": 1.0, "update 0": 0.1,
+    }  # fmt: skip
+    counters = {"threads": 2, "pairs": 1, "edges 0": 10}
+    return _row(
+        update.Update(), {"dataset": dataset}, dataset, values=values, counters=counters,
+        deviation={"neighbours": 0.0}, data={"twin": True, "scale": 1 / 64},
+    )  # fmt: skip
+
+
+def test_updates_and_rebuilds_at_full_size() -> None:
+    rows = [_update("gdelt", 0.001, 0.5, 1500.0), _update("netflix", 0.002, 0.25, 2031.25)]
+    found, verdict = _judged("s61-update-time", rows)
+    assert found.measured == {"GDELT": 0.064, "Netflix": 0.128}
+    assert (found.evidence, found.direction, verdict.glyph) == ("projected", True, "p")
+    found, verdict = _judged("s61-tgl-rebuild-time", rows)
+    assert found.measured == {"GDELT": 32.0, "Netflix": 16.0}
+    assert found.direction
+    found, verdict = _judged("s61-insert-size", rows)
+    assert found.measured == {"GDELT": "96K", "Netflix": "130K"}
+    assert found.holds
+    assert verdict.verdict == "not run here"  # a twin is fitted to these numbers
+    assert _judged("s61-update-time", rows[:1])[1].verdict == "not run here"
+
+
+def _parts(model, **gains) -> Row:
+    ends = {"gain": 1.0, "low": 0.9, "high": 1.1}
+    values = {f"{e} {part}": g * by for part, g in gains.items() for e, by in ends.items()}
+    return _row(
+        fig9.Fig9(), {"dataset": "gdelt", "model": model}, model, values=values,
+        deviation={"samples": 0.0}, data={"twin": True}, counters={"turns": 6},
+    )  # fmt: skip
+
+
+def test_sampling_and_fetching() -> None:
+    found = {"tgn": 0.5, "tgat": 0.8, "dysat": 0.7}
+    rows = [_parts(model, sampling=4.0, fetching=gain) for model, gain in found.items()]
+    found, verdict = _judged("fig9-sampling", rows)
+    assert (found.measured, verdict.verdict) == ({"low": 4.0, "high": 4.0}, "direction only")
+    found, verdict = _judged("fig9-feature-fetch", rows)
+    assert found.measured == pytest.approx(0.8)
+    assert verdict.other_way
+
+
+def test_losses_are_compared_epoch_by_epoch() -> None:
+    one, same, other = ([SimpleNamespace(losses=[1.0, last])] for last in (0.5, 0.5, 0.6))
+    assert loss_gap([one, same]) == 0.0
+    assert loss_gap([one, same, other]) == pytest.approx(1 / 6)
+
+
+def test_rounds_lie_where_most_of_the_stream_is_there() -> None:
+    ends = torch.zeros(100, dtype=torch.int64)
+    half_days = torch.arange(100, dtype=torch.float64) * 43200
+    data = SimpleNamespace(events=EventStream.build(ends, ends, half_days))
+    graph = BY_NAME["gdelt"]
+    assert [one.first for one in rounds_of(graph, data, 3)] == [66, 68, 70]
+    assert rounds_of(graph, data, 30)[-1].last == 100
+    at_once = SimpleNamespace(events=EventStream.build(ends, ends, ends))
+    with pytest.raises(InvalidInputError, match="no round"):
+        rounds_of(graph, at_once, 1)
+
+
+def test_a_store_that_differs_from_the_rebuilt_graph_is_found_out() -> None:
+    ends, t = torch.tensor([[0, 1, 2], [1, 2, 0]]), torch.arange(3, dtype=torch.float64)
+    store = TemporalStore(3, undirected=True)
+    store.insert(*ends, t)
+    update.compare(store, build_tcsr(3, *ends, t, undirected=True), 0)
+    with pytest.raises(CheckFailed, match="vertex 0"):
+        update.compare(store, build_tcsr(3, *ends, t, undirected=False), 0)
