@@ -1,0 +1,153 @@
+"""What the experiments on accuracy share: their sizes, and differences with their errors.
+
+GDELT is not held and a twin may not decide an accuracy, so held graphs stand in. A run is cut down
+by the number of events and by widths; batches shrink along, so that a round has several of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from dgbench.runtime.statistics import t_quantile
+from dgbench.systems.base import Cell, Preset
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.stream import StreamWorkload
+
+READING: Final = (
+    "GDELT is not held and a twin may decide no accuracy: real graphs stand in. Their features are "
+    "drawn, so ids and times are all that a model can learn from. Learning rate 1e-3: the streams "
+    "are short. A round is an equal share of the events after the first 30 %."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of a stream a run takes.
+
+    Attributes:
+        graphs: held graphs.
+        seeds: how often it is run.
+        events: kept, the first ones, by model; None: all.
+        rounds: that the 70 % after the initial part are cut into.
+        initial: epochs over the first 30 %.
+        width: of hidden states, times and memories; features have as many floats. None: those of
+            the paper and of TGL.
+        fanout: at every hop; None: the paper's.
+        threads: for networks so small that a second one costs more than it does; None: all.
+    """
+
+    graphs: tuple[str, ...]
+    seeds: int
+    events: dict[str, int | None]
+    rounds: int
+    initial: int
+    width: int | None
+    fanout: int | None
+    threads: int | None = None
+
+
+def task_of(name: str, model: str, preset: Preset, size: Size, seed: int) -> StreamWorkload:
+    """The workload of one run."""
+    one = SETTINGS[model]
+    events = size.events[model]
+    fields: dict[str, Any] = {"seed": seed, "events": events, "lr": 1e-3}
+    if size.width is not None:
+        fields |= dict.fromkeys(
+            ("node_dim", "edge_dim", "hidden_dim", "time_dim", "memory_dim"), size.width
+        )
+    if size.fanout is not None:
+        fields["fanouts"] = (size.fanout,) * len(one.fanouts)
+    if events is not None:  # about four batches a round, at most the paper's
+        share = 0.7 * events / size.rounds / 4
+        fields["batch"] = max(8, min(one.batch, 8 * round(share / 8)))
+    return workload(BY_NAME[name], model, preset, **fields)
+
+
+def cells_of(
+    experiment: str, sizes: dict[Preset, Size], models: Sequence[str], preset: Preset
+) -> list[Cell]:
+    """A cell for every graph, model and seed."""
+    size = sizes[preset]
+    return [
+        Cell(
+            paper="gnnflow",
+            experiment=experiment,
+            params={"dataset": name, "model": model, "seed": seed},
+            group=f"{name}/{model}/{seed}",
+            timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}[preset],
+        )
+        for name in size.graphs
+        for model in models
+        for seed in range(1, size.seeds + 1)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A mean of paired differences, in points of average precision.
+
+    Attributes:
+        value: the mean; error: its standard error, infinite for a single pair; n: pairs.
+    """
+
+    value: float
+    error: float
+    n: int
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval."""
+        return self.value - self._half()
+
+    @property
+    def high(self) -> float:
+        """Upper end of the 95 % interval."""
+        return self.value + self._half()
+
+    @property
+    def side(self) -> int:
+        """1 or -1 where the whole interval lies above or below 0, else 0."""
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+    def __str__(self) -> str:
+        return f"{self.value:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+
+    def _half(self) -> float:
+        return math.inf if self.n < 2 else t_quantile(self.n - 1, 0.95) * self.error
+
+
+def difference(high: Sequence[float], low: Sequence[float]) -> Difference:
+    """Of average precisions of the same rounds, `high` minus `low`, in points."""
+    gaps = [100 * (a - b) for a, b in zip(high, low, strict=True)]
+    n = len(gaps)
+    mean = sum(gaps) / n
+    if n < 2:
+        return Difference(mean, math.inf, n)
+    spread = sum((gap - mean) ** 2 for gap in gaps) / (n - 1)
+    return Difference(mean, math.sqrt(spread / n), n)
+
+
+def pooled(parts: Sequence[Difference]) -> Difference:
+    """The mean over runs of their means; errors add up as those of independent runs."""
+    n = len(parts)
+    value = sum(part.value for part in parts) / n
+    error = math.sqrt(sum(part.error**2 for part in parts)) / n
+    return Difference(value, error, sum(part.n for part in parts) - (n - 1))
+
+
+def series(row: Any, name: str) -> list[float]:
+    """Average precisions of a contender, round by round."""
+    found: list[float] = []
+    while (value := row.values.get(f"ap {name} {len(found)}")) is not None:
+        found.append(value)
+    return found
+
+
+def as_series(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Values of a row that `series` reads."""
+    return {f"ap {name} {i}": value for i, value in enumerate(values)}

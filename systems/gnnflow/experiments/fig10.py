@@ -1,0 +1,172 @@
+"""Figure 10: accuracy and time by the number of finetuning epochs (section 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.gnnflow.experiments.accuracy_runs import (
+    READING,
+    Difference,
+    Size,
+    as_series,
+    cells_of,
+    difference,
+    pooled,
+    series,
+    task_of,
+)
+from dgbench.systems.gnnflow.experiments.common import failed, failures, model_title, panel, threads
+from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES
+
+NAME: Final = "fig10"
+MODELS: Final = ("tgn", "tgat")
+EPOCHS: Final = (1, 2, 3, 4)
+SIZES: Final[dict[Preset, Size]] = {
+    "smoke": Size(("wikipedia",), 1, {"tgn": 600, "tgat": 400}, 4, 1, 8, 3, 1),
+    "quick": Size(("wikipedia",), 1, {"tgn": 5000, "tgat": 3000}, 12, 3, 32, 5, 1),
+    "full": Size(
+        ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 30, 3, 64, 10
+    ),
+    "paper": Size(
+        ("wikipedia", "college-msg", "enron"), 5, {"tgn": None, "tgat": None}, 100, 3, None, None
+    ),
+}
+
+
+class Fig10(Experiment):
+    paper = "gnnflow"
+    name = NAME
+    title = "Figure 10: finetuning epochs of a round"
+    question = "What do more epochs on a round's new edges bring, and what do they cost?"
+    reading = READING + (
+        " All numbers of epochs go on from one trained model and take turns on every round; each "
+        "epoch of TGN starts from the memories of its round's begin."
+    )
+    claims = (
+        "gnnflow-fig10-diminishing",
+        "gnnflow-fig10-drop-3-to-4",
+        "gnnflow-fig10-sweet-spot",
+        "gnnflow-s1-epochs-per-round",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return cells_of(NAME, SIZES, MODELS, preset)
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        with threads(SIZES[context.preset].threads or context.threads):
+            return self._run(cell, context)
+
+    def _run(self, cell: Cell, context: RunContext) -> Measurement:
+        from dgbench.systems.base.stream import load_stream
+        from dgbench.systems.gnnflow.rounds import rounds_by_count
+        from dgbench.systems.gnnflow.system import GnnflowSystem
+
+        params, size = cell.params, SIZES[context.preset]
+        task = task_of(
+            str(params["dataset"]), str(params["model"]), context.preset, size, int(params["seed"])
+        )
+        data = load_stream(task)
+        rounds = rounds_by_count(len(data.events), size.rounds, initial=INITIAL)
+        streams = {}
+        for epochs in EPOCHS:
+            trainer = GnnflowSystem().open(task, device=context.device, data=data)
+            streams[epochs] = trainer.follow(rounds, epochs=epochs)
+            streams[epochs].begin(size.initial if epochs == EPOCHS[0] else 0)
+            trainer.copy_from(streams[EPOCHS[0]].trainer)
+        found = {epochs: [] for epochs in EPOCHS}
+        for turn in range(len(rounds)):
+            for epochs in EPOCHS if turn % 2 == 0 else reversed(EPOCHS):
+                found[epochs].append(streams[epochs].play())
+        values: dict[str, float] = {}
+        for epochs, outcomes in found.items():
+            values |= as_series(f"epochs {epochs}", [one.ap for one in outcomes])
+            values[f"retrain_s {epochs}"] = sum(one.retrain_s for one in outcomes) / len(outcomes)
+            streams[epochs].trainer.close()
+        return Measurement(
+            values=values,
+            units={name: "s" for name in values if name.startswith("retrain_s")},
+            counters={
+                "rounds": len(rounds),
+                "events": len(data.events),
+                "events of a round": rounds[0].events,
+                "batch": task.batch,
+            },
+            data=data.describe(),
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        options = {"xlabel": "epochs of a round", "ylabel": "", "xlog": False, "ylog": False}
+        return [
+            FigureSpec(
+                kind="sweep",
+                name=NAME,
+                title="Average precision and time of a round by finetuning epochs",
+                points=figure_points,
+                options={**options, "from_zero": False},
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        words = []
+        for model in MODELS:
+            found = runs(rows, model)
+            if found:
+                steps = ", ".join(f"{a} to {b} {gain(found, a, b)}" for a, b in pairwise(EPOCHS))
+                words.append(
+                    f"{MODEL_TITLES[model]}: points of average precision from {steps}; "
+                    f"4 epochs take {times(found, 4) / times(found, 1):.1f}x the time of one"
+                )
+        return ". ".join(words) + "." if words else ""
+
+
+def runs(rows: Sequence[Any], model: str) -> list[Any]:
+    """Rows of a model."""
+    return select(rows, experiment=NAME, model=model)
+
+
+def gain(rows: Sequence[Any], few: int, many: int) -> Difference:
+    """Points that `many` epochs have over `few`, paired by round."""
+    return pooled(
+        [difference(series(r, f"epochs {many}"), series(r, f"epochs {few}")) for r in rows]
+    )
+
+
+def accuracy(rows: Sequence[Any], epochs: int) -> float:
+    """Mean average precision over rounds and rows."""
+    means = [sum(s) / len(s) for s in (series(row, f"epochs {epochs}") for row in rows)]
+    return sum(means) / len(means)
+
+
+def times(rows: Sequence[Any], epochs: int) -> float:
+    """Seconds of update and finetuning of a round, mean over rows."""
+    return sum(row.values[f"retrain_s {epochs}"] for row in rows) / len(rows)
+
+
+def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `sweep`: a panel for accuracy and one for time, a series for each model."""
+    found: list[dict[str, Any]] = []
+    ok = select(rows, experiment=NAME)
+    for name in dict.fromkeys(row.params["dataset"] for row in ok):
+        for what, number in (("average precision", accuracy), ("seconds of a round", times)):
+            for model in MODELS:
+                mine = select(ok, dataset=name, model=model)
+                found += [
+                    {
+                        "panel": f"{panel(mine[0])}: {what}",
+                        "series": MODEL_TITLES[model],
+                        "x": epochs,
+                        "y": number(mine, epochs),
+                        "row_ids": [row.id for row in mine],
+                    }
+                    for epochs in EPOCHS
+                    if mine
+                ]
+    return found + [
+        {"panel": panel(r), "series": model_title(r), "x": 1, "failed": failed(r),
+         "row_ids": [r.id]}
+        for r in failures(rows, NAME)
+    ]  # fmt: skip
