@@ -1,0 +1,365 @@
+"""Table 6: lists and memory of five ways to size blocks (section 6.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from dgbench import datasets
+from dgbench.datasets import twins
+from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.gnnflow.block_counts import DESCRIBED_BLOCK, BlockCounts
+from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph
+
+INJECTED = 100_000
+"""Edges of a batch (section 6.2)."""
+SCALES = {"gdelt": (1 / 2048, 1 / 128, 1 / 8, 1.0), "netflix": (1 / 1024, 1 / 64, 1 / 8, 1.0)}
+"""Size of the twins by preset. Below these Netflix' threshold becomes that of the list of four."""
+TWINS = tuple(SCALES)
+HELD = {"smoke": ("wikipedia",), "quick": ("sx-mathoverflow",)}
+ALL_HELD = ("wikipedia", "sx-mathoverflow")
+HELD_BATCH = 1000
+"""Edges of a batch on the smaller graphs that are held."""
+CONSTRUCTED = "constructed"
+"""No dataset: a graph on which every vertex gets one record per batch, and the hubs of Table 6."""
+MIB = float(1 << 20)
+
+PRINTED = {
+    "gdelt": {
+        "Adj. List": (2866.91, 4_800_000, 3649.06, 2919.25),
+        "Strawman": (233.97, 1913, 3649.01, 238.22),
+        "Fixed-size": (12.74, 18680, 3843.77, 12.97),
+        "Adaptive": (6.38, 1896, 3818.22, 6.49),
+        "Static": (0.95, 1, 3648.69, 0.96),
+    },
+    "netflix": {
+        "Adj. List": (101.27, 58_000, 3847.28, 3077.83),
+        "Strawman": (32.63, 984, 3845.94, 991.69),
+        "Fixed-size": (9.68, 4854, 4064.2, 294.33),
+        "Adaptive": (9.04, 974, 4020.28, 274.82),
+        "Static": (1.0, 1, 3833.22, 30.39),
+    },
+}
+"""Table 6 as printed: average and longest list, megabytes of edge data and of block records."""
+COLUMNS = ("average", "longest", "edge MB", "metadata MB")
+LITERAL = "Adaptive as printed"
+LIST_OF_ONE = "List of single edges"
+LAYOUTS = (*PRINTED["gdelt"], LITERAL, LIST_OF_ONE)
+
+
+def policies(tau: int, fixed: int) -> dict[str, BlockPolicy]:
+    """The layouts of Table 6 and two more by our reading, by their names there."""
+    return {
+        "Adj. List": BlockPolicy("fixed", 4),
+        "Strawman": BlockPolicy("strawman"),
+        "Fixed-size": BlockPolicy("fixed", fixed),
+        "Adaptive": BlockPolicy("adaptive", tau),
+        "Static": BlockPolicy("static"),
+        LITERAL: BlockPolicy("adaptive_literal", tau),
+        LIST_OF_ONE: BlockPolicy("fixed", 1),
+    }
+
+
+class Table6(Experiment):
+    paper = "gnnflow"
+    name = "table6"
+    title = "Table 6: how large a block should be"
+    question = "What do lists and memory come to under five ways to size a block?"
+    reading = (
+        "The printed rule, min(degree, threshold) slots for a new block, cannot give the printed "
+        "longest lists; max(records left over, min(degree, threshold)) does, and is called "
+        "Adaptive here. A list element of the row Adj. List holds four edges, and edge data and "
+        "block records fit 20 bytes a slot and 64 bytes a block in MiB, without the vertex table. "
+        "On a twin of scale f, batches and thresholds are those of the paper times the root of f, "
+        "as are the degrees. Only at scale 1 are the numbers comparable."
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        held = HELD.get(preset, ALL_HELD)
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name, "scale": scale},
+                group=name,
+                timeout_s=3600 if preset == "paper" else 300,
+            )
+            for name, scale in [
+                *((name, scales[PRESETS.index(preset)]) for name, scales in SCALES.items()),
+                *((name, 1.0) for name in held),
+                (CONSTRUCTED, 1.0),
+            ]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        name, scale = str(cell.params["dataset"]), float(cell.params["scale"] or 1.0)
+        if name == CONSTRUCTED:
+            return _constructed()
+        graph = BY_NAME[name]
+        source = _twin(graph, scale) if name in TWINS else _held(graph)
+        return _measured(source)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="table6",
+                title="Blocks of a vertex, by how blocks are sized",
+                points=list_points,
+                options={
+                    "xlabel": "",
+                    "ylabel": "average list",
+                    "xlog": False,
+                    "sort": False,
+                    "names": False,
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="table6_memory",
+                title="Edge data above one full block per vertex, percent",
+                points=memory_points,
+                options={
+                    "xlabel": "",
+                    "ylabel": "% above static",
+                    "xlog": False,
+                    "ylog": False,
+                    "sort": False,
+                    "names": False,
+                },
+            ),
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        words = []
+        for row in _graph_rows(rows):
+            found = table(row)
+            shorter = found["Strawman"]["average"] / found["Adaptive"]["average"]
+            more = found["Adaptive"]["edge MB"] / found["Static"]["edge MB"] - 1
+            words.append(f"{graph_title(row.params['dataset'])} {shorter:.1f}x, {more:.1%}")
+        return (
+            "Adaptive blocks shorten the average list against the strawman, and cost edge memory "
+            f"beyond the static layout, by: {'; '.join(words)}."
+            if words
+            else ""
+        )
+
+
+class _Source:
+    """Edges in batches, what to size blocks by, and where it all comes from."""
+
+    def __init__(
+        self,
+        chunks: Iterator[tuple[np.ndarray, np.ndarray]],
+        vertices: int,
+        graph: Graph,
+        sizes: tuple[int, int, int],
+        data: dict[str, Any],
+        stamps: int | None = None,
+    ) -> None:
+        self.chunks, self.vertices, self.graph, self.data = chunks, vertices, graph, data
+        self.batch, self.tau, self.fixed = sizes
+        self.stamps = stamps
+
+
+def _twin(graph: Graph, scale: float) -> _Source:
+    root = math.sqrt(scale)
+    sizes = tuple(max(1, round(one * root)) for one in (INJECTED, graph.tau, graph.fixed))
+    about = twins.describe(graph.name, scale)
+    data = {
+        "dataset": graph.name,
+        "twin": True,
+        "scale": scale,
+        "note": "; ".join(about["notes"]),
+    }
+    chunks = twins.stream(graph.name, scale, chunk=sizes[0])
+    return _Source(chunks, about["vertices"], graph, sizes, data)
+
+
+def _held(graph: Graph) -> _Source:
+    events = datasets.open_events(graph.name)
+    ends = events.src.numpy(), events.dst.numpy()
+    chunks = (
+        (ends[0][i : i + HELD_BATCH], ends[1][i : i + HELD_BATCH])
+        for i in range(0, len(ends[0]), HELD_BATCH)
+    )
+    sizes = (HELD_BATCH, graph.tau, graph.fixed)
+    stamps = int(events.t.unique().numel())
+    return _Source(chunks, events.num_nodes, graph, sizes, origin_data(events.origin), stamps)
+
+
+def _measured(source: _Source) -> Measurement:
+    """Counts for every layout, and the store itself beside those of Adaptive."""
+    counts = {
+        name: BlockCounts(source.vertices, policy)
+        for name, policy in policies(source.tau, source.fixed).items()
+    }
+    adaptive = counts["Adaptive"].policy
+    undirected = source.graph.undirected
+    stores = {
+        layout: TemporalStore(
+            source.vertices, policy=adaptive, layout=layout, undirected=undirected
+        )
+        for layout in ("packed", "compact")
+    }
+    events = batches = merged = 0
+    for src, dst in source.chunks:
+        owners = np.concatenate([src, dst]) if undirected else src
+        found = np.bincount(owners, minlength=source.vertices)
+        vertices = np.flatnonzero(found)
+        for one in counts.values():
+            one.add(vertices, found[vertices])
+        ends = torch.from_numpy(src.astype(np.int64)), torch.from_numpy(dst.astype(np.int64))
+        now = torch.arange(events, events + len(src), dtype=torch.float64)
+        merged += sum(store.insert(*ends, now).merged for store in stores.values())
+        events, batches = events + len(src), batches + 1
+    counters = {
+        "events": events,
+        "batches": batches,
+        "batch": source.batch,
+        "vertices": source.vertices,
+        "tau": source.tau,
+        "fixed": source.fixed,
+        "records": counts["Static"].records,
+        "described block bytes": DESCRIBED_BLOCK.itemsize,
+        "vertices merged": merged,
+        "vertices out of order": _out_of_order(stores["packed"]),
+    }
+    if source.stamps is not None:
+        counters["time stamps"] = source.stamps
+    values = {"largest waste Adaptive": counts["Adaptive"].waste}
+    for name, one in counts.items():
+        counters[f"blocks {name}"] = int(one.blocks.sum())
+        counters[f"longest {name}"] = int(one.blocks.max(initial=0))
+        counters[f"slots {name}"] = one.slots
+    for layout, store in stores.items():
+        _agree(store, counts["Adaptive"])
+        counters[f"held bytes {layout}"] = store.memory().total
+        values[f"bytes per record {layout}"] = store.memory().total / max(1, store.num_records)
+    return Measurement(values=values, counters=counters, data=source.data, deviation={"blocks": 0})
+
+
+def _agree(store: TemporalStore, counted: BlockCounts) -> None:
+    memory = store.memory()
+    lengths = store.list_lengths().numpy()
+    if (memory.slots, memory.records) != (counted.slots, counted.records) or not np.array_equal(
+        lengths, counted.blocks
+    ):
+        raise CheckFailed("the store's blocks are not those that counting gives")
+
+
+def _out_of_order(store: TemporalStore, most: int = 2000) -> int:
+    """Vertices, of up to `most` spread over all, whose records are not in the order of time."""
+    step = max(1, store.num_vertices // most)
+    times = (store.neighbours(v)[2] for v in range(0, store.num_vertices, step))
+    return sum(bool((one.diff() < 0).any()) for one in times)
+
+
+def _constructed(vertices: int = 16, batches: int = 1025) -> Measurement:
+    """Waste where no threshold binds, and the longest lists by both readings of the rule."""
+    store = TemporalStore(vertices, policy=BlockPolicy("adaptive_literal", 1 << 20))
+    ids = torch.arange(vertices)
+    of_records = of_slots = 0.0
+    for now in range(batches):
+        store.insert(ids, ids, torch.full((vertices,), float(now), dtype=torch.float64))
+        memory = store.memory()
+        of_records = max(of_records, memory.slots / memory.records - 1)
+        of_slots = max(of_slots, 1 - memory.records / memory.slots)
+    counters = {"waste vertices": vertices, "waste batches": batches}
+    for name in TWINS:
+        counters |= {f"hub {name} {rule}": length for rule, length in _hub(BY_NAME[name]).items()}
+    return Measurement(
+        values={"waste over edges": of_records, "waste over slots": of_slots},
+        counters=counters,
+        data={"dataset": CONSTRUCTED, "twin": False, "scale": 1.0, "note": "constructed"},
+    )
+
+
+def _hub(graph: Graph) -> dict[str, int]:
+    """Longest lists of the vertex of largest degree, spread evenly over the batches that have it.
+
+    Both numbers are in Table 6: its degree is the longest list of Fixed-size times the slots of a
+    block, and the strawman's longest list counts its batches. How many records a batch brings is
+    drawn from a Poisson distribution with seed 1.
+    """
+    printed = PRINTED[graph.name]
+    degree, batches = printed["Fixed-size"][1] * graph.fixed, printed["Strawman"][1]
+    arrivals = np.random.default_rng(1).poisson(degree / batches, int(batches))
+    lists = {
+        "completed": BlockCounts(1, BlockPolicy("adaptive", graph.tau)),
+        "printed": BlockCounts(1, BlockPolicy("adaptive_literal", graph.tau)),
+    }
+    for count in arrivals[arrivals > 0]:
+        for one in lists.values():
+            one.add(np.zeros(1, np.int64), np.array([count]))
+    return {rule: int(one.blocks[0]) for rule, one in lists.items()}
+
+
+def _graph_rows(rows: Sequence[Any]) -> list[Any]:
+    """The last row of each graph that was counted."""
+    found = [r for r in select(rows, experiment="table6") if r.status == "ok"]
+    return list({r.params["dataset"]: r for r in found if "events" in r.counters}.values())
+
+
+def graph_rows(rows: Sequence[Any], *names: str) -> list[Any]:
+    """The last row of each of these graphs, or of all."""
+    return [r for r in _graph_rows(rows) if not names or r.params["dataset"] in names]
+
+
+def table(row: Any) -> dict[str, dict[str, float]]:
+    """Table 6 of one row: layout -> column -> number."""
+    counters = row.counters
+    return {
+        name: {
+            "average": counters[f"blocks {name}"] / counters["vertices"],
+            "longest": counters[f"longest {name}"],
+            "edge MB": counters[f"slots {name}"] * 20 / MIB,
+            "metadata MB": counters[f"blocks {name}"] * 64 / MIB,
+        }
+        for name in LAYOUTS
+    }
+
+
+def list_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `sweep`: average list by layout, printed ones as ticks where the scale is 1."""
+    return _points(rows, lambda found, name: found[name]["average"], paper=0)
+
+
+def memory_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `sweep`: percent of edge data above the static layout."""
+    return _points(
+        rows,
+        lambda found, name: 100 * (found[name]["edge MB"] / found["Static"]["edge MB"] - 1),
+        paper=2,
+    )
+
+
+def _points(rows: Sequence[Any], value: Any, paper: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for row in _graph_rows(rows):
+        numbers, graph = table(row), row.params["dataset"]
+        panel = graph_title(graph)
+        if row.data.get("twin"):
+            panel += f" (twin, scale {row.params['scale']:.3g})"
+        for name in LAYOUTS:
+            point = {"panel": panel, "series": "blocks", "x": name, "counted": True}
+            found.append({**point, "y": value(numbers, name), "row_ids": [row.id]})
+        if row.params["scale"] == 1 and graph in PRINTED:
+            printed = {
+                name: dict(zip(COLUMNS, one, strict=True)) for name, one in PRINTED[graph].items()
+            }
+            for name in printed:
+                point = {"panel": panel, "series": "blocks, paper", "x": name, "paper": True}
+                found.append({**point, "y": value(printed, name), "row_ids": []})
+    for row in failures(rows, "table6"):
+        point = {"panel": graph_title(row.params["dataset"]), "series": "blocks"}
+        found.append({**point, "x": "-", "failed": failed(row), "row_ids": [row.id]})
+    return found

@@ -1,0 +1,230 @@
+"""GNNFlow's Table 6: counting blocks, the experiment on small twins, and what is claimed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import Cell, RunContext
+from dgbench.systems.gnnflow import PAPER
+from dgbench.systems.gnnflow.block_counts import DESCRIBED_BLOCK, BlockCounts
+from dgbench.systems.gnnflow.checks import storage
+from dgbench.systems.gnnflow.experiments import table6
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS
+
+NAMES = ("adaptive", "adaptive_literal", "fixed", "strawman", "static")
+
+
+@pytest.fixture(scope="module")
+def claims():
+    from dgbench.harness.claims.ledger import load_ledger
+
+    return {claim.id.removeprefix("gnnflow-"): claim for claim in load_ledger(PAPER.ledger)}
+
+
+@settings(max_examples=60)
+@given(
+    batches=st.lists(st.lists(st.integers(0, 5), max_size=25), max_size=8),
+    name=st.sampled_from(NAMES),
+    size=st.integers(1, 12),
+)
+def test_counting_gives_the_blocks_of_the_store(batches, name, size):
+    policy = BlockPolicy(name, size)
+    counted = BlockCounts(6, policy)
+    every: list[int] = []
+    store = TemporalStore(6, policy=policy if name != "static" else BlockPolicy())
+    for now, owners in enumerate(batches):
+        vertices, counts = np.unique(np.array(owners, np.int64), return_counts=True)
+        counted.add(vertices, counts)
+        every += owners
+        src = torch.tensor(owners, dtype=torch.int64)
+        store.insert(src, src, torch.full((len(owners),), float(now), dtype=torch.float64))
+    if name == "static":
+        src = torch.tensor(every, dtype=torch.int64)
+        store = TemporalStore.static(6, src, src, torch.zeros(len(every), dtype=torch.float64))
+    memory = store.memory()
+    assert counted.blocks.tolist() == store.list_lengths().tolist()
+    assert (counted.slots, counted.records) == (memory.slots, memory.records)
+
+
+def test_the_described_block_takes_72_bytes_and_64_without_validity():
+    assert DESCRIBED_BLOCK.itemsize == 72
+    assert DESCRIBED_BLOCK.itemsize - DESCRIBED_BLOCK["validity"].itemsize == 64
+    assert storage._bytes_of_printed_blocks() == pytest.approx(64, abs=0.2)
+
+
+def cell(dataset, scale=1.0):
+    return Cell(
+        paper="gnnflow",
+        experiment="table6",
+        params={"dataset": dataset, "scale": scale},
+        group=dataset,
+    )
+
+
+def run(dataset, scale=1.0):
+    """A row as the harness would keep it."""
+    made = cell(dataset, scale)
+    context = RunContext(device="cpu", preset="smoke", threads=1)
+    measured = msgspec.to_builtins(table6.Table6().run(made, context))
+    fields = {"id": dataset, "experiment": "table6", "params": made.params, "status": "ok"}
+    return SimpleNamespace(**measured, **fields, reason="", device="cpu", instrumented=False)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return [run("gdelt", 1 / 512), run("netflix", 1 / 256), run("constructed")]
+
+
+def test_cells_name_every_graph_once_and_scales_grow():
+    for preset in PRESETS:
+        cells = table6.Table6().cells(preset, "cpu")
+        names = [one.params["dataset"] for one in cells]
+        assert len(set(names)) == len(names)
+        assert {"gdelt", "netflix", "constructed"} < set(names)
+    for scales in table6.SCALES.values():
+        assert list(scales) == sorted(scales)
+        assert scales[-1] == 1
+
+
+def test_rows_hold_what_table_6_has(rows):
+    gdelt, netflix, _ = rows
+    for row in (gdelt, netflix):
+        graph = BY_NAME[row.params["dataset"]]
+        found = table6.table(row)
+        assert set(found) == set(table6.LAYOUTS)
+        records = row.counters["events"] * (1 + graph.undirected)
+        assert row.counters["records"] == records
+        assert row.counters["slots Static"] == row.counters["slots Strawman"] == records
+        assert row.counters["blocks List of single edges"] == records
+        assert found["Static"]["longest"] == 1
+        assert found["Adaptive"]["longest"] <= found["Strawman"]["longest"]
+        assert found["Static"]["edge MB"] == pytest.approx(records * 20 / 2**20)
+        assert row.counters["vertices merged"] == row.counters["vertices out of order"] == 0
+        assert row.values["bytes per record compact"] < row.values["bytes per record packed"]
+        assert row.data["twin"]
+    assert gdelt.values["bytes per record packed"] > 16
+
+
+def test_a_store_that_counting_does_not_confirm_is_refused():
+    store = TemporalStore(2, policy=BlockPolicy("fixed", 2))
+    counted = BlockCounts(2, store.policy)
+    table6._agree(store, counted)
+    counted.add(np.array([0]), np.array([1]))
+    with pytest.raises(CheckFailed, match="not those"):
+        table6._agree(store, counted)
+
+
+def test_held_graphs_count_their_time_stamps(monkeypatch):
+    from dgbench.datasets import EventStream, Origin
+
+    stream = EventStream.build([0, 1, 2, 0], [1, 2, 0, 2], [0, 0, 1, 2], origin=Origin("wikipedia"))
+    monkeypatch.setattr(table6.datasets, "open_events", lambda name: stream)
+    row = run("wikipedia")
+    assert (row.counters["time stamps"], row.counters["events"]) == (3, 4)
+    assert not row.data["twin"]
+
+
+def test_hubs_of_table_6_need_the_completed_rule(rows):
+    counters = rows[2].counters
+    printed = {name: table6.PRINTED[name]["Adaptive"][1] for name in table6.TWINS}
+    for name, longest in printed.items():
+        assert counters[f"hub {name} completed"] == pytest.approx(longest, rel=0.05)
+        assert counters[f"hub {name} printed"] > 1.2 * longest
+
+
+def check(claims, name, rows):
+    return storage.CHECKS[f"gnnflow-{name}"](claims[name], rows)
+
+
+def test_every_claim_has_a_finding_and_says_what_it_needs_without_rows(claims, rows):
+    for full in storage.CHECKS:
+        name = full.removeprefix("gnnflow-")
+        empty = check(claims, name, [])
+        assert empty.measured is None
+        assert empty.reason
+        if name != "s22-tegra-snapshots":
+            found = check(claims, name, rows)
+            assert found.measured is not None
+            assert found.evidence == "counted"
+            assert found.rows
+
+
+def test_what_the_rows_say(claims, rows):
+    assert check(claims, "s41-edge-block-size", rows).holds
+    assert check(claims, "s41-append-no-resort", rows).holds
+    waste = check(claims, "s41-waste-bound", rows)
+    assert waste.holds is False
+    assert waste.measured["over slots"] < 0.5
+    rule = check(claims, "s41-adaptive-size-rule", rows)
+    assert rule.holds is False
+    assert "comes within" in rule.reason
+    assert not rule.twin
+    assert check(claims, "s42-metadata-much-smaller", rows).holds is False
+    assert check(claims, "s62-metadata-reduced", rows).holds
+    shorter = check(claims, "s62-list-reduction", rows)
+    assert shorter.direction
+    assert shorter.target == 36.7
+    assert shorter.twin
+
+
+def scaled(row, **changes):
+    return SimpleNamespace(**{**vars(row), **changes})
+
+
+def test_numbers_are_compared_at_scale_1_only(claims, rows):
+    gdelt = rows[0]
+    part = check(claims, "tab6-gdelt-avg-list", [gdelt])
+    assert part.holds is None
+    assert "order of layouts" in part.reason
+    counters, vertices = dict(gdelt.counters), 16_682
+    counters["vertices"] = vertices
+    for name, (average, longest, edges, _) in table6.PRINTED["gdelt"].items():
+        counters[f"blocks {name}"] = round(average * vertices)
+        counters[f"longest {name}"] = longest
+        counters[f"slots {name}"] = round(edges * table6.MIB / 20)
+    whole = scaled(gdelt, counters=counters, params={"dataset": "gdelt", "scale": 1.0})
+    for column in ("avg-list", "max-list", "edge-mb", "meta-mb"):
+        found = check(claims, f"tab6-gdelt-{column}", [whole])
+        assert found.holds
+        assert found.direction
+        assert found.reason == "all within 5 %"
+    counters["blocks Adaptive"] *= 2
+    found = check(claims, "tab6-gdelt-avg-list", [whole])
+    assert found.holds is False
+    assert "Adaptive" in found.reason
+    assert "+100" in found.reason
+
+
+def test_snapshots_are_needed_where_time_moves_on(claims):
+    row = SimpleNamespace(
+        id="x", experiment="table6", status="ok", params={"dataset": "wikipedia", "scale": 1.0},
+        counters={"events": 100, "time stamps": 97}, values={}, data={"twin": False}, deviation={},
+        device="cpu", reason="", instrumented=False,
+    )  # fmt: skip
+    assert check(claims, "s22-tegra-snapshots", [row]).holds
+    few = scaled(row, counters={"events": 100, "time stamps": 11})
+    found = check(claims, "s22-tegra-snapshots", [few])
+    assert found.holds is False
+    assert found.direction is False
+
+
+def test_figures_show_every_layout_and_what_failed(rows):
+    bad = scaled(rows[0], status="timeout", reason="too long", counters={})
+    for points in (table6.list_points, table6.memory_points):
+        found = points([*rows, bad])
+        drawn = [p for p in found if not p.get("failed")]
+        assert len(drawn) == 2 * len(table6.LAYOUTS)
+        assert [p["failed"] for p in found if p.get("failed")] == ["timeout: too long"]
+        whole = scaled(rows[0], params={"dataset": "gdelt", "scale": 1.0})
+        assert sum(bool(p.get("paper")) for p in points([whole])) == len(table6.PRINTED["gdelt"])
+    assert "GDELT" in table6.Table6().answer(rows)
+    assert table6.Table6().answer([]) == ""
