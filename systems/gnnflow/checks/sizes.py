@@ -27,29 +27,33 @@ def sizes(size: str) -> Check:
         if not found:
             return missing("the sizes of the graphs were not looked up in this run")
         row = found[-1]
-        known = {
-            graph: size_of(row, graph.name, size)
-            for graph in GRAPHS
-            if size_of(row, graph.name, size)
-        }
-        apart = [g for g, (number, _) in known.items() if not rounds_to(number, g.printed[size])]
-        unknown = [graph.title for graph in GRAPHS if graph not in known]
-        words = [
-            f"{graph.title} has {known[graph][0]:,}, printed are {graph.printed[size]:,}"
-            for graph in apart
-        ]
-        if size == "nodes" and any(graph.name == "netflix" for graph in apart):
+        known: dict[str, int] = {}
+        counted = True
+        words: list[str] = []
+        for graph in GRAPHS:
+            there = size_of(row, graph.name, size)
+            if there is None:
+                words.append(f"nobody states {graph.title}")
+                counted = False
+                continue
+            known[graph.title] = there[0]
+            counted = counted and there[1]
+        apart = [
+            graph for graph in GRAPHS
+            if graph.title in known and not rounds_to(known[graph.title], graph.printed[size])
+        ]  # fmt: skip
+        for graph in reversed(apart):
+            found_here, printed = known[graph.title], graph.printed[size]
+            words.insert(0, f"{graph.title} has {found_here:,}, printed are {printed:,}")
+        if size == "nodes" and "Netflix" in (graph.title for graph in apart):
             words.append("Table 6 fits the smaller number of Netflix too")
-        if unknown:
-            words.append(f"nobody states {', '.join(unknown)}")
-        counted = all(here for _, here in known.values())
         if not counted:
             words.append("counts are the publishers', their files are not here")
         # That a printed number is wrong, two sources say; that all are right, none was counted for.
         return finding(
             [row],
-            evidence="counted" if apart or (counted and not unknown) else "analogue",
-            measured={graph.title: number for graph, (number, _) in known.items()},
+            evidence="counted" if apart or counted else "analogue",
+            measured=known,
             holds=not apart,
             reason="; ".join(words),
         )

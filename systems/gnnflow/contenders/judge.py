@@ -90,7 +90,8 @@ class Truth:
             returned += len(mine)
             leaks += int((self._t[mine] >= time).sum())
             foreign += int(((self._src[mine] != node) & (self._dst[mine] != node)).sum())
-            repeated += len(mine) - _shared(mine, np.concatenate([truth, np.unique(mine)]))
+            strange = np.setdiff1d(mine, truth)  # leaks and foreign edges: each once
+            repeated += len(mine) - _shared(mine, np.concatenate([truth, strange]))
         share = max(1, returned)
         return Quality(
             wanted,

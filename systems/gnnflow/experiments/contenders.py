@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from itertools import product
 from typing import Any, Final
@@ -39,6 +39,8 @@ FANOUT: Final = 10
 NEW: Final = 0.01
 """Share of the edges that is added at the end."""
 TURNS: Final = {"smoke": 2, "quick": 7, "full": 15, "paper": 31}
+LEFT_OUT: Final = {"smoke": ("pyg-last", "dgl"), "quick": ("pyg-last",)}
+"""Contenders whose import alone takes seconds, by preset."""
 JUDGED: Final = 150
 """Roots that are held against the truth, of each batch."""
 MARKS: Final = ("recall", "leaks", "duplicates")
@@ -60,7 +62,8 @@ class Contenders(Experiment):
     claims = ("gnnflow-tab1-capabilities",)
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        absent = {one: one.absent() for one in CONTENDERS.values()}
+        left_out = LEFT_OUT.get(preset, ())
+        absent = {one: one.absent() for one in CONTENDERS.values() if one.name not in left_out}
         return [
             Cell(
                 paper=self.paper,
@@ -160,9 +163,14 @@ def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measur
     Raises:
         CheckFailed: ours misses a neighbour, returns one twice or from the root's own time.
     """
-    here = {name: one for name, one in CONTENDERS.items() if not one.unavailable()}
+    left_out = LEFT_OUT.get(context.preset, ())
+    here = {
+        name: one for name, one in CONTENDERS.items()
+        if name not in left_out and not one.unavailable()
+    }  # fmt: skip
     values: dict[str, float] = {}
     notes = [f"{one.title}: {one.origin()}. {one.note}".rstrip(". ") for one in here.values()]
+    notes += [f"{CONTENDERS[name].title} is raced in the full preset" for name in left_out]
     first = len(events) // 2
     made: dict[str, Contender] = {}
     for name, one in here.items():
@@ -293,7 +301,10 @@ def speed_points(rows: Rows) -> list[dict[str, Any]]:
         point
         for policy, hops in product(("recent", "uniform"), HOPS)
         for point in _gain_points(
-            rows, f"{policy} {hops} {BATCHES[-1]}", f"{policy}, {hops} hop{'s' * (hops > 1)}"
+            rows,
+            f"{policy} {hops} {BATCHES[-1]}",
+            f"{policy}, {hops} hop{'s' * (hops > 1)}",
+            {n for n, o in CONTENDERS.items() if policy not in o.policies or hops > o.hops},
         )
     ]
 
@@ -303,25 +314,32 @@ def add_points(rows: Rows) -> list[dict[str, Any]]:
     return _gain_points(rows, "add", "")
 
 
-def _gain_points(rows: Rows, key: str, panel: str) -> list[dict[str, Any]]:
+def _gain_points(
+    rows: Rows, key: str, panel: str, lack: Collection[str] = ()
+) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in contender_rows(rows):
         for name, one in CONTENDERS.items():
-            if f"gain {name} {key}" not in row.values:
-                continue
-            gain = gain_of([row], f"{name} {key}")
-            point = {
+            point: dict[str, Any] = {
                 "row": f"{one.title}, {_stream(row)}",
                 "system": "gnnflow",
                 "baseline": name,
+                "row_ids": [row.id],
+            } | ({"panel": panel} if panel else {})
+            if f"gain {name} {key}" not in row.values:
+                if name in lack and f"{name} add s" in row.values:
+                    failure = {"failed": "not-supported: it cannot", "failed_system": name}
+                    points.append(point | failure)
+                continue
+            gain = gain_of([row], f"{name} {key}")
+            point |= {
                 "value": gain.value,
                 "low": gain.low,
                 "high": gain.high,
                 "n": gain.n,
                 "twin": gain.twin,
-                "row_ids": [row.id],
             }
-            points.append(point | ({"panel": panel} if panel else {}))
+            points.append(point)
     for row in failures(rows, NAME):
         name = row.params["contenders"]
         title = CONTENDERS[name].title if name in CONTENDERS else "all"

@@ -47,7 +47,7 @@ class Fig2(Experiment):
     question = "How much of training goes to sampling neighbours and fetching features?"
     reading = (
         "TGL is written anew (rows rebuilt, sampled by threads, features from host memory), DGL "
-        "is the released sampler; one trainer trains all models. Bars are medians of a "
+        "is the released sampler; one trainer trains all models. Bars are means of a "
         "batch, instruments on. Reading and writing TGN's memory counts as fetching. On a CPU "
         "nothing is sent to a device and the model computes on the same cores, so that its share "
         "is larger than on a GPU."

@@ -42,7 +42,7 @@ class Table2(Experiment):
         "Loading opens the prepared form of the events, memory-mapped, and takes no time worth "
         "naming. TGL builds sorted rows by counting on all threads; DGL makes its graph in the "
         "format that its sampler reads and partitions it by METIS. An epoch is told from the "
-        "median of some batches. Hours of the whole graph are these seconds over the scale, as "
+        "mean of some batches. Hours of the whole graph are these seconds over the scale, as "
         "building is linear in the edges: a projection."
     )
     claims = (
@@ -143,20 +143,19 @@ def full_hours(row: Any) -> float:
 
 def stage_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: seconds of each stage, a series for each baseline."""
-    points: list[dict[str, Any]] = []
-    for row in select(rows, experiment="table2"):
-        points += [
-            {
-                "panel": panel(row),
-                "series": BASELINE_TITLES[row.params["baseline"]],
-                "x": stage,
-                "y": row.values[stage],
-                "twin": bool(row.data.get("twin")),
-                "row_ids": [row.id],
-            }
-            for stage in STAGES
-            if stage in row.values
-        ]
+    points: list[dict[str, Any]] = [
+        {
+            "panel": panel(row),
+            "series": BASELINE_TITLES[row.params["baseline"]],
+            "x": stage,
+            "y": row.values[stage],
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for stage in STAGES
+        for row in select(rows, experiment="table2")
+        if stage in row.values
+    ]
     for row in failures(rows, "table2"):
         points += [
             {
