@@ -5,11 +5,12 @@
 #   scripts/gpu_run.sh pipad [OUT]             PiPAD: correctness, operators, races, figures
 #   scripts/gpu_run.sh esdg [OUT]              ESDG: correctness, graph difference, epochs, figures
 #   scripts/gpu_run.sh dgc [OUT]               DGC: correctness, operators, chunk predictor, figures
+#   scripts/gpu_run.sh gnnflow [OUT]           GNNFlow: correctness, placements, cache, figures
 #   scripts/gpu_run.sh --dry-run [NAME] [OUT]  say what would run, and run nothing
 #
 # Default for OUT: ./gpu_run. Meant for a machine without a network that has torch, nvcc, cmake,
 # ninja, scikit-build-core, nanobind, pytest and hypothesis. Without a name it takes at most ten
-# minutes, `pipad`, `esdg` and `dgc` at most nine. Settings:
+# minutes, `pipad`, `esdg`, `dgc` and `gnnflow` at most nine. Settings:
 #   DGBENCH_WHEELS   folder of wheels for what the machine lacks (scripts/gpu_wheels.sh fills one)
 #   DGBENCH_DATA     folder of real data; without it the real-only datasets show as missing
 #   DGBENCH_SITE     where to install (default: a temporary folder)
@@ -24,12 +25,12 @@ if [ "${1:-}" = --dry-run ]; then
   dry=yes
   shift
 fi
-if [[ "${1:-}" =~ ^(pipad|esdg|dgc)$ ]]; then
+if [[ "${1:-}" =~ ^(pipad|esdg|dgc|gnnflow)$ ]]; then
   what=$1
   shift
 fi
 if [ $# -gt 1 ] || [[ "${1:-}" == -* ]]; then
-  sed -n '2,17p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
+  sed -n '2,18p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
   exit 2
 fi
 budget=585
@@ -169,7 +170,8 @@ pipad() {
   step "tests of the operators"
   # shellcheck disable=SC2086
   run 100 tests.log $tests_of tests/cuda --ignore tests/cuda/test_cuda_pipad.py \
-    --ignore tests/cuda/test_cuda_esdg.py --ignore tests/cuda/test_cuda_dgc.py
+    --ignore tests/cuda/test_cuda_esdg.py --ignore tests/cuda/test_cuda_dgc.py \
+    --ignore tests/cuda/test_cuda_gnnflow.py
   local tests=$?
   [ -n "$dry" ] || tail -15 "$out/tests.log"
 
@@ -286,6 +288,38 @@ dgc() {
   # A sanitizer that the clock stopped has found nothing so far.
   [ "$tests" -eq 0 ] && [ "$equal" -eq 0 ] && [[ "$sanitizer" =~ ^(0|124)$ ]] &&
     [ "$calibrated" -eq 0 ]
+}
+
+gnnflow() {
+  step "tests of the operators: graphs on the device, samples, caches"
+  # shellcheck disable=SC2086
+  run 90 tests.log $tests_of tests/cuda/test_temporal_device.py tests/cuda/test_row_cache_device.py
+  local tests=$?
+  [ -n "$dry" ] || tail -15 "$out/tests.log"
+
+  step "large graphs in every placement against the CPU's samples"
+  # shellcheck disable=SC2086
+  run 90 equality.log $tests_of tests/cuda/test_cuda_gnnflow.py
+  local equal=$?
+  [ -n "$dry" ] || tail -15 "$out/equality.log"
+
+  step "sanitizer: updates and samples"
+  sanitize 60 sanitizer.log tests/cuda/test_temporal_device.py "deleted or limit or little"
+  local sanitizer=$?
+
+  step "updates, samples by placement, and the cache"
+  run 130 placements.txt "$python" scripts/gpu_gnnflow.py --out "$out/placements.jsonl" --seconds 110
+  local measured=$?
+  [ -n "$dry" ] || cat "$out/placements.txt"
+
+  reproduction gnnflow
+  local reproduced=$?
+
+  step "summary: tests $tests, equality $equal, sanitizer $sanitizer, placements $measured,\
+ reproduction $reproduced (124, 130: stopped by the clock)"
+  # A sanitizer that the clock stopped has found nothing so far.
+  [ "$tests" -eq 0 ] && [ "$equal" -eq 0 ] && [[ "$sanitizer" =~ ^(0|124)$ ]] &&
+    [ "$measured" -eq 0 ]
 }
 
 "$what"

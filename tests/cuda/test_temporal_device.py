@@ -211,6 +211,17 @@ def test_empty_stores_and_no_roots(open_device):
     assert two.neighbours.numel() == 0
 
 
+def test_several_mirrors_share_one_store(open_device):
+    store = a_store(3000)
+    there = [open_device(store, placement) for placement in (*PLACEMENTS, "uva")]
+    for seed in range(3):
+        store.insert(*events(seed, 2000, store.last_time))
+        for one in there:
+            one.update()
+            assert_equal(one, store, policy="uniform")
+        there.pop().close()
+
+
 def test_positions_make_a_part_of_a_batch_what_it_is_in_the_whole(open_device):
     store = a_store()
     there = open_device(store, "hybrid")

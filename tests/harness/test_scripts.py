@@ -26,7 +26,7 @@ def gpu_run(*arguments: str) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize("name", ["", "pipad", "esdg", "dgc"])
+@pytest.mark.parametrize("name", ["", "pipad", "esdg", "dgc", "gnnflow"])
 def test_a_dry_run_says_what_would_run_and_runs_nothing(name, tmp_path) -> None:
     out = tmp_path / "out"
     done = gpu_run("--dry-run", *([name] if name else []), str(out))
@@ -47,6 +47,14 @@ def test_esdg_measures_the_difference_before_it_reproduces() -> None:
     assert sum(limits[1:-1]) <= 400  # a build of half a minute leaves time for the reproduction
     order = ["test_difference_kernel", "test_cuda_esdg", "test_esdg_ranked_cuda", "gpu_esdg"]
     order.append("reproduce esdg")
+    assert [said.index(word) for word in order] == sorted(said.index(word) for word in order)
+
+
+def test_gnnflow_compares_before_it_measures() -> None:
+    said = gpu_run("--dry-run", "gnnflow").stdout
+    limits = [int(n) for n in re.findall(r"at most (\d+) s", said)]
+    assert sum(limits[1:-1]) <= 400
+    order = ["test_temporal_device", "test_cuda_gnnflow", "gpu_gnnflow", "reproduce gnnflow"]
     assert [said.index(word) for word in order] == sorted(said.index(word) for word in order)
 
 
@@ -80,3 +88,20 @@ def test_the_measurements_of_esdg_run_on_a_cpu_too(tmp_path) -> None:
     assert "failed" not in epoch
     assert epoch["bytes"]["difference"] < epoch["bytes"]["plain"]
     assert epoch["loss_gap"] <= 1e-5
+
+
+def test_the_measurements_of_gnnflow_run_on_a_cpu_too(tmp_path) -> None:
+    out = tmp_path / "rows.jsonl"
+    command = [
+        sys.executable, str(SCRIPTS / "gpu_gnnflow.py"), "--device", "cpu", "--out", str(out),
+        "--edges", "4000", "--vertices", "300", "--inserted", "500", "--batches", "20",
+        "--rows", "400", "--dim", "6", "--asked", "90", "--rounds", "2",
+    ]  # fmt: skip
+    env = {**os.environ, "DGBENCH_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["what"] for row in rows] == ["sample"] * 6 + ["cache"] * 3
+    assert all("failed" not in row for row in rows)
+    assert {row["placement"] for row in rows[:6]} == {"cpu"}
+    assert [row["hits"] for row in rows[6:]] == [0.0, 0.7, 1.0]

@@ -10,6 +10,9 @@
 using namespace nb::literals;
 
 namespace dgbench {
+
+void bind_row_cache(nb::module_& m);
+
 namespace {
 
 using namespace temporal;
@@ -171,6 +174,7 @@ void bind_temporal(nb::module_& m) {
       .def_prop_ro("device_bytes", &TemporalMirror::device_bytes)
       .def_prop_ro("pinned_bytes", &TemporalMirror::pinned_bytes)
       .def_prop_ro("managed_bytes", &TemporalMirror::managed_bytes);
+  bind_row_cache(m);
 }
 
 }  // namespace dgbench

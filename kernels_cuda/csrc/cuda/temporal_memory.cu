@@ -24,7 +24,7 @@ int dgb_managed_allocate(void** to, uint64_t bytes) {
 int dgb_device_free(void* at) { return settled(cudaFree(at)); }
 
 int dgb_pin(void* at, uint64_t bytes) {
-  return settled(cudaHostRegister(at, bytes, cudaHostRegisterMapped));
+  return settled(cudaHostRegister(at, bytes, cudaHostRegisterMapped | cudaHostRegisterPortable));
 }
 
 int dgb_unpin(void* at) { return settled(cudaHostUnregister(at)); }

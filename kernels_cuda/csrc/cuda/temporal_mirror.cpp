@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include "cuda/launchers.h"
@@ -18,6 +20,32 @@ uint64_t record_bytes(Layout layout) {
     case Layout::Compact: return sizeof(Compact);
     default: return sizeof(Wide);
   }
+}
+
+// Steps of the host's memory that are page-locked, and for how many mirrors: those of one store
+// share them.
+std::mutex steps_mutex;
+std::map<void*, int> steps;
+
+int share_step(void* at) {
+  const std::lock_guard<std::mutex> lock(steps_mutex);
+  int& mirrors = steps[at];
+  if (mirrors == 0) {
+    if (const int status = dgb_pin(at, kPinStep)) {
+      steps.erase(at);
+      return status;
+    }
+  }
+  ++mirrors;
+  return 0;
+}
+
+// What the host has given back already cannot be unlocked any more; there is nothing to do then.
+void drop_step(void* at) {
+  const std::lock_guard<std::mutex> lock(steps_mutex);
+  if (--steps[at] > 0) return;
+  steps.erase(at);
+  dgb_unpin(at);
 }
 
 void check(int status, const std::string& what) {
@@ -45,8 +73,7 @@ uint64_t TemporalMirror::bytes_in(Memory memory) const {
 
 void TemporalMirror::release(int pool) {
   Pool& mine = pools_[pool];
-  // What the host has given back already cannot be unlocked any more; there is nothing to do then.
-  for (void* piece : mine.pinned) dgb_unpin(piece);
+  for (void* step : mine.pinned) drop_step(step);
   if (memory_of(pool) != Memory::Pinned && mine.at != nullptr) dgb_device_free(mine.at);
   mine = Pool{};
 }
@@ -72,11 +99,12 @@ void TemporalMirror::pin(int pool, const HostPools& host) {
   if (same == 0) {
     throw std::runtime_error("this device does not read the host's memory under its own addresses");
   }
-  uint8_t* const end = mine.at + mine.capacity;
-  check(dgb_pin(end, wanted - mine.capacity),
-        std::string("memory of the host for ") + kNames[pool] + " cannot be page-locked");
-  mine.pinned.push_back(end);
-  mine.capacity = wanted;
+  for (; mine.capacity < wanted; mine.capacity += kPinStep) {
+    uint8_t* const step = mine.at + mine.capacity;
+    check(share_step(step),
+          std::string("memory of the host for ") + kNames[pool] + " cannot be page-locked");
+    mine.pinned.push_back(step);
+  }
 }
 
 bool TemporalMirror::allocate(int pool, uint64_t bytes) {

@@ -76,7 +76,7 @@ class TemporalMirror {
     uint8_t* at = nullptr;  // for the device
     uint64_t used = 0;
     uint64_t capacity = 0;      // bytes taken or page-locked
-    std::vector<void*> pinned;  // page-locked pieces, one behind the other
+    std::vector<void*> pinned;  // page-locked steps, one behind the other
   };
 
   struct Patch {

@@ -318,6 +318,7 @@ inline cudaError_t cudaFree(void* at) {
   std::free(at);
   return cudaSuccess;
 }
+constexpr unsigned cudaHostRegisterPortable = 1;
 constexpr unsigned cudaHostRegisterMapped = 2;
 inline cudaError_t cudaHostRegister(void* at, std::size_t bytes, unsigned) {
   for (const auto& [other, size] : emulated::registered) {

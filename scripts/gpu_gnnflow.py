@@ -1,0 +1,251 @@
+"""GNNFlow on a device, all in one process: updates, samples by placement, and the feature cache.
+
+Three tables. What an update of the device's graph takes and moves after an insert of so many
+edges; how fast neighbours are sampled where the graph lies in the device's, the host's or managed
+memory, beside the CPU's sampler, in turns; and what a fetch through the cache takes beside a gather
+by torch. Samples and rows are compared with the CPU's before they are timed.
+
+One JSON line per measurement goes to --out, the tables to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.device_store import PLACEMENTS, DeviceStore
+from dgbench.kernels_cuda.row_cache import open_row_cache
+from dgbench.kernels_cuda.samples import Sample
+from dgbench.kernels_cuda.temporal_sample import sample_hops
+from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.runtime.errors import DgbenchError
+from dgbench.runtime.statistics import median, paired_ratio
+
+SHAPES = (("recent", (10,)), ("uniform", (10,)), ("uniform", (10, 10)))
+WRONG = "wrong"
+
+
+class Report:
+    """Lines to a file and to the screen; knows when the time is over."""
+
+    def __init__(self, path: str, device: str, seconds: float) -> None:
+        self.path, self.device = path, device
+        self.end = time.monotonic() + seconds
+        self.wrong = 0
+
+    def add(self, text: str, **line: Any) -> None:
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(text, flush=True)
+
+    def over(self, what: str) -> bool:
+        if time.monotonic() <= self.end:
+            return False
+        print(f"{what}: out of time", flush=True)
+        return True
+
+    def seconds(self, work: Callable[[], object]) -> float:
+        self.wait()
+        start = time.perf_counter()
+        work()
+        self.wait()
+        return time.perf_counter() - start
+
+    def wait(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def stream(edges: int, vertices: int, begin: float = 0.0) -> tuple[Tensor, Tensor, Tensor]:
+    """Events with a few vertices that most of them meet."""
+    random = torch.Generator().manual_seed(edges)
+    src = (vertices * torch.rand(edges, generator=random, dtype=torch.float64) ** 4).long()
+    dst = torch.randint(vertices, (edges,), generator=random)
+    return src, dst, begin + torch.arange(edges).double()
+
+
+def roots(store: TemporalStore, batch: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Three roots for each of `batch` edges, in the newest tenth of the stream."""
+    random = torch.Generator().manual_seed(seed)
+    count = store.num_vertices
+    hubs = (count * torch.rand(batch, generator=random, dtype=torch.float64) ** 4).long()
+    nodes = torch.cat([hubs, torch.randint(count, (2 * batch,), generator=random)])
+    times = store.last_time * (1 - 0.1 * torch.rand(batch, generator=random, dtype=torch.float64))
+    return nodes, times.repeat(3)
+
+
+def updates(
+    report: Report, store: TemporalStore, there: dict[str, DeviceStore], edges: int
+) -> None:
+    """Insert on the host, then bring each placement up to date."""
+    print(
+        f"\n{'inserted':>10}{'placement':>11}{'insert':>11}{'update':>11}{'moved':>11}{'pieces':>9}"
+    )
+    for size in (100, edges // 10, edges):
+        batch = stream(size, store.num_vertices, store.last_time + 1)
+        insert = report.seconds(lambda batch=batch: store.insert(*batch))
+        for name, one in there.items():
+            update = report.seconds(one.update)
+            report.add(
+                f"{size:10}{name:>11}{1e3 * insert:8.2f} ms{1e3 * update:8.2f} ms"
+                f"{one.sent.bytes / 1e6:8.2f} MB{one.sent.patches:9}",
+                what="update", edges=size, placement=name, insert_s=insert, update_s=update,
+                bytes=one.sent.bytes, patches=one.sent.patches, whole=one.sent.whole,
+            )  # fmt: skip
+
+
+def equal(found: list[list[Sample]], right: list[list[Sample]]) -> bool:
+    return all(
+        torch.equal(getattr(one, name).cpu(), getattr(other, name))
+        for mine, its in zip(found, right, strict=True)
+        for one, other in zip(mine, its, strict=True)
+        for name in ("nodes", "times", "offsets", "neighbours", "eids", "edge_times")
+    )
+
+
+def samples(
+    report: Report, store: TemporalStore, there: dict[str, DeviceStore], options: Any
+) -> None:
+    """Every placement and the CPU in turns, for several shapes and sizes of a batch."""
+    print(f"\n{'policy':8}{'fan-outs':>9}{'edges':>7}{'walk':>8}{'placement':>11}{'batch':>11}"
+          f"{'neighbours/s':>14}{'of CPU':>9}")  # fmt: skip
+    for policy, fanouts in SHAPES:
+        for batch in options.batches:
+            for walk in ("fences", "list"):
+                if report.over(f"{policy} {fanouts} {batch}"):
+                    return
+                _race(report, store, there, policy, list(fanouts), batch, walk, options.rounds)
+
+
+def _race(report, store, there, policy, fanouts, batch, walk, rounds) -> None:
+    how = {"policy": policy, "seed": 3, "walk": walk}
+    contenders: dict[str, Callable[..., list[list[Sample]]]] = {
+        "cpu": lambda *roots, draw: sample_hops(store, *roots, fanouts, draw=draw, **how)
+    }
+    for name, one in there.items():
+        contenders[name] = lambda *roots, draw, one=one: one.sample_hops(
+            *roots, fanouts, draw=draw, **how
+        )
+    first = roots(store, batch, 0)
+    right = contenders["cpu"](*first, draw=0)
+    for name in list(contenders):
+        if not equal(contenders[name](*first, draw=0), right):
+            report.wrong += 1
+            report.add(f"{name}: {WRONG}", what="sample", placement=name, failed=WRONG)
+            del contenders[name]
+    taken = sum(hop.neighbours.numel() for hop in right[0])
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(1, rounds + 1):
+        asked = roots(store, batch, number)
+        for name in list(contenders)[:: 1 if number % 2 else -1]:
+            seconds[name].append(report.seconds(partial(contenders[name], *asked, draw=number)))
+    for name, took in seconds.items():
+        ratio = paired_ratio(seconds["cpu"], took, method="sign")
+        report.add(
+            f"{policy:8}{'x'.join(map(str, fanouts)):>9}{batch:7}{walk:>8}{name:>11}"
+            f"{1e3 * median(took):8.2f} ms{taken / median(took):14.3g}{ratio.value:8.2f}x",
+            what="sample", policy=policy, fanouts=fanouts, batch=batch, walk=walk, placement=name,
+            seconds=took, neighbours=taken, over_cpu=ratio.value, low=ratio.low, high=ratio.high,
+        )  # fmt: skip
+
+
+def caches(report: Report, options: Any) -> None:
+    """A fetch of rows through the cache beside a plain gather and copy, by share of hits."""
+    print(f"\n{'hits':>6}{'table':>11}{'cache':>11}{'gather':>11}{'gain':>9}")
+    rows = torch.rand(options.rows, options.dim, generator=torch.Generator().manual_seed(1))
+    tables = {"pageable": rows}
+    if report.device == "cuda":
+        tables["page-locked"] = rows.pin_memory()
+    capacity = options.rows // 4
+    for share in (0.0, 0.7, 1.0):
+        for name, table in tables.items():
+            if report.over(f"cache at {share}"):
+                return
+            cache = open_row_cache(
+                options.rows, options.dim, capacity, limit=capacity // 5, device=report.device
+            )
+            random = torch.Generator().manual_seed(2)
+            warm = torch.randint(capacity, (capacity,), generator=random).unique()
+            _fetch(cache, warm, table, report.device)
+            hits = round(share * options.asked)
+            inside = cache.ids()[torch.randint(len(cache.ids()), (hits,), generator=random)]
+            outside = torch.randint(
+                capacity, options.rows, (options.asked - hits,), generator=random
+            )
+            ids = torch.cat([inside, outside])
+            found = _fetch(cache, ids, table, report.device, update=False)
+            if not torch.equal(found.cpu(), rows[ids]):
+                report.wrong += 1
+                report.add(f"{share:6.0%}{name:>11} {WRONG}", what="cache", failed=WRONG)
+                continue
+            through = partial(_fetch, cache, ids, table, report.device, update=False)
+            plain = partial(_plain, ids, table, report.device)
+            took: list[list[float]] = [[], []]
+            for _ in range(options.rounds):
+                for one, work in zip(took, (through, plain), strict=True):
+                    one.append(report.seconds(work))
+            gain = paired_ratio(took[1], took[0], method="sign")
+            report.add(
+                f"{share:6.0%}{name:>11}{1e3 * median(took[0]):8.2f} ms"
+                f"{1e3 * median(took[1]):8.2f} ms{gain.value:8.2f}x",
+                what="cache", hits=share, table=name, cache_s=took[0], gather_s=took[1],
+                gain=gain.value, low=gain.low, high=gain.high, dim=options.dim,
+            )  # fmt: skip
+
+
+def _fetch(cache: Any, ids: Tensor, table: Tensor, device: str, *, update: bool = True) -> Tensor:
+    found = cache.lookup(ids)
+    out = torch.empty(ids.numel(), table.shape[1], device=device)
+    cache.gather(found, table, out, by_id=True)
+    if update:
+        cache.update(found, out)
+    return out
+
+
+def _plain(ids: Tensor, table: Tensor, device: str) -> Tensor:
+    return table[ids].to(device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", required=True, help="file for the rows, one JSON a line")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--edges", type=int, default=10_000_000)
+    parser.add_argument("--vertices", type=int, default=500_000)
+    parser.add_argument("--inserted", type=int, default=100_000, help="edges of the largest insert")
+    parser.add_argument("--batches", type=int, nargs="*", default=[600, 4000])
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of the feature table")
+    parser.add_argument("--dim", type=int, default=186)
+    parser.add_argument("--asked", type=int, default=198_000, help="rows of a fetch")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=110, help="begin nothing after this long")
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("torch sees no CUDA device; nothing to measure")
+    report = Report(options.out, options.device, options.seconds)
+    store = TemporalStore(options.vertices, policy=BlockPolicy("adaptive", 64), undirected=True)
+    store.insert(*stream(options.edges, options.vertices))
+    there: dict[str, DeviceStore] = {}
+    for name in PLACEMENTS if options.device == "cuda" else ():
+        try:
+            there[name] = DeviceStore(store, name)
+        except (DgbenchError, MemoryError, RuntimeError) as error:
+            report.add(f"{name}: {error}", what="open", placement=name, failed=str(error))
+    if options.device == "cpu":
+        print("on the CPU there are no placements; its own sampler and cache run alone")
+    updates(report, store, there, options.inserted)
+    samples(report, store, there, options)
+    caches(report, options)
+    sys.exit(1 if report.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""GNNFlow on a device: graphs of a million edges sampled where they lie, and training with them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dgbench.kernels_cuda import build_info
+from dgbench.kernels_cuda.device_store import PLACEMENTS, DeviceStore
+from dgbench.kernels_cuda.temporal_sample import sample_hops
+from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+
+pytestmark = pytest.mark.cuda
+FIELDS = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
+VERTICES = 50_000
+
+
+@pytest.fixture(autouse=True)
+def _device() -> None:
+    cuda = build_info.build_info()["cuda"]
+    if not cuda["usable"]:
+        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
+
+
+def events(count: int, begin: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(count)
+    src = (VERTICES * torch.rand(count, generator=random, dtype=torch.float64) ** 4).long()
+    dst = torch.randint(VERTICES, (count,), generator=random)
+    return src, dst, begin + torch.arange(count).div(3, rounding_mode="floor").double()
+
+
+def assert_equal(there: DeviceStore, store: TemporalStore, roots: int, **how: object) -> None:
+    random = torch.Generator().manual_seed(roots)
+    nodes = torch.randint(VERTICES, (roots,), generator=random)
+    times = store.last_time * torch.rand(roots, generator=random, dtype=torch.float64)
+    right = sample_hops(store, nodes, times, [10, 10], **how)
+    found = there.sample_hops(nodes.cuda(), times.cuda(), [10, 10], **how)
+    for one, other in zip(right[0], found[0], strict=True):
+        for field in FIELDS:
+            assert torch.equal(getattr(one, field), getattr(other, field).cpu()), field
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("layout", ["packed", "compact", "wide"])
+def test_large_graphs_are_sampled_alike_as_they_grow(placement, layout):
+    policy = BlockPolicy("adaptive", 256)
+    store = TemporalStore(VERTICES, policy=policy, layout=layout, undirected=True)
+    store.insert(*events(1_000_000, 0.0))
+    there = DeviceStore(store, placement)
+    for count in (100_000, 7, 400_000):
+        store.insert(*events(count, store.last_time))
+        there.update()
+        for policy in ("recent", "uniform"):
+            for walk in ("fences", "list"):
+                assert_equal(there, store, 12_000, policy=policy, walk=walk, draw=count)
+    there.close()
+
+
+def test_a_ballast_leaves_what_was_asked_for():
+    from dgbench.kernels_cuda.device_store import hold_ballast
+
+    leave = 1 << 30
+    held = hold_ballast(leave, torch.device("cuda"))
+    free, _ = torch.cuda.mem_get_info()
+    assert held is not None
+    assert free <= leave + (64 << 20)
+    del held
+    torch.cuda.empty_cache()
+
+
+def test_samples_on_a_stream_of_their_own_wait_for_the_update():
+    store = TemporalStore(VERTICES, undirected=True)
+    store.insert(*events(300_000, 0.0))
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        there = DeviceStore(store, "cuda")
+        for _ in range(3):
+            store.insert(*events(50_000, store.last_time))
+            there.update()
+            assert_equal(there, store, 3000, policy="uniform")
