@@ -1,0 +1,171 @@
+"""Figure 13: what its cells measure on a CPU, and what its checks make of rows of a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import decide
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import RunContext
+from dgbench.systems.gnnflow import PAPER
+from dgbench.systems.gnnflow.checks.placements import CHECKS
+from dgbench.systems.gnnflow.experiments import fig13
+
+LEDGER = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
+ENOUGH = 4 << 30
+
+
+@dataclass
+class Row:
+    params: dict[str, Any]
+    group: str
+    round: int
+    time: float | None
+    status: str = "ok"
+    device: str = "cuda"
+    reason: str = ""
+    paper: str = "gnnflow"
+    experiment: str = "fig13"
+    instrumented: bool = False
+    values: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=dict)
+    deviation: dict[str, float] = field(default_factory=lambda: {"output": 0.0})
+    counters: dict[str, int] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=lambda: {"twin": False})
+
+    @property
+    def id(self) -> str:
+        return f"{self.group}-{self.params['system']}-{self.round}"
+
+
+def rows_of(name: str, limit: int = ENOUGH, **seconds: float | str) -> list[Row]:
+    """Five rounds of each placement; words instead of seconds are a status."""
+    published = {"reddit": 1_344_894, "gdelt": 191_290_000, "netflix": 200_960_000}[name]
+    found = []
+    for system, took in seconds.items():
+        for number in range(5):
+            ok = isinstance(took, float)
+            found.append(
+                Row(
+                    {"dataset": name, "system": system}, name, number,
+                    took * (1 + 0.01 * number) if ok else None, "ok" if ok else took,
+                    counters={"records_published": published, "limit_bytes": limit},
+                )
+            )  # fmt: skip
+    return found
+
+
+def judged(name: str, rows: list[Row]) -> tuple[Any, str]:
+    claim = LEDGER[f"gnnflow-fig13-{name}"]
+    finding = CHECKS[claim.id](claim, rows)
+    return finding, decide(claim, finding).verdict
+
+
+def test_every_claim_of_the_figure_has_a_check():
+    ours = {name for name in LEDGER if name.startswith("gnnflow-fig13-")}
+    assert set(CHECKS) == ours == set(fig13.Fig13.claims)
+    for check in CHECKS:
+        assert CHECKS[check](LEDGER[check], []).measured is None
+
+
+def test_the_order_on_the_small_graph():
+    paper = rows_of("reddit", cpu=1.0, cuda=0.1, unified=0.11, hybrid=0.2, uva=0.4)
+    finding, verdict = judged("small-graph-best", paper)
+    assert (finding.holds, finding.evidence, verdict) == (True, "measured", "reproduced")
+    other = rows_of("reddit", cpu=1.0, cuda=0.3, unified=0.11, hybrid=0.2, uva=0.4)
+    finding, verdict = judged("small-graph-best", other)
+    assert (finding.holds, finding.undecided, verdict) == (False, False, "not run here")
+    some = rows_of("reddit", cpu=1.0, cuda=0.1, unified="oom", hybrid=0.2, uva=0.4)
+    finding, verdict = judged("small-graph-best", some)
+    assert verdict == "not run here"
+    assert "unified memory: oom" in finding.reason
+
+
+def test_hybrid_has_to_win_on_both_graphs():
+    small, large = rows_of("reddit", hybrid=0.2, uva=0.4), rows_of("gdelt", hybrid=0.4, uva=0.4)
+    assert judged("hybrid-over-uva", small)[1] == "not run here"
+    finding, verdict = judged("hybrid-over-uva", small + large)
+    assert (finding.undecided, verdict) == (True, "not run here")
+    large = rows_of("gdelt", hybrid=0.2, uva=0.4)
+    assert judged("hybrid-over-uva", small + large)[1] == "reproduced"
+
+
+def test_the_cpu_against_uva_on_the_large_graph():
+    assert judged("uva-below-cpu", rows_of("gdelt", cpu=0.3, uva=0.4))[1] == "reproduced"
+    finding, verdict = judged(
+        "uva-below-cpu", rows_of("gdelt", cpu=0.4, uva=0.3) + rows_of("netflix", cpu=0.3, uva=0.4)
+    )
+    assert (finding.holds, verdict) == (False, "not run here")
+    assert "Netflix: CPU over everything in host memory 1.33x" in finding.reason
+
+
+def test_thrashing_needs_a_limit_that_can_be_kept():
+    slow = {"cpu": 0.3, "hybrid": 0.1, "uva": 0.4}
+    finding, verdict = judged("um-thrash", rows_of("gdelt", unified=4.0, **slow))
+    assert (finding.measured, verdict) == ("10.00x as slow as the next slowest", "reproduced")
+    finding, verdict = judged("um-thrash", rows_of("gdelt", unified=0.5, **slow))
+    assert (finding.holds, verdict) == (False, "not run here")
+    finding, verdict = judged("um-thrash", rows_of("gdelt", 4 << 20, unified=4.0, **slow))
+    assert verdict == "not run here"
+    assert "too small" in finding.reason
+
+
+def test_the_texts_large_graph_does_not_fill_the_limit():
+    rows = rows_of("gdelt", cpu=0.3, cuda=0.1) + rows_of("netflix", cpu=0.3, cuda="oom")
+    finding, verdict = judged("cuda-only-oom", rows)
+    assert verdict == "contradicted"
+    assert finding.measured == {"GDELT": 0.891, "Netflix": 0.936}
+    for words in ("GDELT on the GPU: ok", "Netflix on the GPU: oom", "to 93%", "to 105%"):
+        assert words in finding.reason
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_cells_say_what_cannot_run(device):
+    cells = fig13.Fig13().cells("quick", device)
+    assert len(cells) == 15
+    lacking = {cell.params["system"] for cell in cells if cell.unavailable}
+    assert lacking == (set(fig13.TITLES) if device == "cpu" else set())
+    assert {cell.repeats for cell in cells} == ({1} if device == "cpu" else {5})
+
+
+def test_a_cell_of_the_cpu_counts_and_times():
+    (cell,) = (
+        cell
+        for cell in fig13.Fig13().cells("smoke", "cpu")
+        if cell.params == {"dataset": "reddit", "system": "cpu"}
+    )
+    measured = fig13.Fig13().run(cell, RunContext(device="cpu", preset="smoke", threads=1))
+    assert measured.data["twin"]
+    assert measured.counters["records"] == 2 * measured.data["edges"]
+    assert measured.counters["records_published"] == 64 * measured.counters["records"]
+    assert measured.values["neighbours_per_s"] > measured.values["roots_per_s"] > 0
+
+
+def test_samples_that_differ_stop_the_cell():
+    from dgbench.kernels_cuda.temporal_sample import sample_hops
+    from dgbench.kernels_cuda.temporal_store import TemporalStore
+
+    store = TemporalStore(4)
+    ids = torch.tensor([0, 1, 2])
+    store.insert(ids, ids.flip(0), torch.arange(3.0, dtype=torch.float64))
+    roots = torch.tensor([0, 1]), torch.tensor([9.0, 9.0], dtype=torch.float64)
+    right = sample_hops(store, *roots, [2])
+    fig13.check(right, right)
+    store.insert(ids, ids, torch.full((3,), 5.0, dtype=torch.float64))
+    with pytest.raises(CheckFailed, match="hop 1"):
+        fig13.check(sample_hops(store, *roots, [2]), right)
+
+
+def test_points_keep_what_failed():
+    rows = rows_of("netflix", cpu=0.4, hybrid=0.2, cuda="oom")
+    points = fig13.points(rows)
+    assert [p["row"] for p in points if "value" in p] == [fig13.TITLES["hybrid"]]
+    assert {p["failed"] for p in points if "failed" in p} == {"oom"}
+    counted = fig13.byte_points(rows)
+    assert {p["series"]: p["y"] for p in counted}["paper, Table 6"] == 4295 << 20
+    assert "Netflix" in fig13.Fig13().answer(rows)
