@@ -144,7 +144,7 @@ class RankedRun:
 
     Attributes:
         losses: of every batch, before its update; equal on all ranks.
-        scores: of the events that were scored before training, or None.
+        scores: of the events that were scored after training, or None.
         seconds: of each batch after the first, the slowest rank's.
         events: of the same batches.
         insert_s: seconds to dispatch and insert all events, the slowest rank's.
@@ -216,7 +216,7 @@ def race_ranked(
     first: int = 0,
     last: int | None = None,
     epochs: int = 1,
-    score: bool = False,
+    score: tuple[int, int] | None = None,
     ingest: int = 100_000,
     clocks: bool = False,
     timeout_s: float = 120.0,
@@ -224,8 +224,8 @@ def race_ranked(
 ) -> dict[str, RankedRun]:
     """Insert a stream and train on some of its events, the contenders batch by batch in turns.
 
-    One rank runs in this process. All events before `last` are inserted first; sampling looks back
-    in time only, so training sees no later ones.
+    One rank runs in this process. All events that are trained on or scored are inserted first;
+    sampling looks back in time only, so training sees no later ones.
 
     Args:
         workload: what to train; its batch is that of all ranks together.
@@ -233,7 +233,7 @@ def race_ranked(
         data: of the workload; None: loaded here.
         first, last: events to train on; None: to the end.
         epochs: over them.
-        score: score these events before training on them.
+        score: events to score after training, from the first of them to before the last.
         ingest: events of an incremental batch.
         clocks: read clocks around phases.
         timeout_s: limit of the whole group; one rank alone has none.
@@ -307,7 +307,7 @@ class _Work:
     first: int
     last: int
     epochs: int
-    score: bool
+    score: tuple[int, int] | None
     ingest: int
     clocks: bool
     dtype: torch.dtype
@@ -343,13 +343,12 @@ def _race(comm: Communicator, work: _Work, data: StreamData) -> dict[str, _Found
         _taken(comm)
         comm.barrier()
         begin = time.perf_counter()
-        for first in range(0, work.last, work.ingest):
-            trainer.insert(min(work.last, first + work.ingest))
+        last = max(work.last, work.score[1] if work.score else 0)
+        for first in range(0, last, work.ingest):
+            trainer.insert(min(last, first + work.ingest))
         trainer.access.finish()
         mine = found[name] = _Found(Traffic(comm.rank, comm.size), _taken(comm))
         mine.insert_s = time.perf_counter() - begin
-        if work.score:
-            mine.scores = trainer.evaluate_range(work.first, work.last)
     wanted, names = torch.arange(work.first, work.last), list(trainers)
     turn = 0
     for epoch in range(work.epochs):
@@ -360,6 +359,8 @@ def _race(comm: Communicator, work: _Work, data: StreamData) -> dict[str, _Found
                 _one_batch(comm, trainers[name], part, epoch, found[name], work.clocks and turn > 0)
             turn += 1
     for name, trainer in trainers.items():
+        if work.score:
+            found[name].scores = trainer.evaluate_range(*work.score)
         found[name].state, found[name].notes = trainer.state(), trainer.notes
     return found
 

@@ -172,19 +172,17 @@ class _Kind:
             self._cache = FeatureCache(self._source, max(1, round(share * count)))
 
     def bring(self, ids: Tensor, machine_of: MachineOf) -> None:
-        """Fetch rows of a batch; ids may repeat."""
+        """Fetch the rows of a batch, each once."""
         source, meter = self._source, self._source.fetcher.comm.meter
         source.begin(machine_of)
         self._ids = torch.unique(ids)
         if self._cache is None:
             self._rows = source.gather(self._ids)
         else:
-            hits, requests = self._cache.hits, self._cache.requests
-            found = self._cache.fetch(ids)
+            hits = self._cache.hits
+            self._rows = self._cache.fetch(self._ids)
             meter.count(f"{self.name}_hits", self._cache.hits - hits)
-            meter.count(f"{self.name}_requests", self._cache.requests - requests)
-            self._rows = found.new_empty(self._ids.numel(), found.shape[1])
-            self._rows[torch.searchsorted(self._ids, ids)] = found
+            meter.count(f"{self.name}_requests", self._ids.numel())
         source.end()
 
     def take(self, ids: Tensor) -> Tensor:

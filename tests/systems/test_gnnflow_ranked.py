@@ -50,7 +50,7 @@ def alone(model: str) -> tuple[RankedRun, tuple[float, ...]]:
     """One rank, and the losses of the system without ranks."""
     task = workload(model)
     run = train_ranked(
-        task, RankSettings(Layout(1)), data=data(task), first=FIRST, epochs=2, score=True,
+        task, RankSettings(Layout(1)), data=data(task), first=FIRST, epochs=2, score=(FIRST, E),
         dtype=torch.float64,
     )  # fmt: skip
     plain: StreamTrainer = GnnflowSystem().open(task, data=data(task), dtype=torch.float64)
@@ -81,7 +81,7 @@ def test_ranks_give_the_losses_of_one(model: str) -> None:
         cached = {"node_cache": 0.3, "edge_cache": 0.1} if layout.ranks == 4 else {}
         run = train_ranked(
             task, RankSettings(layout, **cached), data=data(task), first=FIRST, epochs=2,
-            score=True, ingest=30, dtype=torch.float64,
+            score=(FIRST, E), ingest=30, dtype=torch.float64,
         )  # fmt: skip
         assert run.losses == pytest.approx(expected.losses, rel=1e-9)
         assert run.scores.ap == pytest.approx(expected.scores.ap, rel=1e-9)
@@ -116,7 +116,7 @@ def test_ranks_without_an_event_take_part() -> None:
     task = workload("tgn", batch=3, chunks=1)
     found = [
         train_ranked(
-            task, RankSettings(layout), data=data(task), first=E - 8, score=True,
+            task, RankSettings(layout), data=data(task), first=E - 8, score=(FIRST, E),
             dtype=torch.float64,
         )
         for layout in (Layout(1), Layout(4))

@@ -1,0 +1,351 @@
+"""Section 4.4: the identity hash beside other partitions, edge-cut beside vertex-cut, who samples.
+
+Everything here is counted; nothing is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.gnnflow.experiments.common import (
+    failed,
+    failures,
+    graph_title,
+    one_thread,
+    origin_data,
+    panel,
+)
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
+
+NAME: Final = "partition"
+BALANCE, CUTS, SERVING = "balance", "cuts", "serving"
+MACHINES: Final = (2, 4, 8)
+REAL: Final = ("wikipedia", "sx-mathoverflow", "enron", "college-msg", "email-eu-core")
+GRAPHS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
+    "smoke": {"college-msg": (BALANCE, CUTS), "gdelt": (BALANCE, SERVING)},
+    "quick": {
+        "wikipedia": (BALANCE, CUTS, SERVING),
+        "college-msg": (BALANCE, CUTS),
+        "enron": (BALANCE,),
+        "gdelt": (BALANCE, SERVING),
+    },
+    "full": {
+        **dict.fromkeys(REAL, (BALANCE, CUTS, SERVING)),
+        "epinions-2011-ratings": (BALANCE,),
+        **dict.fromkeys(("reddit", "netflix", "mag"), (BALANCE,)),
+        "gdelt": (BALANCE, SERVING),
+    },
+}
+"""What is counted on which graph. Cuts only on real ones: a twin has no communities."""
+WHOLE: Final = ("gdelt",)
+"""Twins that are taken at full size, their first events: in a smaller one the largest vertices have
+too large a share of the edges."""
+FIRST: Final = {"smoke": 200_000, "quick": 400_000, "full": 8_000_000}
+COUNTED: Final = {"smoke": (4,), "quick": (4,), "full": (2, 4, 8)}
+"""Numbers of machines for which cuts are counted."""
+GREEDY_MOST: Final = {"smoke": 3_000, "quick": 18_000, "full": 150_000}
+"""Vertices up to which the online partitioners, loops in Python, are run."""
+METIS_MOST: Final = {"smoke": 300_000, "quick": 300_000, "full": 5_000_000}
+"""Edges up to which METIS is run."""
+HDRF_MOST: Final = {"smoke": 60_000, "quick": 70_000, "full": 600_000}
+FANOUT: Final = 10
+STRIDE: Final = 8
+"""Ids that are all multiples of it, as where a shard's number stands in the low bits."""
+CLUSTER: Final = (4, 8)
+"""Machines and GPUs of each of the paper's check of balance."""
+SERVED: Final = {"smoke": 40, "quick": 200, "full": 4000}
+"""Events of a rank's batch at most."""
+
+Rows = Sequence[Any]
+
+
+class Partition(Experiment):
+    paper = "gnnflow"
+    name = NAME
+    title = "Section 4.4: partitions and who serves whom"
+    question = "Is the identity hash even, does edge-cut ask less, and do ranks serve evenly?"
+    reading = (
+        "Balance is how much more than the mean the fullest machine stores: vertices with an edge, "
+        "and records of edges. Ids are taken as the data has them, in order of arrival in a twin; "
+        "ids in strides show what the identity hash rests on. For the cuts, both ends of the last "
+        "two thirds of the events are sampled for their 10 newest neighbours, trainers taking "
+        "events in turns; requests to other machines and neighbours that come back are counted. "
+        "The paper times the sampling of each GPU; here targets and neighbours of 4 machines with "
+        "8 ranks each are counted, under its schedule and two others."
+    )
+    claims = (
+        "gnnflow-s44-hash-balance",
+        "gnnflow-s44-edge-cut-preferred",
+        "gnnflow-s44-sampling-cv",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"dataset": name},
+                group=name,
+                timeout_s=60 if preset in ("smoke", "quick") else 1800,
+            )
+            for name in GRAPHS.get(preset, GRAPHS["full"])
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph, preset = BY_NAME[str(cell.params["dataset"])], context.preset
+        kinds = GRAPHS.get(preset, GRAPHS["full"])[graph.name]
+        work = {BALANCE: _balance, CUTS: _cuts, SERVING: _serving}
+        with one_thread():
+            events = _events(graph, preset)
+            found = Measurement(data=origin_data(events.origin))
+            for kind in kinds:
+                work[kind](found, graph, events, preset)
+        return found
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="partition_balance",
+                title="Records of the fullest of 4 machines beyond the mean",
+                points=balance_points,
+                options={"xlabel": "graph", "ylabel": "% beyond the mean", "ylog": False},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="partition_cuts",
+                title="Bytes that sampling takes from other machines, 4 machines",
+                points=cut_points,
+                options={"xlabel": "graph", "ylabel": "bytes a target"},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="partition_serving",
+                title="Work of 32 ranks that sample for each other: variation over the ranks",
+                points=serving_points,
+                options={"xlabel": "model", "ylabel": "coefficient of variation"},
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        words = []
+        real = [r for r in rows_of(rows, BALANCE) if not r.data.get("twin")]
+        if real:
+            most = max(real, key=lambda r: r.values["records hash 4"])
+            words.append(
+                f"the identity hash leaves the fullest of 4 machines up to "
+                f"{100 * most.values['records hash 4']:.0f} % above the mean "
+                f"({graph_title(most.params['dataset'])})"
+            )
+        for row in rows_of(rows, SERVING)[:1]:
+            cvs = {m: row.values[f"cv static {m}"] for m in SETTINGS if f"cv static {m}" in
+                   row.values}  # fmt: skip
+            words.append(
+                f"32 ranks serve each other with a variation of {min(cvs.values()):.3f} to "
+                f"{max(cvs.values()):.3f} on {panel(row)}"
+            )
+        return f"{'; '.join(words).capitalize()}." if words else ""
+
+
+def _events(graph: Any, preset: Preset) -> Any:
+    from dgbench import datasets
+    from dgbench.datasets import twins
+
+    if graph.name not in WHOLE:
+        return datasets.open_events(graph.name, "auto", graph.scale(preset), 1)
+    count = FIRST.get(preset, FIRST["full"])
+    src, dst = next(twins.stream(graph.name, 1.0, 1, chunk=count))
+    origin = datasets.Origin(graph.name, "twin", 1.0, 1, (f"the first {count} events, as times",))
+    return datasets.EventStream.build(src, dst, range(count), origin=origin)
+
+
+def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
+    """Vertices and records of each machine under every partitioner."""
+    from dgbench.systems.gnnflow.owners import IdentityHash, shares
+    from dgbench.systems.gnnflow.partitioners import PARTITIONERS, partition
+
+    src, dst, count = events.src, events.dst, events.num_nodes
+    values, notes = found.values, found.notes
+    for by in PARTITIONERS:
+        greedy = by in ("fennel", "ldg")
+        if greedy and count > GREEDY_MOST.get(preset, GREEDY_MOST["full"]):
+            notes.append(f"{by} is a loop in Python and was left out at {count} vertices")
+            continue
+        if by == "metis" and len(events) > METIS_MOST.get(preset, METIS_MOST["full"]):
+            notes.append(f"metis was left out at {len(events)} edges")
+            continue
+        for machines in (4,) if greedy or by == "metis" else MACHINES:
+            owners, seconds = partition(by, count, src, dst, machines)
+            part = shares(owners, src, dst, undirected=graph.undirected)
+            values |= {
+                f"records {by} {machines}": part.record_excess,
+                f"vertices {by} {machines}": part.vertex_excess,
+                f"cut {by} {machines}": part.cut,
+                f"seconds {by} {machines}": seconds,
+            }
+    strided = shares(IdentityHash(4), src * STRIDE, dst * STRIDE, undirected=graph.undirected)
+    values["records strided 4"] = strided.record_excess
+    # The most records that one vertex has: no assignment of whole vertices can be more even.
+    degree = torch.bincount(src, minlength=count)
+    if graph.undirected:
+        degree = degree + torch.bincount(dst, minlength=count)
+    values["hub share"] = float(degree.max()) / float(degree.sum())
+    found.counters |= {"vertices": count, "events": len(events), "records": int(degree.sum())}
+
+
+def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
+    """What sampling asks of other machines under edge-cuts and vertex-cuts."""
+    from dgbench.systems.gnnflow.partitioners import partition
+    from dgbench.systems.gnnflow.vertex_cut import (
+        asked_edge_cut,
+        asked_vertex_cut,
+        edge_machines,
+    )
+
+    src, dst, count = events.src, events.dst, events.num_nodes
+    first = len(events) // 3
+    for machines in COUNTED.get(preset, COUNTED["full"]):
+        asker = torch.arange(len(events) - first) % machines
+        counted = {}
+        for by in ("hash", "metis"):
+            owners, _ = partition(by, count, src, dst, machines)
+            counted[f"edge-cut {by}"] = asked_edge_cut(owners, src, dst, first, FANOUT, asker)
+        for by in ("random", "dbh", "hdrf"):
+            if by == "hdrf" and len(events) > HDRF_MOST.get(preset, HDRF_MOST["full"]):
+                continue
+            where = edge_machines(by, count, src, dst, machines)
+            counted[f"vertex-cut {by}"] = asked_vertex_cut(
+                where, machines, src, dst, first, FANOUT, asker
+            )
+        for name, asked in counted.items():
+            found.counters |= {
+                f"cut targets {machines}": asked.targets,
+                f"cut requests {name} {machines}": asked.requests,
+                f"cut records {name} {machines}": asked.records,
+                f"cut bytes {name} {machines}": asked.bytes,
+            }
+
+
+def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
+    """Targets and neighbours that each of 32 ranks samples, by model and schedule."""
+    from dgbench.kernels_cuda.temporal_sample import sample_hops
+    from dgbench.kernels_cuda.temporal_store import TemporalStore
+    from dgbench.systems.base.stream import negatives_of, stream_data
+    from dgbench.systems.gnnflow.owners import SCHEDULES, IdentityHash, Layout, variation
+    from dgbench.systems.gnnflow.serving import root_ranks, served
+
+    layout = Layout(*CLUSTER)
+    owners = IdentityHash(layout.machines)
+    store = TemporalStore(events.num_nodes, undirected=graph.undirected, origin=events.span[0])
+    store.insert(events.src, events.dst, events.t)
+    values, counters = found.values, found.counters
+    most = SERVED.get(preset, SERVED["full"])
+    for model, setting in SETTINGS.items():
+        batch = min(setting.batch, most)
+        count = min(layout.ranks * batch, len(events))
+        task = workload(graph, model, preset, batch=count, chunks=1, node_dim=1, edge_dim=0)
+        data = stream_data(events, task)
+        last = torch.arange(len(events) - count, len(events))
+        nodes = torch.cat([events.src[last], events.dst[last], negatives_of(task, data, last)])
+        samples = sample_hops(
+            store, nodes, events.t[last].repeat(3), task.fanouts, policy=task.sampling,
+            window=task.window, snapshots=task.snapshots, seed=task.seed,
+        )  # fmt: skip
+        asker = root_ranks(count, layout.ranks)
+        for schedule in SCHEDULES:
+            work = served(layout, owners, samples, asker, schedule)
+            values[f"cv {schedule} {model}"] = variation(work.targets + work.records)
+            values[f"most {schedule} {model}"] = float(
+                (work.targets + work.records).max() / (work.targets + work.records).double().mean()
+            )
+        # Without a schedule to blame: what the machines are asked for as such.
+        machine = (work.targets + work.records).view(layout.machines, -1).sum(1)
+        values[f"cv machines {model}"] = variation(machine)
+        own = work.remote.diagonal().sum()
+        counters[f"batch {model}"] = count // layout.ranks
+        counters[f"targets {model}"] = int(work.targets.sum())
+        counters[f"remote {model}"] = int(work.remote.sum() - own)
+
+
+MARKS: Final = {BALANCE: "records hash 4", CUTS: "cut targets 4", SERVING: "cv static tgat"}
+"""What a row has of which something was counted."""
+
+
+def rows_of(rows: Rows, kind: str) -> list[Any]:
+    """The last row of each graph for which something was counted."""
+    found = [
+        row
+        for row in select(rows, experiment=NAME)
+        if MARKS[kind] in row.values or MARKS[kind] in row.counters
+    ]
+    return list({row.params["dataset"]: row for row in found}.values())
+
+
+def balance_points(rows: Rows) -> list[dict[str, Any]]:
+    """Excess of records by graph and partitioner."""
+    from dgbench.systems.gnnflow.partitioners import PARTITIONERS, TITLES
+
+    points = [
+        {
+            "series": TITLES[by],
+            "x": panel(row),
+            "y": 100 * row.values[f"records {by} 4"],
+            "counted": True,
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in rows_of(rows, BALANCE)
+        for by in PARTITIONERS
+        if f"records {by} 4" in row.values
+    ]
+    return points + _failed(rows, TITLES["hash"])
+
+
+def cut_points(rows: Rows) -> list[dict[str, Any]]:
+    """Bytes a target by graph and cut."""
+    points = []
+    for row in rows_of(rows, CUTS):
+        for key, count in row.counters.items():
+            words = key.split()
+            if words[:2] == ["cut", "bytes"] and words[-1] == "4":
+                points.append(
+                    {
+                        "series": " ".join(words[2:-1]),
+                        "x": panel(row),
+                        "y": count / row.counters["cut targets 4"],
+                        "counted": True,
+                        "row_ids": [row.id],
+                    }
+                )
+    return points + _failed(rows, "edge-cut hash")
+
+
+def serving_points(rows: Rows) -> list[dict[str, Any]]:
+    """Variation by model and schedule; a panel for each graph."""
+    points = [
+        {
+            "panel": panel(row),
+            "series": {"static": "same local rank", "first": "first rank"}.get(schedule, schedule),
+            "x": setting.title,
+            "y": row.values[f"cv {schedule} {model}"],
+            "counted": True,
+            "row_ids": [row.id],
+        }
+        for row in rows_of(rows, SERVING)
+        for model, setting in SETTINGS.items()
+        for schedule in ("static", "random", "first")
+        if f"cv {schedule} {model}" in row.values
+    ]
+    return points + _failed(rows, "same local rank")
+
+
+def _failed(rows: Rows, series: str) -> list[dict[str, Any]]:
+    return [
+        {"series": series, "x": graph_title(row.params["dataset"]), "failed": failed(row)}
+        for row in failures(rows, NAME)
+    ]

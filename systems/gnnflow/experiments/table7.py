@@ -1,0 +1,287 @@
+"""Table 7 and section 6.4: static models on a partitioned graph, beside DistDGL's way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, Final
+
+from dgbench.runtime.statistics import paired_ratio
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.gnnflow.experiments.common import (
+    failed,
+    failures,
+    one_thread,
+    origin_data,
+    panel,
+)
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    MODEL_TITLES,
+    SETTINGS,
+    STATIC_MODELS,
+    workload,
+)
+
+NAME: Final = "table7"
+BUILD, TRAIN, ACCURACY = "build", "train", "accuracy"
+OURS, DISTDGL = "GNNFlow", "DistDGL"
+HASH_ROWS, METIS_BLOCKS = "hash, sorted rows", "METIS, blocks"
+CONTENDERS: Final = (OURS, DISTDGL, HASH_ROWS, METIS_BLOCKS)
+"""Partition and store differ: the last two change one of them at a time."""
+MACHINES: Final = 4
+INGEST: Final = 10_000_000
+"""Edges of an incremental batch at full size (section 6.4)."""
+BATCH: Final = {"smoke": 6, "quick": 16, "full": 120, "paper": SETTINGS["gat"].batch}
+"""Events of a batch of one rank."""
+TURNS: Final = {"smoke": 2, "quick": 7, "full": 21, "paper": 21}
+BUILT: Final = {"quick": 1 / 4096}
+"""Size of the twin that is built, at most."""
+BUILDS: Final = {"smoke": 2, "quick": 3, "full": 5, "paper": 2}
+REAL: Final = "college-msg"
+"""Where accuracy is compared: a twin's edges are too easy to guess."""
+TRAINED: Final = {"smoke": (400, 200), "quick": (1500, 1000), "full": (35_000, 10_000)}
+"""Events to train on and to score then."""
+
+Rows = Sequence[Any]
+
+
+class Table7(Experiment):
+    paper = "gnnflow"
+    name = NAME
+    title = "Table 7: static models on a partitioned graph"
+    question = "Is a hash-partitioned dynamic graph built and trained faster than DistDGL's?"
+    reading = (
+        "DistDGL's way is re-implemented on the same ranks: METIS, sorted rows built once, the "
+        "same rule of sampling, features and models, so that only partition and store differ; two "
+        "mixed forms take these apart. The paper has 4 machines with 8 GPUs; here ranks are "
+        "processes of one CPU, and MAG is a twin, in which no partitioner can find communities. "
+        "Building is processor time of all machines' parts one after the other, without a "
+        "network. A sample is one event."
+    )
+    claims = (
+        "gnnflow-tab7-graph-building",
+        "gnnflow-tab7-dgl-throughput",
+        "gnnflow-tab7-gnnflow-throughput",
+        "gnnflow-abs-mag-throughput-gain",
+        "gnnflow-s64-accuracy-parity",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        wanted = [{"kind": BUILD, "dataset": "mag"}]
+        wanted += [{"kind": TRAIN, "dataset": "mag", "model": m} for m in STATIC_MODELS]
+        wanted += [{"kind": ACCURACY, "dataset": REAL, "model": m} for m in STATIC_MODELS]
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params=params,
+                group="/".join(params.values()),
+                timeout_s=90 if preset in ("smoke", "quick") else 3600,
+            )
+            for params in wanted
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        with one_thread():
+            if cell.params["kind"] == BUILD:
+                return _build(context.preset)
+            return _train(cell, context.preset)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="table7",
+                title="Training throughput on a partitioned graph (Table 7), by processor time",
+                points=train_points,
+                options={"xlabel": "model", "ylabel": "events/s"},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="table7_build",
+                title="Partition and build for 4 machines, processor seconds",
+                points=build_points,
+                options={"xlabel": "graph", "ylabel": "s"},
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        words = []
+        for row in rows_of(rows, BUILD):
+            words.append(f"building {row.values['gain build']:.1f}x as fast as METIS and rows")
+        for row in rows_of(rows, TRAIN):
+            gain = row.values[f"gain {DISTDGL}"]
+            words.append(f"{MODEL_TITLES[row.params['model']]} trained {gain:.2f}x as fast")
+        return f"On a twin of MAG, GNNFlow against DistDGL: {', '.join(words)}." if words else ""
+
+
+def _build(preset: Preset) -> Measurement:
+    """Processor seconds to partition a graph and to build what its machines store."""
+    from dgbench import datasets
+    from dgbench.systems.gnnflow.dispatch import records_of, split_records
+    from dgbench.systems.gnnflow.local_graph import GRAPHS, open_graph
+    from dgbench.systems.gnnflow.partitioners import partition
+
+    graph = BY_NAME["mag"]
+    scale = min(graph.scale(preset), BUILT.get(preset, 1.0))
+    events = datasets.open_events(graph.name, "auto", scale, 1)
+    step = max(1000, round(INGEST * scale))
+
+    def build(by: str, kind: str) -> tuple[float, float]:
+        """(seconds of the partitioner, seconds of the rest)."""
+        begin = time.process_time()
+        owners, _ = partition(by, events.num_nodes, events.src, events.dst, MACHINES)
+        cut = time.process_time()
+        parts = [
+            open_graph(kind, events.num_nodes, tau=graph.tau, origin=events.span[0])
+            for _ in range(MACHINES)
+        ]
+        for first in range(0, len(events), step):
+            piece = slice(first, first + step)
+            records = records_of(
+                events.src[piece], events.dst[piece], events.t[piece], events.eid[piece],
+                undirected=graph.undirected,
+            )  # fmt: skip
+            for part, own in zip(parts, split_records(owners, records), strict=True):
+                part.insert(own)
+        for part in parts:
+            part.finish()
+        return cut - begin, time.process_time() - cut
+
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
+    ways = {
+        OURS: ("hash", GRAPHS[0]), DISTDGL: ("metis", GRAPHS[1]),
+        HASH_ROWS: ("hash", GRAPHS[1]), METIS_BLOCKS: ("metis", GRAPHS[0]),
+    }  # fmt: skip
+    build(*ways[OURS])
+    for turn in range(BUILDS[preset]):
+        for name in CONTENDERS[:3] if turn % 2 == 0 else CONTENDERS[2::-1]:
+            seconds[name].append(build(*ways[name]))
+    values = {}
+    for name, times in seconds.items():
+        if times:
+            values[f"partition_s {name}"] = median(cut for cut, _ in times)
+            values[f"build_s {name}"] = median(sum(both) for both in times)
+    slow, fast = ([sum(both) for both in seconds[name]] for name in (DISTDGL, OURS))
+    ratio = paired_ratio(slow, fast)
+    values["gain build"] = ratio.value
+    if ratio.low is not None and ratio.high is not None:
+        values |= {"low build": ratio.low, "high build": ratio.high}
+    values["edges_per_s"] = len(events) / values[f"build_s {OURS}"]
+    return Measurement(
+        values=values,
+        units=dict.fromkeys((k for k in values if "_s " in k), "s"),
+        counters={"events": len(events), "vertices": events.num_nodes, "ingest": step},
+        data=origin_data(events.origin),
+    )
+
+
+def _train(cell: Cell, preset: Preset) -> Measurement:
+    """Throughput, losses and scores of the contenders, batch by batch in turns."""
+    from dgbench.systems.base.stream import load_stream
+    from dgbench.systems.gnnflow.owners import Layout
+    from dgbench.systems.gnnflow.partitioners import partition
+    from dgbench.systems.gnnflow.ranked import Contender, race_ranked
+    from dgbench.systems.gnnflow.remote_access import RankSettings
+
+    graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
+    accuracy = cell.params["kind"] == ACCURACY
+    layout = Layout(2)
+    batch = layout.ranks * (50 if accuracy else BATCH[preset])
+    fields: dict[str, Any] = {"batch": batch, "chunks": 1}
+    if accuracy:
+        fields |= {"fanouts": (5, 5), "lr": 1e-3}
+    task = workload(graph, model, preset, **fields)
+    data = load_stream(task)
+    events = data.events
+    part, _ = partition("metis", events.num_nodes, events.src, events.dst, layout.machines)
+    common = {"tau": graph.tau, "node_cache": graph.node_cache}
+    contenders = {
+        OURS: Contender(RankSettings(layout, **common)),
+        DISTDGL: Contender(RankSettings(layout, graph="rows"), part),
+    }
+    last = len(events)
+    first, score = max(0, last - TURNS[preset] * batch), None
+    if accuracy:
+        trained, scored = TRAINED.get(preset, TRAINED["full"])
+        first, last = 0, min(trained, last)
+        score = (last, min(last + scored, len(events)))
+    else:
+        contenders |= {
+            HASH_ROWS: Contender(RankSettings(layout, graph="rows")),
+            METIS_BLOCKS: Contender(RankSettings(layout, **common), part),
+        }
+    runs = race_ranked(
+        task, contenders, data=data, first=first, last=last, score=score, timeout_s=cell.timeout_s
+    )
+    return _said(runs, data, batch)
+
+
+def _said(runs: dict[str, Any], data: Any, batch: int) -> Measurement:
+    from dgbench.systems.base.turns import gains
+
+    found = Measurement(data=data.describe(), counters={"batch": batch})
+    values, losses = found.values, runs[OURS].losses
+    apart = 0.0
+    slowest = {
+        name: [max(turn) for turn in zip(*run.work_s, strict=True)] for name, run in runs.items()
+    }
+    for name, run in runs.items():
+        values[f"throughput {name}"] = run.own_throughput
+        values[f"wall throughput {name}"] = run.throughput
+        found.units[f"throughput {name}"] = "events/s"
+        far = [abs(a - b) / abs(b) for a, b in zip(run.losses, losses, strict=True)]
+        apart = max(apart, *far)
+        rows = {k: sum(c.get(f"node_rows_{k}", 0) for c in run.counters)
+                for k in ("local", "remote")}  # fmt: skip
+        values[f"remote rows {name}"] = rows["remote"] / max(1, sum(rows.values()))
+        found.counters[f"bytes {name}"] = run.traffic.total()
+        if run.scores is not None:
+            values[f"ap {name}"] = run.scores.ap
+        if name != OURS:
+            values |= gains(name, slowest[name], slowest[OURS])
+    found.deviation["loss"] = apart
+    return found
+
+
+def rows_of(rows: Rows, kind: str) -> list[Any]:
+    """The last row of each graph and model of a kind that ran."""
+    found = select(rows, experiment=NAME, kind=kind)
+    return list({(r.params["dataset"], r.params.get("model")): r for r in found}.values())
+
+
+def train_points(rows: Rows) -> list[dict[str, Any]]:
+    """Throughput by model and contender."""
+    points = [
+        {
+            "series": name,
+            "x": f"{MODEL_TITLES[row.params['model']]}, {panel(row)}",
+            "y": row.values[f"throughput {name}"],
+            "row_ids": [row.id],
+        }
+        for row in rows_of(rows, TRAIN)
+        for name in CONTENDERS
+    ]
+    return points + [
+        {"series": OURS, "x": MODEL_TITLES[row.params["model"]], "failed": failed(row)}
+        for row in failures(rows, NAME)
+        if row.params["kind"] == TRAIN
+    ]
+
+
+def build_points(rows: Rows) -> list[dict[str, Any]]:
+    """Seconds to partition and build by contender."""
+    return [
+        {
+            "series": name,
+            "x": panel(row),
+            "y": row.values[f"build_s {name}"],
+            "row_ids": [row.id],
+        }
+        for row in rows_of(rows, BUILD)
+        for name in CONTENDERS
+        if f"build_s {name}" in row.values
+    ]
