@@ -56,9 +56,14 @@ class DglAccess:
         self.inserted = last
 
     def partition(self, parts: int) -> Tensor:
-        """The part of every vertex by METIS, int64[N], as DGL partitions for several machines."""
+        """The part of every vertex by METIS, int64[N], as DGL partitions for several machines.
+
+        Each pair is handed over once and without self edges: METIS corrupts its memory otherwise.
+        """
+        dgl = self._dgl
+        simple = dgl.to_simple(dgl.remove_self_loop(self.graph.formats(["csc", "coo"])))
         with redirect_stdout(None):  # it prints its times
-            return self._dgl.metis_partition_assignment(self.graph.formats(["csc", "coo"]), parts)
+            return dgl.metis_partition_assignment(dgl.to_bidirected(simple), parts)
 
     def sample(
         self, nodes: Tensor, times: Tensor, *, draw: int, positions: Tensor | None = None

@@ -91,7 +91,6 @@ def test_tglite_rounds_times_of_seconds() -> None:
     assert quality("tcsr", "recent", events, 200, 50).recall == 1
 
 
-@pytest.mark.slow
 def test_dgl_knows_no_time(events: Events) -> None:
     found = quality("dgl", "uniform", events, 3000, 60)
     assert found.leaks > 0.3
