@@ -62,8 +62,8 @@ def task_of(name: str, model: str, preset: Preset, size: Size, seed: int) -> Str
         )
     if size.fanout is not None:
         fields["fanouts"] = (size.fanout,) * len(one.fanouts)
-    if events is not None:  # about four batches a round, at most the paper's
-        share = 0.7 * events / size.rounds / 4
+    if events is not None:  # about two batches a round, at most the paper's
+        share = 0.7 * events / size.rounds / 2
         fields["batch"] = max(8, min(one.batch, 8 * round(share / 8)))
     return workload(BY_NAME[name], model, preset, **fields)
 

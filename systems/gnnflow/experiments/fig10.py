@@ -26,8 +26,8 @@ NAME: Final = "fig10"
 MODELS: Final = ("tgn", "tgat")
 EPOCHS: Final = (1, 2, 3, 4)
 SIZES: Final[dict[Preset, Size]] = {
-    "smoke": Size(("wikipedia",), 1, {"tgn": 600, "tgat": 400}, 4, 1, 8, 3, 1),
-    "quick": Size(("wikipedia",), 1, {"tgn": 5000, "tgat": 3000}, 12, 3, 32, 5, 1),
+    "smoke": Size(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 3, 1, 8, 3, 1),
+    "quick": Size(("wikipedia",), 1, {"tgn": 4000, "tgat": 2000}, 10, 3, 32, 5, 1),
     "full": Size(
         ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 30, 3, 64, 10
     ),
