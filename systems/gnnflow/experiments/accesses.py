@@ -1,7 +1,8 @@
 """Which features a training run asks for: the ids of every batch, without training anything.
 
 A root sees only edges before its own time, so one store of all events gives the samples that a
-store grown round by round would give.
+store grown round by round would give. Negatives are drawn anew in every epoch, as TGL does: with
+the same ones each time, sampling ahead would know them.
 """
 
 from __future__ import annotations
@@ -60,14 +61,17 @@ class Accesses:
 
     Args:
         graph, model, preset: of `settings`.
+        gpus: how many share a batch evenly; what one of them asks for is given.
         **fields: fields of the workload that go before these.
 
     Attributes:
         task: the workload. data: its events, without features. store: all of them.
     """
 
-    def __init__(self, graph: Graph, model: str, preset: Preset, **fields: object) -> None:
-        self.graph, self.model = graph, model
+    def __init__(
+        self, graph: Graph, model: str, preset: Preset, *, gpus: int = 1, **fields: object
+    ) -> None:
+        self.graph, self.model, self.gpus = graph, model, gpus
         self.task: StreamWorkload = workload(graph, model, preset, **fields)
         self.data = open_stream(self.task)
         events = self.data.events
@@ -89,13 +93,14 @@ class Accesses:
 
     def epoch(self, one: Round, epoch: int = 0) -> Iterator[Access]:
         """The batches of an epoch, in the order of time."""
-        for events in batches(self.task, torch.arange(one.first, one.last), epoch):
+        mine = torch.arange(one.first, one.last, self.gpus)
+        for events in batches(self.task, mine, epoch):
             yield self.batch(events, epoch)
 
     def batch(self, events: Tensor, epoch: int = 0) -> Access:
         """What a batch of events int64[b] asks for."""
         stream = self.data.events
-        drawn = negatives_of(self.task, self.data, events)
+        drawn = negatives_of(self.task, self.data, events + epoch * 2**40)
         nodes = torch.cat((stream.src[events], stream.dst[events], drawn))
         times = stream.t[events].repeat(3)
         draw = batch_draw(self.task, int(events[0]), epoch)
@@ -111,6 +116,10 @@ class Accesses:
             torch.cat([hop.eids for hops in found for hop in hops]),
             events.numel(),
         )
+
+    def from_vertices(self, nodes: Tensor) -> Access:
+        """What a static model asks for that trains on these vertices, int64[b]."""
+        return self._static(nodes, int(nodes[0]), nodes.numel())
 
     def _static(self, nodes: Tensor, draw: int, events: int) -> Access:
         """Static models draw from all edges, whatever their time."""

@@ -4,13 +4,14 @@ What hits does not hang on the width of a row, so rows are one float wide here.
 
 The paper's rounds, batches and caches are in proportion to graphs of 100 M edges and more. On a
 graph of E edges batches are E / 100 M of the printed ones: a cache of 3 per mille of the edges then
-holds as many batches as it does on Netflix.
+holds as many batches as it does on Netflix. Eight GPUs share the events of a round, each with a
+cache of its own; one of them is played.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import torch
@@ -26,6 +27,8 @@ from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, presampled
 KINDS: Final = ("node", "edge")
 NETFLIX_EDGES: Final = 100_480_507
 """Edges of the graph of Figure 14, whose batches have the printed size."""
+GPUS: Final = 8
+"""Of section 6.1, whose scenario the figure has."""
 WARM: Final = 2
 """Rounds at the start that fill caches and are not counted."""
 
@@ -59,18 +62,25 @@ def scaled_batch(model: str, edges: int) -> int:
 
 
 def record(
-    graph: Graph, model: str, preset: Preset, rounds: int, most_events: int, **fields: object
+    graph: Graph,
+    model: str,
+    preset: Preset,
+    rounds: int,
+    most_events: int,
+    *,
+    gpus: int = GPUS,
+    **fields: object,
 ) -> Played:
     """Sample the last rounds of a stream once, for all caches.
 
     Args:
-        graph, model, preset, **fields: see `Accesses`.
+        graph, model, preset, gpus, **fields: see `Accesses`.
         rounds: counted ones; `WARM` come before them.
         most_events: of a round; the first ones of a longer round are taken.
     """
     whole = Accesses(graph, model, preset, **fields)
     batch = scaled_batch(model, whole.count("edge"))
-    accesses = Accesses(graph, model, preset, **{**fields, "batch": batch})
+    accesses = Accesses(graph, model, preset, gpus=gpus, **{**fields, "batch": batch})
     taken = [
         Round(one.number, one.first, min(one.last, one.first + most_events))
         for one in accesses.rounds(WARM + rounds)
@@ -134,16 +144,28 @@ def dynamic(
     return cache.counts
 
 
-def static(played: Played, cache: FeatureCache, kind: str, *, every: int = 1) -> CacheCounts:
-    """Hits of GNNLab's cache, chosen anew in every so many-th round by sampling it ahead."""
+def static(
+    played: Played, cache: FeatureCache, kind: str, *, every: int = 1
+) -> tuple[CacheCounts, CacheCounts]:
+    """Hits of GNNLab's cache, chosen anew in every so many-th round by sampling it ahead.
+
+    Returns:
+        Counts of all counted rounds, and of those of them that began without a new choice.
+    """
+    stale = CacheCounts()
     for number, epochs in enumerate(played.epochs):
         if number == WARM:
             cache.reset_counts()
         if number % every == 0:
             cache.fill(chosen(played, number, kind, cache.capacity))
+        before = replace(cache.counts)
         for batches in epochs:
             serve(cache, batches, kind)
-    return cache.counts
+        if number % every and number >= WARM:
+            for name in ("requests", "hits", "unique", "unique_hits"):
+                more = getattr(cache.counts, name) - getattr(before, name)
+                setattr(stale, name, getattr(stale, name) + more)
+    return cache.counts, stale
 
 
 def chosen(played: Played, number: int, kind: str, capacity: int) -> torch.Tensor:

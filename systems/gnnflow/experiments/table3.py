@@ -40,10 +40,10 @@ BATCHES: Final = {"smoke": 2, "quick": 6, "full": 40, "paper": 100}
 MEMORY: Final = 100
 """Floats of a node's memory (TGN), read for every node of a batch."""
 READINGS: Final = {
-    "unique": "each id once a batch",
-    "unique memory": "each id once a batch, TGN's memory counted",
-    "requests": "every sampled id",
-    "requests memory": "every sampled id, TGN's memory counted",
+    "unique": "once a batch",
+    "unique memory": "once a batch, with memory",
+    "requests": "every sample",
+    "requests memory": "every sample, with memory",
 }
 CHOSEN: Final = "unique memory"
 """The reading that verdicts rest on: rows are moved once a batch, and the text counts memories."""
@@ -105,7 +105,7 @@ class Table3(Experiment):
                 title="Edge features in percent of the feature traffic (Table 3)",
                 points=points,
                 options={
-                    "xlabel": "edge features, % of the bytes of a batch",
+                    "ylabel": "edge features, % of the bytes of a batch",
                     "ylog": False,
                     "sort": False,
                 },

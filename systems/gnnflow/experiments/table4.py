@@ -102,7 +102,7 @@ class Table4(Experiment):
                 title="What adjacent rounds sample in common (Table 4)",
                 points=points,
                 options={
-                    "xlabel": "Jaccard's index of adjacent rounds, %",
+                    "ylabel": "in common with the round before, %",
                     "ylog": False,
                     "sort": False,
                 },
@@ -167,7 +167,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 made.append(
                     {
                         "panel": f"{kind}s",
-                        "series": f"{words} in the round before",
+                        "series": words,
                         "x": panel(row),
                         "y": row.values[f"{kind} {value}"],
                         "counted": True,
@@ -183,7 +183,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 )  # fmt: skip
     for row in failures(rows, "table4"):
         made.append(
-            {"panel": "nodes", "series": "sampled in the round before", "x": panel(row),
+            {"panel": "nodes", "series": "sampled", "x": panel(row),
              "failed": failed(row)}
         )  # fmt: skip
     return made

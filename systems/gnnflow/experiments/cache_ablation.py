@@ -1,0 +1,251 @@
+"""What each part of the cache brings: policy, admission, reuse, restoration, and batches (4.3)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
+from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, TableRows
+from dgbench.systems.gnnflow.experiments import cache_play as play
+from dgbench.systems.gnnflow.experiments.accesses import Accesses
+from dgbench.systems.gnnflow.experiments.cache_times import rows_of
+from dgbench.systems.gnnflow.experiments.common import failed, failures, model_title, panel
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA
+from dgbench.systems.gnnflow.plain_cache import ListedCache, TorchCache
+from dgbench.systems.gnnflow.rounds import Round
+
+WORKLOADS: Final = {
+    "smoke": (("college-msg", "tgn"),),
+    "quick": (("netflix", "tgn"), ("wikipedia", "tgn"), ("sx-mathoverflow", "tgn"),
+              ("wikipedia", "tgat")),
+    "full": (("netflix", "tgn"), ("gdelt", "tgn"), ("netflix", "tgat"), ("wikipedia", "tgn"),
+             ("sx-mathoverflow", "tgn"), ("enron", "tgn"), ("college-msg", "tgn"),
+             ("email-eu-core", "tgn"), ("wikipedia", "tgat"), ("sx-mathoverflow", "tgat")),
+    "paper": (("netflix", "tgn"), ("gdelt", "tgn"), ("netflix", "tgat"), ("gdelt", "tgat")),
+}  # fmt: skip
+SPEED: Final = ("wikipedia", "tgn")
+"""Whose edges the ways to keep a cache are timed on."""
+GPUS: Final = (play.GPUS, 1)
+"""With one GPU a round is eight times as long beside its cache."""
+ROUNDS: Final = {"smoke": 2, "quick": 8, "full": 40, "paper": 40}
+MOST: Final = {"smoke": 200, "quick": 400, "full": 10_000, "paper": 10**9}
+START: Final = "lru"
+SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    START: {},
+    "lfu": {"policy": "lfu"},
+    "fifo": {"policy": "fifo"},
+    "lambda 0.05": {"admission": 0.05},
+    "lambda 0.5": {"admission": 0.5},
+    "lambda 1": {"admission": 1.0},
+    "no restoration": {"restoration": False},
+    "no reuse": {"reuse": False},
+    "neither": {"reuse": False, "restoration": False},
+}
+"""Each differs in this from LRU with reuse, restoration and lambda 0.2, the paper's cache."""
+TITLES: Final = {
+    START: "LRU",
+    "lfu": "LFU",
+    "fifo": "FIFO",
+    "neither": "no reuse, no restoration",
+}
+EVENTS: Final = {"smoke": 100, "quick": 500, "full": 4_000, "paper": 4_000}
+"""Of a batch whose edges are fetched against the clock."""
+TURNS: Final = {"smoke": 3, "quick": 9, "full": 21, "paper": 21}
+WAYS: Final = ("batched", "list", "torch")
+WAY_TITLES: Final = {
+    "batched": "whole batches, compiled",
+    "list": "list and lock, compiled",
+    "torch": "whole batches, torch's operators",
+}
+
+
+class CacheAblation(Experiment):
+    paper = "gnnflow"
+    name = "cache_ablation"
+    title = "Section 4.3: what each part of the cache brings"
+    question = "What do policy, limited admission, reuse, restoration and batching bring?"
+    reading = (
+        "Hits of all requests over rounds, as in Figure 14, for one of eight GPUs and for one "
+        "alone, whose rounds are eight times as long beside its cache. Each setting differs in "
+        "one thing from LRU with reuse, restoration and lambda 0.2. A miss is admitted if it is "
+        "asked for most often in its batch. Against the clock a cache works on whole batches, "
+        "compiled and in torch's operators, or one id at a time on a linked list behind a lock, "
+        "compiled, on all threads we have; the list admits every miss."
+    )
+    claims = (
+        "gnnflow-s62-lru-best-dynamic",
+        "gnnflow-s43-lambda-stabilises",
+        "gnnflow-s43-vectorised-faster",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        parts = [("hits", *one) for one in WORKLOADS[preset]] + [("speed", *SPEED)]
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"part": part, "dataset": dataset, "model": model},
+                group=f"{part} {dataset} {model}",
+                timeout_s=3600 if preset == "paper" else 600,
+            )
+            for part, dataset, model in parts
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        model, preset = str(cell.params["model"]), context.preset
+        if cell.params["part"] == "speed":
+            return race(Accesses(graph, model, preset, batch=EVENTS[preset], chunks=1), context)
+        found = Measurement()
+        for gpus in GPUS:
+            played = play.record(graph, model, preset, ROUNDS[preset], MOST[preset], gpus=gpus)
+            for kind in play.KINDS:
+                for name, setting in SETTINGS.items():
+                    counts = hits(played, kind, **setting)
+                    found.values[f"{gpus} {kind} {name}"] = 100 * counts.hit_rate
+                    found.values[f"{gpus} {kind} {name} unique"] = 100 * counts.unique_hit_rate
+                    found.counters[f"{gpus} {kind} {name} hits"] = counts.hits
+                found.counters[f"{gpus} {kind} requests"] = counts.requests
+            found.data = played.accesses.describe()
+        found.units = dict.fromkeys(found.values, "%")
+        return found
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name=f"cache_ablation_{kind}",
+                title=f"Hit rate of {kind} features by setting of the cache",
+                points=lambda rows, kind=kind: points(rows, kind),
+                options={"ylabel": "requests that hit, %", "ylog": False, "sort": False},
+            )
+            for kind in play.KINDS
+        ] + [
+            FigureSpec(
+                kind="speedup",
+                name="cache_speed",
+                title="Fetching with a cache of whole batches, against other ways",
+                points=speed_points,
+                options={"interval": TURN_INTERVAL,
+                         "xlabel": "time of the other way / time of compiled batches"},
+            )
+        ]  # fmt: skip
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = select(rows, experiment=self.name, part="hits")
+        if not found:
+            return ""
+        best = {policy: average(found, policy) for policy in (START, "lfu", "fifo")}
+        words = ", ".join(f"{TITLES[p]} {value:.1f} %" for p, value in best.items())
+        change = average(found, START) - average(found, "neither")
+        return (
+            f"On average over {len(found)} workloads {words} of requests hit; reuse and "
+            f"restoration together change LRU's by {change:+.1f} points."
+        )
+
+
+def hits(
+    played: play.Played,
+    kind: str,
+    *,
+    policy: str = "lru",
+    admission: float = LAMBDA,
+    reuse: bool = True,
+    restoration: bool = True,
+) -> CacheCounts:
+    """Hits of a cache of the paper's size with these settings."""
+    cache = play.narrow(played, kind, 1.0, policy, admission)  # type: ignore[arg-type]
+    return play.dynamic(played, cache, kind, reuse=reuse, restoration=restoration)
+
+
+def average(
+    rows: Sequence[Any], name: str, gpus: int = play.GPUS, kinds: Sequence[str] = play.KINDS
+) -> float:
+    """Mean hit rate of a setting over rows and kinds, in percent."""
+    rates = [row.values[f"{gpus} {kind} {name}"] for row in rows for kind in kinds]
+    return sum(rates) / len(rates)
+
+
+def race(accesses: Accesses, context: RunContext) -> Measurement:
+    """Seconds of a fetch in each way, in turns on the same batches of edges.
+
+    Raises:
+        CheckFailed: one of them gave other rows than the table.
+    """
+    table = rows_of(accesses, "edge")
+    slots = accesses.capacity("edge", 10.0)
+    ways: dict[str, Any] = {
+        "batched": FeatureCache(TableRows(table), slots),
+        "list": ListedCache(table, slots, threads=torch.get_num_threads()),
+        "torch": TorchCache(table, slots),
+    }
+    turns, size = TURNS[context.preset], accesses.task.batch
+    last = accesses.count("edge")
+    span = Round(0, last - (turns + 3) * size, last)
+    batches = [access.edges for access in accesses.epoch(span)]
+    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    for turn, ids in enumerate(batches, -3):  # three fill the caches
+        for name in WAYS if turn % 2 else reversed(WAYS):
+            began = time.perf_counter()
+            rows = ways[name].fetch(ids)
+            if turn >= 0:
+                seconds[name].append(time.perf_counter() - began)
+            if turn == -1 and not torch.equal(rows, table[ids]):
+                raise CheckFailed(f"the cache '{name}' gives other rows than the table")
+    found = Measurement(data=accesses.describe(), deviation={"output": 0.0}, warmup=3)
+    for name in WAYS[1:]:
+        found.values |= gains(name, seconds[name], seconds["batched"])
+    for name in WAYS:
+        found.values[f"{name} hit rate"] = 100 * ways[name].hits / ways[name].requests
+        found.units[f"{name} hit rate"] = "%"
+    found.samples = seconds["batched"]
+    found.counters = {"slots": slots, "ids": sum(ids.numel() for ids in batches)}
+    return found
+
+
+def points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
+    """Hit rates by setting, for one of eight GPUs and for one alone."""
+    made: list[dict[str, Any]] = [
+        {
+            "panel": f"{model_title(row)}, {panel(row)}",
+            "series": "one of eight GPUs" if gpus == play.GPUS else "one GPU alone",
+            "x": TITLES.get(name, name),
+            "y": row.values[f"{gpus} {kind} {name}"],
+            "counted": True,
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in select(rows, experiment="cache_ablation", part="hits")
+        for gpus in GPUS
+        for name in SETTINGS
+    ]
+    for row in failures(rows, "cache_ablation"):
+        if row.params["part"] == "hits":
+            made.append({"panel": panel(row), "series": "one GPU alone", "x": "LRU",
+                         "failed": failed(row)})  # fmt: skip
+    return made
+
+
+def speed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Time of the other ways over that of compiled batches."""
+    made: list[dict[str, Any]] = []
+    mine = select(rows, experiment="cache_ablation", part="speed")
+    for name in WAYS[1:] if mine else ():
+        gain = gain_of(mine, name)
+        made.append(
+            {"row": WAY_TITLES[name], "system": "gnnflow", "baseline": WAY_TITLES[name],
+             "value": gain.value, "low": gain.low, "high": gain.high, "n": gain.n,
+             "twin": gain.twin, "row_ids": gain.rows}
+        )  # fmt: skip
+    for row in failures(rows, "cache_ablation"):
+        if row.params["part"] == "speed":
+            made.append({"row": WAY_TITLES["list"], "system": "gnnflow",
+                         "baseline": WAY_TITLES["list"], "failed": failed(row)})  # fmt: skip
+    return made

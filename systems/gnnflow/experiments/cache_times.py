@@ -1,0 +1,139 @@
+"""How long a round's fetching takes with a dynamic cache and with static ones, turn by turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import Measurement, RunContext
+from dgbench.systems.base.turns import gains
+from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
+from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Access, Accesses
+from dgbench.systems.gnnflow.experiments.settings import EPOCHS, LAMBDA, Graph
+from dgbench.systems.gnnflow.rounds import Round
+from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
+
+KINDS: Final = ("node", "edge")
+CONTENDERS: Final = {"dynamic": 0, "static": 1, "static with reuse": 2}
+"""How often each chooses its contents ahead, in rounds; 0 is never."""
+GAIN: Final = "over static"
+ROUNDS: Final = {"smoke": 3, "quick": 6, "full": 16, "paper": 40}
+BATCHES: Final = 4
+"""Of a round, as a GPU of the paper's eight has with TGN on Netflix."""
+BATCH: Final = {
+    "smoke": {"tgn": 50, "tgat": 10, "dysat": 10},
+    "quick": {"tgn": 100, "tgat": 15, "dysat": 15},
+    "full": {"tgn": 1000, "tgat": 150, "dysat": 150},
+    "paper": {"tgn": 4000, "tgat": 600, "dysat": 600},
+}
+
+
+def time_rounds(graph: Graph, model: str, context: RunContext) -> Measurement:
+    """Seconds of fetching and of choosing by round, for all contenders in turns.
+
+    Every contender serves the same batches. For a static cache the time to sample two epochs
+    ahead, to count visits and to load rows belongs to its fetching (section 6.2).
+
+    Raises:
+        CheckFailed: a cache gave other rows than the table.
+    """
+    preset = context.preset
+    batch = BATCH[preset][model]
+    accesses = Accesses(graph, model, preset, batch=batch, chunks=1)
+    last, size = accesses.count("edge"), BATCHES * batch
+    count = min(ROUNDS[preset], last // (2 * size))
+    rounds = [Round(i, last - (count - i) * size, last - (count - i - 1) * size)
+              for i in range(count)]  # fmt: skip
+    tables = {kind: TableRows(rows_of(accesses, kind)) for kind in KINDS}
+    caches = {name: caches_of(accesses, tables, name) for name in CONTENDERS}
+    init: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    fetch: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    for one in (rounds[0], *rounds):  # the first one twice: it warms up
+        epochs = [list(accesses.epoch(one, e)) for e in range(EPOCHS)]
+        for name in CONTENDERS if one.number % 2 == 0 else reversed(CONTENDERS):
+            every = CONTENDERS[name]
+            began = time.perf_counter()
+            if every and one.number % every == 0:
+                choose(accesses, one, caches[name])
+            chose = time.perf_counter()
+            serve(caches[name], epochs, restoration=not every)
+            init[name].append(chose - began)
+            fetch[name].append(time.perf_counter() - chose)
+    for name in CONTENDERS:
+        check(caches[name], tables, epochs[0][0])
+    found = Measurement(data=accesses.describe(), deviation={"output": 0.0})
+    for name in CONTENDERS:
+        chosen, fetched = sum(init[name][1:]), sum(fetch[name][1:])
+        found.values[f"{name} init_s"] = chosen / count
+        found.values[f"{name} fetch_s"] = fetched / count
+        found.values[f"{name} init share"] = 100 * chosen / (chosen + fetched)
+        found.units[f"{name} init share"] = "%"
+        for kind in KINDS:
+            cache = caches[name][kind]
+            found.counters[f"{name} {kind} missed"] = cache.counts.unique_misses
+            found.counters[f"{name} {kind} bytes"] = 4 * cache.rows.dim * cache.counts.unique_misses
+    totals = {n: [a + b for a, b in zip(init[n][1:], fetch[n][1:], strict=True)] for n in init}
+    found.values |= gains(GAIN, totals["static"], totals["dynamic"])
+    found.values |= gains(f"{GAIN} with reuse", totals["static with reuse"], totals["dynamic"])
+    found.samples = totals["dynamic"]
+    found.warmup = 1
+    found.counters |= {"rounds": count, "batch": batch}
+    found.notes.append(f"rounds of {BATCHES} batches of {batch} events; features are random")
+    return found
+
+
+def rows_of(accesses: Accesses, kind: str) -> Tensor:
+    """float32[count, dim], random: what a row holds changes no time."""
+    made = torch.empty(accesses.count(kind), accesses.dim(kind))
+    return made.uniform_(generator=torch.Generator().manual_seed(accesses.task.seed))
+
+
+def caches_of(
+    accesses: Accesses, tables: dict[str, TableRows], name: str
+) -> dict[str, FeatureCache]:
+    """Empty caches of the paper's size for one of `CONTENDERS`."""
+    policy = "static" if CONTENDERS[name] else "lru"
+    return {
+        kind: FeatureCache(
+            tables[kind], accesses.capacity(kind), policy=policy, admission=LAMBDA
+        )
+        for kind in KINDS
+    }  # fmt: skip
+
+
+def choose(accesses: Accesses, one: Round, caches: dict[str, FeatureCache]) -> None:
+    """GNNLab's initialisation: sample the round ahead, count visits, load the rows."""
+    visits = {kind: Visits(accesses.count(kind)) for kind in KINDS}
+    for epoch in range(PRESAMPLED_EPOCHS):
+        for access in accesses.epoch(one, PRESAMPLING + epoch):
+            for kind in KINDS:
+                visits[kind].add(access.of(kind))
+    for kind, cache in caches.items():
+        cache.fill(visits[kind].top(cache.capacity))
+
+
+def serve(
+    caches: dict[str, FeatureCache], epochs: Sequence[Sequence[Access]], *, restoration: bool
+) -> None:
+    """All epochs of a round; with `restoration` each begins with what the round began with."""
+    starts = {k: cache.snapshot() for k, cache in caches.items()} if restoration else {}
+    for number, batches in enumerate(epochs):
+        if number:
+            for kind, start in starts.items():
+                caches[kind].restore(start)
+        for access in batches:
+            for kind, cache in caches.items():
+                cache.fetch(access.of(kind), update=restoration)
+
+
+def check(caches: dict[str, FeatureCache], tables: dict[str, TableRows], access: Access) -> None:
+    """Raise CheckFailed where a cache gives other rows than its table."""
+    for kind, cache in caches.items():
+        ids = access.of(kind)
+        if not torch.equal(cache.fetch(ids, update=False), tables[kind].gather(ids)):
+            raise CheckFailed(f"the cache of {kind}s gives other rows than the table")

@@ -1,0 +1,237 @@
+"""Figure 14: the dynamic cache against static ones chosen by sampling ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
+from dgbench.systems.gnnflow.experiments import cache_play as play
+from dgbench.systems.gnnflow.experiments.cache_times import CONTENDERS, GAIN, time_rounds
+from dgbench.systems.gnnflow.experiments.common import failed, failures, model_title, panel
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME
+
+NETFLIX: Final = ("netflix", "tgn")
+"""The workload of panels b to d."""
+HITS: Final = {
+    "smoke": (NETFLIX, ("college-msg", "tgn")),
+    "quick": (NETFLIX, ("wikipedia", "tgn"), ("sx-mathoverflow", "tgn"), ("wikipedia", "tgat")),
+    "full": (
+        NETFLIX, ("gdelt", "tgn"), ("netflix", "tgat"), ("gdelt", "tgat"),
+        ("wikipedia", "tgn"), ("sx-mathoverflow", "tgn"), ("enron", "tgn"), ("college-msg", "tgn"),
+        ("email-eu-core", "tgn"), ("wikipedia", "tgat"), ("sx-mathoverflow", "tgat"),
+    ),
+    "paper": (NETFLIX, ("gdelt", "tgn"), ("netflix", "tgat"), ("gdelt", "tgat")),
+}  # fmt: skip
+TIMES: Final = {
+    "smoke": (NETFLIX,),
+    "quick": (NETFLIX, ("wikipedia", "tgat")),
+    "full": (NETFLIX, ("gdelt", "tgn"), ("wikipedia", "tgn"), ("wikipedia", "tgat")),
+    "paper": (NETFLIX, ("gdelt", "tgn")),
+}
+SIZES: Final = (0.25, 1.0, 4.0)
+"""Capacities in multiples of the paper's 3 % of the nodes and 3 per mille of the edges."""
+ROUNDS: Final = {"smoke": 2, "quick": 12, "full": 40, "paper": 40}
+MOST: Final = {"smoke": 400, "quick": 4_000, "full": 40_000, "paper": 10**9}
+"""Events of a round at most, the first ones."""
+VARIANTS: Final = {
+    "dynamic": "GNNFlow",
+    "dynamic without RR": "GNNFlow without RR",
+    "static": "GNNLab",
+    "static with reuse": "GNNLab with reuse",
+    "static stale": "GNNLab with reuse, between choices",
+}
+"""RR: reuse from round to round, and restoration for every epoch."""
+
+
+class Fig14(Experiment):
+    paper = "gnnflow"
+    name = "fig14"
+    title = "Figure 14: dynamic and static caches"
+    question = "Does a cache that follows the stream hit more, and fetch faster, than a static one?"
+    reading = (
+        "GNNLab's cache is chosen before each round from two epochs sampled ahead, with reuse "
+        "before every second one; the rounds between are shown apart. A hit rate is over all requests, repeated ones of a batch "
+        "included; rows hold it per different id, too. On a smaller graph batches are smaller in "
+        "proportion, so that a cache of the printed share holds as many batches as on Netflix; "
+        "one of eight GPUs is played. Negatives are drawn anew in every epoch, so sampling ahead "
+        "does not know them. Times are of rounds of four batches with rows of full "
+        "width: on a CPU hits and misses cost the same, so they show what choosing ahead costs, "
+        "and bytes that missed stand beside them. Panel a does not name its two workloads."
+    )
+    claims = (
+        "gnnflow-fig14a-fetch-vs-gnnlab",
+        "gnnflow-fig14b-init-share",
+        "gnnflow-fig14cd-rr-gain",
+        "gnnflow-fig14d-static-edge-zero",
+        "gnnflow-fig14d-static-edge-below-dynamic",
+        "gnnflow-s22-cache-init-share",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"part": part, "dataset": dataset, "model": model},
+                group=f"{part} {dataset} {model}",
+                timeout_s=3600 if preset == "paper" else 600,
+            )
+            for part, workloads in (("hits", HITS[preset]), ("times", TIMES[preset]))
+            for dataset, model in workloads
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        model = str(cell.params["model"])
+        if cell.params["part"] == "times":
+            return time_rounds(graph, model, context)
+        preset = context.preset
+        played = play.record(graph, model, preset, ROUNDS[preset], MOST[preset])
+        found = Measurement(data=played.accesses.describe())
+        for kind in play.KINDS:
+            for times in SIZES:
+                for variant in VARIANTS:
+                    counts = hits(played, kind, times, variant)
+                    name = f"{kind} {variant} {times:g}"
+                    found.values[name] = 100 * counts.hit_rate
+                    found.values[f"{name} unique"] = 100 * counts.unique_hit_rate
+                    found.counters[f"{name} requests"] = counts.requests
+                    found.counters[f"{name} hits"] = counts.hits
+            found.counters[f"{kind} slots"] = played.accesses.capacity(kind)
+        found.units = dict.fromkeys(found.values, "%")
+        found.counters["batch"] = played.accesses.task.batch
+        found.counters["events"] = sum(one.events for one in played.rounds[play.WARM :])
+        return found
+
+    def figures(self) -> list[FigureSpec]:
+        hit_options = {
+            "xlabel": "capacity, in the paper's shares",
+            "ylabel": "requests that hit, %",
+            "ylog": False,
+            "names": False,
+        }
+        return [
+            FigureSpec(
+                kind="speedup",
+                name="fig14a",
+                title="Fetching of a round against GNNLab's cache (Figure 14a)",
+                points=gain_points,
+                options={"xlabel": "time with GNNLab's cache / time with GNNFlow's",
+                         "interval": TURN_INTERVAL, "baseline_label": "GNNLab's cache"},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig14b",
+                title="Choosing what to cache, in percent of the fetching (Figure 14b)",
+                points=share_points,
+                options={"ylabel": "choosing, % of all fetching", "ylog": False, "sort": False},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig14c",
+                title="Hit rate of node features (Figure 14c)",
+                points=lambda rows: hit_points(rows, "node"),
+                options=hit_options,
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig14d",
+                title="Hit rate of edge features (Figure 14d)",
+                points=lambda rows: hit_points(rows, "edge"),
+                options=hit_options,
+            ),
+        ]  # fmt: skip
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = select(rows, experiment="fig14", part="hits")
+        if not found:
+            return ""
+        parts = []
+        for kind in play.KINDS:
+            gains = [row.values[f"{kind} dynamic 1"] - row.values[f"{kind} static 1"]
+                     for row in found]  # fmt: skip
+            parts.append(f"{min(gains):+.0f} to {max(gains):+.0f} points for {kind}s")
+        return (
+            f"Against a static cache that is chosen anew every round, hits change by "
+            f"{' and '.join(parts)}, on {len(found)} workloads."
+        )
+
+
+def hits(played: play.Played, kind: str, times: float, variant: str) -> play.CacheCounts:
+    """Hits of one of `VARIANTS` over the counted rounds."""
+    if variant.startswith("static"):
+        cache = play.narrow(played, kind, times, "static")
+        every, stale = play.static(played, cache, kind, every=1 if variant == "static" else 2)
+        return stale if variant == "static stale" else every
+    rr = variant == "dynamic"
+    return play.dynamic(played, play.narrow(played, kind, times), kind, reuse=rr, restoration=rr)
+
+
+def hit_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
+    """Hit rates by capacity."""
+    made: list[dict[str, Any]] = [
+        {
+            "panel": f"{model_title(row)}, {panel(row)}",
+            "series": title,
+            "x": times,
+            "y": row.values[f"{kind} {variant} {times:g}"],
+            "counted": True,
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in select(rows, experiment="fig14", part="hits")
+        for variant, title in VARIANTS.items()
+        for times in SIZES
+    ]
+    for row in _failed(rows, "hits"):
+        made.append({"panel": panel(row), "series": "GNNFlow", "x": 1.0, "failed": failed(row)})
+    return made
+
+
+def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Time with GNNLab's cache over that with GNNFlow's."""
+    made: list[dict[str, Any]] = []
+    for name in _groups(rows):
+        mine = select(rows, experiment="fig14", part="times", group=name)
+        gain = gain_of(mine, GAIN)
+        made.append(
+            {"row": panel(mine[0]), "panel": model_title(mine[0]), "system": "gnnflow",
+             "baseline": "GNNLab's cache", "value": gain.value, "low": gain.low,
+             "high": gain.high, "n": gain.n, "twin": gain.twin, "row_ids": gain.rows}
+        )  # fmt: skip
+    for row in _failed(rows, "times"):
+        made.append({"row": panel(row), "panel": model_title(row), "system": "gnnflow",
+                     "baseline": "GNNLab's cache", "failed": failed(row)})  # fmt: skip
+    return made
+
+
+def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Choosing and filling in percent of all fetching, with the printed ones beside."""
+    made: list[dict[str, Any]] = []
+    printed = {"static": 90.0, "static with reuse": 80.0}
+    for row in select(rows, experiment="fig14", part="times"):
+        title = f"{model_title(row)}, {panel(row)}"
+        for variant in CONTENDERS:
+            made.append(
+                {"panel": title, "series": "measured", "x": VARIANTS[variant],
+                 "y": row.values[f"{variant} init share"],
+                 "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
+            )  # fmt: skip
+            if variant in printed and (row.params["dataset"], row.params["model"]) == NETFLIX:
+                made.append({"panel": title, "series": "printed", "x": VARIANTS[variant],
+                             "y": printed[variant], "paper": True})  # fmt: skip
+    for row in _failed(rows, "times"):
+        made.append({"panel": panel(row), "series": "measured", "x": "GNNLab",
+                     "failed": failed(row)})  # fmt: skip
+    return made
+
+
+def _groups(rows: Sequence[Any]) -> list[str]:
+    return list(dict.fromkeys(r.group for r in select(rows, experiment="fig14", part="times")))
+
+
+def _failed(rows: Sequence[Any], part: str) -> list[Any]:
+    return [row for row in failures(rows, "fig14") if row.params["part"] == part]
