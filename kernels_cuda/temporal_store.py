@@ -56,7 +56,8 @@ class TemporalStore:
     """Records of a temporal graph, by vertex and in time order.
 
     A directed edge is one record at its source; an undirected one is a record at either end (two at
-    the same vertex for a self edge). Equal times keep their order of arrival.
+    the same vertex for a self edge). Equal times keep their order of arrival. Any number of threads
+    may read it, but none while one changes it.
 
     Args:
         num_vertices: N, 0 to 2^32 - 2.
@@ -70,6 +71,7 @@ class TemporalStore:
 
     Raises:
         InvalidInputError, UnknownKeyError: an argument out of range or not known.
+        UnsupportedError: no memory for it; so from every method that makes the store larger.
     """
 
     def __init__(
@@ -362,5 +364,10 @@ def _as_invalid_input(late: str = "") -> Iterator[None]:
     except ValueError as error:
         hint = late if "older than the last record" in str(error) else ""
         raise InvalidInputError(str(error), hint=hint) from None
+    except MemoryError:
+        raise UnsupportedError(
+            "there is no memory for a store of this size; it is as it was before",
+            hint="use layout='compact', offload old blocks, or a machine with more memory",
+        ) from None
     except (TypeError, OverflowError) as error:
         raise InvalidInputError(f"an argument is of the wrong type: {error}") from None

@@ -284,6 +284,18 @@ def test_arguments_of_another_shape_or_type_are_refused():
         TemporalStore(1, late="drop")  # type: ignore[arg-type]
 
 
+def test_what_does_not_fit_into_memory_is_refused():
+    with pytest.raises(UnsupportedError, match="no memory"):
+        TemporalStore(2**32 - 2)
+    with pytest.raises(InvalidInputError, match=r"2\^32 - 2 vertices"):
+        TemporalStore(2**32 - 1)
+    store = TemporalStore(3)
+    with pytest.raises(UnsupportedError):
+        store.add_vertices(2**32 - 6)
+    assert store.num_vertices == 3
+    store.insert(*columns([(2, 0, 1)]))
+
+
 def test_the_extension_checks_lengths_itself():
     handle = _cpu.TemporalStore(3, 0, 4, 0, False, 0.0)
     src, dst, t = columns([(0, 1, 0), (1, 2, 1)])

@@ -210,7 +210,10 @@ def test_snapshots_are_needed_where_time_moves_on(claims):
         counters={"events": 100, "time stamps": 97}, values={}, data={"twin": False}, deviation={},
         device="cpu", reason="", instrumented=False,
     )  # fmt: skip
-    assert check(claims, "s22-tegra-snapshots", [row]).holds
+    found = check(claims, "s22-tegra-snapshots", [row])
+    assert found.measured["GDELT by Table 5"] < 0.001
+    assert found.direction
+    assert found.holds is False
     few = scaled(row, counters={"events": 100, "time stamps": 11})
     found = check(claims, "s22-tegra-snapshots", [few])
     assert found.holds is False

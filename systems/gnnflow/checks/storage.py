@@ -10,7 +10,7 @@ from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.base.compare import select
 from dgbench.systems.gnnflow.checks.common import finding, missing
 from dgbench.systems.gnnflow.experiments.common import graph_title
-from dgbench.systems.gnnflow.experiments.settings import DATASET_OF
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DATASET_OF
 from dgbench.systems.gnnflow.experiments.table6 import (
     COLUMNS,
     CONSTRUCTED,
@@ -28,12 +28,13 @@ ORDERS = 1000.0
 """Several orders of magnitude: three at least."""
 ABOUT_5 = (3.5, 6.5)
 """What rounds to `about 5 %`: the printed overheads lie between 4.6 and 6.0."""
+QUARTERS_PER_DAY = 96
 NODE_ENTRY = 40
 """Bytes of the vertex table for a vertex (section 4.1): two links, two counts, a flag."""
 
 
 def tegra_snapshots(claim: Claim, rows: Sequence[Any]) -> Finding:
-    """A new snapshot is needed where the time moves on: real time stamps against edges."""
+    """A new snapshot is needed where the time moves on: time stamps against edges."""
     found = [r for r in graph_rows(rows) if "time stamps" in r.counters]
     if not found:
         return missing("needs a graph with real time stamps in table6")
@@ -41,13 +42,17 @@ def tegra_snapshots(claim: Claim, rows: Sequence[Any]) -> Finding:
         graph_title(r.params["dataset"]): r.counters["time stamps"] / r.counters["events"]
         for r in found
     }
+    # The paper's own largest public graph: its stamps are a quarter of an hour apart (Table 5).
+    gdelt = BY_NAME["gdelt"].printed or {}
+    shares["GDELT by Table 5"] = gdelt["days"] * QUARTERS_PER_DAY / gdelt["edges"]
+    every = [share >= 1 - WITHIN for share in shares.values()]
     return finding(
         found,
         evidence="counted",
-        measured={name: round(share, 3) for name, share in shares.items()},
-        holds=all(share >= 1 - WITHIN for share in shares.values()),
-        direction=min(shares.values()) > 0.5,
-        reason="distinct time stamps for each edge; edges of one time may share a snapshot",
+        measured={name: float(f"{share:.3g}") for name, share in shares.items()},
+        holds=all(every),
+        direction=any(every),
+        reason="time stamps for each edge: edges of one stamp may share a snapshot",
     )
 
 
