@@ -80,6 +80,41 @@ std::int64_t temporal_sample(const TemporalStore& store, Array<const std::int64_
   }
 }
 
+// A record whose time counts how often it is asked for.
+struct Counted : temporal::Packed {};
+thread_local std::int64_t comparisons = 0;
+double time_of(const Counted& r, double) {
+  ++comparisons;
+  return r.t;
+}
+
+// What a walk along the lists costs (Algorithm 1): per root the blocks that it looks at and the
+// times of records that its searches inside of blocks compare.
+void count_walk(const TemporalStore& store, Array<const std::int64_t> nodes,
+                Array<const double> begins, Array<const double> ends, Array<std::int64_t> blocks,
+                Array<std::int64_t> compared) {
+  const std::size_t roots = nodes.size();
+  check_size(begins, roots, "begins");
+  check_size(ends, roots, "ends");
+  check_size(blocks, roots, "blocks");
+  check_size(compared, roots, "compared");
+  const temporal::StoreView view = store.view();
+  if (view.layout != temporal::Layout::Packed) reject("store must be packed");
+  if (!ids_in_range(nodes.data(), roots, view.num_vertices)) reject("nodes out of range");
+  Question q{};
+  q.view = view;
+  q.listed = true;
+  q.policy = temporal::Policy::Uniform;
+  temporal::Runs<Counted> runs(q);
+  nb::gil_scoped_release release;
+  for (std::size_t r = 0; r < roots; ++r) {
+    comparisons = 0;
+    runs.gather(view.vertices[nodes.data()[r]], begins.data()[r], ends.data()[r]);
+    blocks.data()[r] = runs.visited();
+    compared.data()[r] = comparisons;
+  }
+}
+
 // Positions of the next hop's targets: the targets themselves, then their neighbours in order.
 void child_positions(Array<const std::int64_t> positions, Array<const std::int64_t> offsets,
                      std::int64_t fanout, Array<std::int64_t> children) {
@@ -106,6 +141,8 @@ void bind_temporal_sample(nb::module_& m) {
         "fanout"_a, "replace"_a, "seed"_a, "listed"_a, "grouped"_a, "threads"_a, "draw"_a, "hop"_a,
         "snapshot"_a, "positions"_a.noconvert(), "offsets"_a.noconvert(),
         "neighbours"_a.noconvert(), "eids"_a.noconvert(), "times"_a.noconvert());
+  m.def("count_walk", &count_walk, "store"_a, "nodes"_a.noconvert(), "begins"_a.noconvert(),
+        "ends"_a.noconvert(), "blocks"_a.noconvert(), "compared"_a.noconvert());
   m.def("child_positions", &child_positions, "positions"_a.noconvert(), "offsets"_a.noconvert(),
         "fanout"_a, "children"_a.noconvert());
 }

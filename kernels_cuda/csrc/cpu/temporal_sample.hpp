@@ -4,6 +4,9 @@
 #pragma once
 
 #include <omp.h>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <cmath>
@@ -62,6 +65,32 @@ void put(const Record& r, double origin, const Answer& to, int64_t place) {
   to.times[place] = time_of(r, origin);
 }
 
+// Records that follow each other.
+template <class Record>
+void put_run(const Record* at, uint32_t count, double origin, const Answer& to, int64_t place) {
+  for (uint32_t i = 0; i < count; ++i) put(at[i], origin, to, place + i);
+}
+
+#if defined(__AVX512F__)
+// Eight at a time: a record is a word of two ids and a word of time.
+inline void put_run(const Packed* at, uint32_t count, double, const Answer& to, int64_t place) {
+  const __m512i even = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+  const __m512i odd = _mm512_setr_epi64(1, 3, 5, 7, 9, 11, 13, 15);
+  for (uint32_t i = 0; i < count; i += 8) {
+    const uint32_t here = std::min(count - i, 8u);
+    const auto words = static_cast<uint32_t>((1ull << 2 * here) - 1);
+    const auto out = static_cast<__mmask8>((1u << here) - 1);
+    const __m512i a = _mm512_maskz_loadu_epi64(static_cast<__mmask8>(words), at + i);
+    const __m512i b = _mm512_maskz_loadu_epi64(static_cast<__mmask8>(words >> 8), at + i + 4);
+    const __m512i ids = _mm512_permutex2var_epi64(a, even, b);
+    const __m512i nodes = _mm512_and_si512(ids, _mm512_set1_epi64(0xffffffff));
+    _mm512_mask_storeu_epi64(to.neighbours + place + i, out, nodes);
+    _mm512_mask_storeu_epi64(to.eids + place + i, out, _mm512_srli_epi64(ids, 32));
+    _mm512_mask_storeu_epi64(to.times + place + i, out, _mm512_permutex2var_epi64(a, odd, b));
+  }
+}
+#endif
+
 inline void ask_lines(const void* first, const void* last) {
   const auto stop = reinterpret_cast<uintptr_t>(last);
   for (auto line = reinterpret_cast<uintptr_t>(first) & ~uintptr_t{63}; line < stop; line += 64) {
@@ -81,6 +110,7 @@ class Runs {
   uint32_t gather(const Vertex& v, double begin, double end) {
     runs_.clear();
     count_ = 0;
+    visited_ = 0;
     most_ = q_.policy == Policy::Recent ? q_.fanout : std::numeric_limits<uint32_t>::max();
     whole_ = v.dead == 0 && q_.view.deleted == 0;
     if (is_deleted(v) || total(v) == 0 || !(begin < end)) return 0;
@@ -98,6 +128,9 @@ class Runs {
     }
     return count_;
   }
+
+  // Blocks of the list that the last walk looked at.
+  uint32_t visited() const { return visited_; }
 
   // Writes the chosen candidates of a root from `place` on; returns how many.
   uint32_t write(int64_t position, const Answer& to, int64_t place) {
@@ -132,6 +165,7 @@ class Runs {
   void walk(const Vertex& v, double begin, double end) {
     for (uint32_t b = v.tail; b != kNone && count_ < most_;) {
       const Block& block = q_.view.blocks[b];
+      ++visited_;
       const bool newest = b == v.tail;  // its size and times are in the vertex's line
       const double oldest_time = newest ? v.t_min : block.t_min;
       b = block.prev;
@@ -173,10 +207,12 @@ class Runs {
   std::vector<uint32_t> chosen_;
   uint32_t count_ = 0;
   uint32_t most_ = 0;
+  uint32_t visited_ = 0;
   bool whole_ = true;
 };
 
-// Samples G roots at a time; without `kAhead` nothing is asked for before it is needed.
+// Samples G roots at a time, and asks for lines ahead of their use if `kAhead`. One at a time is the
+// plain way, for comparison.
 template <class Record, int G, bool kAhead>
 class Group {
  public:
@@ -214,11 +250,14 @@ class Group {
       const Vertex& v = q_.view.vertices[node];
       if (is_apart(v)) {
         found[i].count = runs_.gather(v, begin, end);
+      } else if (G == 1) {
+        found[i] = window_of(v, q_.view.fences, records_, begin, end, q_.view.origin);
       } else if (total(v) > 0 && begin < end) {
         start(v, end, &found[i].count);
         if (begin > -std::numeric_limits<double>::infinity()) start(v, begin, &found[i].first);
       }
     }
+    if (G == 1) return;
     search_fences();
     search_records();
     for (int i = 0; i < lanes; ++i) {
@@ -259,13 +298,15 @@ class Group {
   }
 
  private:
+  // The number of records of one vertex that are older than a key: of its block, once that is
+  // known, and those before the block, which `position` holds meanwhile.
   struct Search {
-    const Fence* fences;
-    const Record* at;
-    uint32_t* position;  // records passed so far
     double key;
-    uint32_t n;  // how many are left to decide, fences first
-    uint32_t low;
+    const Fence* fence;   // fences before it are older; null once the block is known
+    const Fence* fences;  // the oldest
+    uint64_t first;       // place of the block's records
+    uint32_t* position;
+    uint32_t n;  // what is left to decide, fences first and then records
   };
 
   const Vertex& vertex(int64_t root) const { return q_.view.vertices[q_.nodes[root]]; }
@@ -280,83 +321,117 @@ class Group {
   }
 
   void start(const Vertex& v, double key, uint32_t* position) {
-    if (v.size > 0 && v.t_max < key) {
+    if (v.t_max < key) {
       *position = total(v);
       return;
     }
-    Search s{nullptr, records_ + v.first, position, key, v.size, 0};
-    if (v.size > 0 && v.t_min < key) {
+    Search& s = search_[searches_];
+    s.position = position;
+    s.key = key;
+    if (v.t_min < key) {
       *position = v.before;
-    } else {
-      s.fences = q_.view.fences + v.fence;
+      enter(s, v.first, v.size);
+    } else if (v.fences > 0) {
+      s.fence = s.fences = q_.view.fences + v.fence;
       s.n = v.fences;
+      if (kAhead) __builtin_prefetch(s.fence + s.n / 2 - (s.n > 1));
+      waiting_[waiters_++] = searches_;
+    } else {
+      return;  // nothing is older
     }
-    if (s.n > 0) search_[searches_++] = s;
-    if (kAhead && s.fences) {
-      __builtin_prefetch(s.fences + s.n / 2);
-    } else if (kAhead) {
-      __builtin_prefetch(s.at + s.n / 2);
-    }
+    ++searches_;
   }
 
-  // Takes every search over fences to its block.
+  // Goes on to the records of a block, which begins before the key.
+  void enter(Search& s, uint64_t first, uint32_t size) {
+    s.fence = nullptr;
+    s.first = first;
+    s.n = size;
+    if (kAhead) __builtin_prefetch(records_ + first + size / 2 - (size > 1));
+  }
+
+  // A step of all searches over fences at a time, until each has its block.
   void search_fences() {
-    bool more = true;
-    while (more) {
-      more = false;
-      for (int i = 0; i < searches_; ++i) {
-        Search& s = search_[i];
-        if (!s.fences) continue;
-        const uint32_t half = s.n / 2;
-        const bool older = s.fences[s.low + half].t_min < s.key;
-        s.low = older ? s.low + half + 1 : s.low;
-        s.n = older ? s.n - half - 1 : half;
-        if (s.n > 0) {
-          more = true;
-          if (kAhead) __builtin_prefetch(s.fences + s.low + s.n / 2);
+    while (waiters_ > 0) {
+      int kept = 0;
+      for (int i = 0; i < waiters_; ++i) {
+        Search& s = search_[waiting_[i]];
+        if (s.n > 1) {
+          const uint32_t half = s.n / 2;
+          s.fence += s.fence[half - 1].t_min < s.key ? half : 0;
+          s.n -= half;
+          if (kAhead) __builtin_prefetch(s.fence + s.n / 2 - (s.n > 1));
+          waiting_[kept++] = waiting_[i];
           continue;
         }
-        if (s.low > 0) {
-          const Fence& block = s.fences[s.low - 1];
-          *s.position = block.before;
-          s.at = records_ + block.first;
-          s.n = block.size;
-          s.low = 0;
-          if (kAhead) __builtin_prefetch(s.at + s.n / 2);
+        s.fence += s.fence->t_min < s.key ? 1 : 0;
+        if (s.fence == s.fences) {
+          s.n = 0;  // nothing is older
+        } else {
+          *s.position = s.fence[-1].before;
+          enter(s, s.fence[-1].first, s.fence[-1].size);
         }
-        s.fences = nullptr;
       }
+      waiters_ = kept;
     }
   }
 
-  // Takes every search over records to its end. The last steps lie within a line or two, which are
-  // asked for together, with the newest records before them where these are what is wanted.
+  // The same over records, the longest searches first, so that those in progress stand together and
+  // no step asks whether it is one. The last steps lie within a line or two, which are asked for
+  // together, with the newest records before them where these are what is wanted.
   void search_records() {
-    constexpr uint32_t kFew = kAhead ? 64 / sizeof(Record) : 0;
-    const uint32_t newest = q_.policy == Policy::Recent ? std::min(q_.fanout, 16u) : 0;
-    int active = searches_;
-    for (int i = 0; i < active; ++i) order_[i] = i;
-    while (active > 0) {
-      int kept = 0;
-      for (int i = 0; i < active; ++i) {
-        Search& s = search_[order_[i]];
-        if (s.n <= kFew) {
-          if (kAhead) ask_lines(s.at + s.low - std::min(s.low, newest), s.at + s.low + s.n);
-          continue;
-        }
-        const uint32_t half = s.n / 2;
-        const bool older = time_of(s.at[s.low + half], q_.view.origin) < s.key;
-        s.low = older ? s.low + half + 1 : s.low;
-        s.n = older ? s.n - half - 1 : half;
-        if (kAhead) __builtin_prefetch(s.at + s.low + s.n / 2);
-        order_[kept++] = order_[i];
+    int starts[34] = {};  // by number of steps, most first
+    for (int i = 0; i < searches_; ++i) ++starts[33 - steps(search_[i].n)];
+    for (int k = 1; k < 34; ++k) starts[k] += starts[k - 1];
+    int active[33];  // searches with more than so many steps
+    for (int k = 0; k < 33; ++k) active[k] = starts[32 - k];
+    for (int i = searches_; i-- > 0;) {
+      const Search& s = search_[i];
+      const int to = --starts[33 - steps(s.n)];
+      key_[to] = s.key;
+      at_[to] = s.first;
+      left_[to] = s.n;
+      which_[to] = i;
+    }
+    const double origin = q_.view.origin;
+    for (int step = 0; active[step] > 0; ++step) {
+      const int here = active[step];
+      for (int i = 0; i < here; ++i) halve(i, left_[i] / 2, origin);
+      for (int i = 0; kAhead && i < active[step + 1]; ++i) {
+        __builtin_prefetch(records_ + at_[i] + left_[i] / 2 - 1);
       }
-      active = kept;
+    }
+    if (kAhead) {
+      const bool recent = q_.policy == Policy::Recent;
+      const uint64_t newest = std::min(q_.fanout, 12u);
+      for (int i = 0; i < searches_; ++i) {
+        const Record* const at = records_ + at_[i];
+        __builtin_prefetch(at);
+        __builtin_prefetch(at + left_[i]);
+        if (!recent) continue;
+        const char* const first =
+            reinterpret_cast<const char*>(records_ + at_[i] - std::min(at_[i], newest));
+        __builtin_prefetch(first);
+        __builtin_prefetch(first + 64);
+        __builtin_prefetch(first + 128);
+      }
     }
     for (int i = 0; i < searches_; ++i) {
-      Search& s = search_[i];
-      *s.position += s.low + older_in(s.at + s.low, s.n, s.key, q_.view.origin);
+      if (left_[i] == 0) continue;
+      while (left_[i] > 1) halve(i, left_[i] / 2, origin);
+      const Search& s = search_[which_[i]];
+      at_[i] += time_of(records_[at_[i]], origin) < s.key ? 1 : 0;
+      *s.position += static_cast<uint32_t>(at_[i] - s.first);
     }
+  }
+
+  // Steps of a search until at most four records are left.
+  static int steps(uint32_t n) { return n > 4 ? 32 - __builtin_clz((n - 1) / 4) : 0; }
+
+  void halve(int i, uint64_t half, double origin) {
+    const bool older = time_of(records_[at_[i] + half - 1], origin) < key_[i];
+    at_[i] += older ? half : 0;
+    left_[i] -= half;
   }
 
   // Copies k records from a position on, block by block.
@@ -365,8 +440,7 @@ class Group {
       const Piece piece = piece_of_position(v, q_.view.fences, position);
       const uint32_t skipped = position - piece.before;
       const uint32_t here = std::min(k, piece.size - skipped);
-      const Record* const at = records_ + piece.first + skipped;
-      for (uint32_t i = 0; i < here; ++i) put(at[i], q_.view.origin, to_, place + i);
+      put_run(records_ + piece.first + skipped, here, q_.view.origin, to_, place);
       position += here;
       place += here;
       k -= here;
@@ -407,18 +481,23 @@ class Group {
       for (int i = 0; i < G; ++i) mine[i] = static_cast<uint32_t>(below(draws[i], candidates_[i]));
       return;
     }
-    uint32_t there[G];
     for (int i = 0; i < G; ++i) {
       const uint64_t n = candidates_[i] - q_.fanout + c + 1;
       const uint64_t low = (draws[i] & 0xffffffffu) * n >> 32;  // below() for a short n
       mine[i] = static_cast<uint32_t>(((draws[i] >> 32) * n + low) >> 32);
-      there[i] = 0;
     }
-    for (uint32_t e = 0; e < c; ++e) {
-      const uint32_t* const earlier = chosen_.data() + static_cast<std::size_t>(e) * G;
-      for (int i = 0; i < G; ++i) there[i] |= earlier[i] == mine[i];
+    constexpr int kWide = G % 16 == 0 ? 16 : 1;  // lanes of one register
+    typedef uint32_t Lanes __attribute__((vector_size(4 * kWide), aligned(4), may_alias));
+    for (int i = 0; i < G; i += kWide) {
+      Lanes& r = *reinterpret_cast<Lanes*>(mine + i);
+      const Lanes n = *reinterpret_cast<const Lanes*>(candidates_ + i);
+      const Lanes one = r;
+      Lanes there{};
+      for (const uint32_t* e = chosen_.data() + i; e < mine; e += G) {
+        there |= reinterpret_cast<Lanes>(*reinterpret_cast<const Lanes*>(e) == one);
+      }
+      r = there ? n - q_.fanout + c : one;
     }
-    for (int i = 0; i < G; ++i) mine[i] = there[i] ? candidates_[i] - q_.fanout + c : mine[i];
   }
 
   // Where the choices of a lane lie, which counts from a position.
@@ -443,8 +522,13 @@ class Group {
   Runs<Record> runs_;
   int64_t bad_ = std::numeric_limits<int64_t>::max();
   int searches_ = 0;
+  int waiters_ = 0;
   Search search_[2 * G];
-  int order_[2 * G];
+  int waiting_[2 * G];  // those that do not know their block yet
+  double key_[2 * G];
+  uint64_t at_[2 * G];
+  uint64_t left_[2 * G];
+  int which_[2 * G];
   uint32_t candidates_[G];
   uint64_t where_[G];
   uint64_t even_[G];

@@ -1,0 +1,262 @@
+"""Figure 12: how fast a graph is sampled under five ways to size blocks (section 6.2)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.samples import Sample
+from dgbench.kernels_cuda.temporal_counts import count_walk
+from dgbench.kernels_cuda.temporal_sample import sample_neighbours
+from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.statistics import median
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.turns import gain_of, gains
+from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph
+from dgbench.systems.gnnflow.experiments.table6 import INJECTED, policies
+
+NAME: Final = "fig12"
+STATIC: Final = "Static"
+LAYOUTS: Final = ("Adj. List", "Fixed-size", "Strawman", "Adaptive", STATIC)
+"""In the order of the paper's bars."""
+SCALES: Final = {
+    "gdelt": (1 / 4096, 1 / 512, 1 / 32, 1.0),
+    "netflix": (1 / 4096, 1 / 512, 1 / 32, 1.0),
+}
+"""Size of the twins by preset."""
+HELD: Final = {"smoke": (), "quick": ("sx-mathoverflow",)}
+ALL_HELD: Final = ("wikipedia", "sx-mathoverflow")
+HELD_BATCH: Final = 1000
+"""Edges of an injected batch on the smaller graphs that are held."""
+BATCH: Final = 600
+"""Edges whose ends and random negatives are the roots."""
+FANOUT: Final = 10
+POLICIES: Final = ("uniform", "recent")
+WALKS: Final = ("list", "fences")
+PAPERS: Final = ("list", "uniform")
+"""What stands for the paper's sampler: its walk along the list over the whole past."""
+PAIRS: Final = (("Strawman", "Fixed-size"), ("Adaptive", "Strawman"), ("Adaptive", "Fixed-size"),
+                ("Adaptive", "Adj. List"), ("Static", "Adaptive"))  # fmt: skip
+"""Which layout the paper finds faster than which."""
+TURNS: Final = {"smoke": 2, "quick": 7, "full": 15, "paper": 31}
+VISITS: Final = {"smoke": 200_000, "quick": 1_000_000, "full": 20_000_000, "paper": 200_000_000}
+"""Blocks of an adjacency list that the roots of a call may have in all; fewer roots if they do."""
+
+Rows = Sequence[Any]
+
+
+class Fig12(Experiment):
+    paper = "gnnflow"
+    name = NAME
+    title = "Figure 12: sampling under five ways to size blocks"
+    question = "How fast is sampling from blocks that grow, next to one full block per vertex?"
+    reading = (
+        "The paper names neither model nor rule of sampling here. Recent neighbours stand in the "
+        "newest blocks, so that lists hardly matter; uniform ones over the whole past need the "
+        "whole list. Both are measured, and the claims are held against the uniform ones along "
+        "the list, which is the paper's Algorithm 1. Our search over fences is shown beside it. "
+        "Roots are both ends of the newest edges and as many random vertices; one thread on a "
+        "CPU, where a long list delays its own root but no others. Batches, thresholds and sizes "
+        "shrink with the root of a twin's scale, as its degrees do."
+    )
+    claims = (
+        "gnnflow-fig12-adjlist-zero",
+        "gnnflow-fig12-fixed-below-strawman",
+        "gnnflow-fig12-adaptive-best-dynamic",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        twins = [(name, scales[PRESETS.index(preset)]) for name, scales in SCALES.items()]
+        held = [(name, 1.0) for name in HELD.get(preset, ALL_HELD)]
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name, "scale": scale},
+                group=name,
+                timeout_s={"smoke": 60, "quick": 90, "full": 900, "paper": 7200}[preset],
+            )
+            for name, scale in twins + held
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        return measure(graph, float(cell.params["scale"] or 1.0), context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name=NAME,
+                title="Sampling throughput over that of the static layout",
+                points=points,
+                options={
+                    "xlabel": "",
+                    "ylabel": "throughput / static",
+                    "xlog": False,
+                    "ylog": False,
+                    "sort": False,
+                    "names": False,
+                },
+            )
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        words = []
+        for row in found_rows(rows):
+            shares = ", ".join(f"{name} {share(row, name).value:.2f}" for name in LAYOUTS[:-1])
+            words.append(f"{graph_title(row.params['dataset'])} {shares}")
+        return (
+            "Throughput over static, uniform over the whole past along the list: "
+            f"{'; '.join(words)}."
+            if words
+            else ""
+        )
+
+
+def found_rows(rows: Rows) -> list[Any]:
+    """Usable rows of this experiment, the last of each graph."""
+    return list({r.params["dataset"]: r for r in select(rows, experiment=NAME)}.values())
+
+
+def share(row: Any, layout: str, walk: str = PAPERS[0], policy: str = PAPERS[1]) -> Ratio:
+    """Throughput of a layout over that of the static one."""
+    return gain_of([row], f"{layout} {walk} {policy}")
+
+
+def ahead(row: Any, fast: str, slow: str, walk: str = PAPERS[0], policy: str = PAPERS[1]) -> Ratio:
+    """Throughput of one layout over another's; a pair of `PAIRS`."""
+    return gain_of([row], f"{fast} over {slow} {walk} {policy}")
+
+
+def stores_of(graph: Graph, scale: float) -> tuple[dict[str, TemporalStore], Any]:
+    """The graph under every layout, injected batch by batch as the paper does, and its events."""
+    from dgbench import datasets
+
+    events = datasets.open_events(graph.name, scale=scale)
+    root = math.sqrt(scale) if not graph.real else 1.0
+    tau, fixed = (max(1, round(size * root)) for size in (graph.tau, graph.fixed))
+    batch = HELD_BATCH if graph.real else max(1, round(INJECTED * root))
+    rules = policies(tau, fixed)
+    stores = {}
+    for name in LAYOUTS[:-1]:
+        store = TemporalStore(events.num_nodes, policy=rules[name], undirected=graph.undirected)
+        for first in range(0, len(events), batch):
+            part = slice(first, first + batch)
+            store.insert(events.src[part], events.dst[part], events.t[part])
+        stores[name] = store
+    stores[STATIC] = TemporalStore.static(
+        events.num_nodes, events.src, events.dst, events.t, undirected=graph.undirected
+    )
+    return stores, events
+
+
+def roots_of(events: Any, lists: Tensor, visits: int) -> tuple[Tensor, Tensor]:
+    """Ends of the newest edges and random vertices, int64[R], and their times, float64[R]; as many
+    edges as have at most `visits` blocks on the lists of their roots, given int32[N] of lengths."""
+    count = min(BATCH, len(events))
+    wrong = torch.randint(events.num_nodes, (count,), generator=torch.Generator().manual_seed(1))
+    by_edge = torch.stack([events.src[-count:], events.dst[-count:], wrong], 1)  # [count, 3]
+    upto = lists[by_edge].sum(1).cumsum(0)
+    kept = max(1, int((upto <= visits).sum()))
+    return by_edge[:kept].flatten(), events.t[-count:][:kept].repeat_interleave(3)
+
+
+def measure(graph: Graph, scale: float, context: RunContext) -> Measurement:
+    """Sample the same roots from all layouts in turns.
+
+    Raises:
+        CheckFailed: two layouts give different samples.
+    """
+    stores, events = stores_of(graph, scale)
+    lists = stores["Adj. List"].list_lengths()
+    nodes, times = roots_of(events, lists, VISITS[context.preset])
+    values: dict[str, float] = {}
+    for walk, policy in product(WALKS, POLICIES):
+        calls = {
+            name: _call(store, nodes, times, walk, policy) for name, store in stores.items()
+        }  # fmt: skip
+        _agree(calls)
+        seconds = in_turns(calls, TURNS[context.preset])
+        key = f"{walk} {policy}"
+        values |= {f"{name} {key} s": median(spent) for name, spent in seconds.items()}
+        for name in LAYOUTS[:-1]:
+            values |= gains(f"{name} {key}", seconds[STATIC], seconds[name])
+        for fast, slow in PAIRS:
+            values |= gains(f"{fast} over {slow} {key}", seconds[slow], seconds[fast])
+    counters = {"roots": nodes.numel(), "events": len(events), "nodes": events.num_nodes}
+    past = torch.full_like(times, -torch.inf)
+    for name, store in stores.items():
+        blocks, compared = count_walk(store, nodes, past, times)
+        counters[f"blocks {name}"] = int(blocks.sum())
+        counters[f"longest {name}"] = int(blocks.max())
+        counters[f"compared {name}"] = int(compared.sum())
+    return Measurement(
+        values=values,
+        counters=counters,
+        deviation={"output": 0.0},  # or `_agree` would have raised
+        data=origin_data(events.origin),
+    )
+
+
+def _call(
+    store: TemporalStore, nodes: Tensor, times: Tensor, walk: str, policy: str
+) -> Callable[[], Sample]:
+    return lambda: sample_neighbours(
+        store, nodes, times, fanout=FANOUT, policy=policy, walk=walk, seed=1, threads=1
+    )
+
+
+def _agree(calls: dict[str, Callable[[], Sample]]) -> None:
+    truth = calls[STATIC]()
+    for name, call in calls.items():
+        one = call()
+        if not (torch.equal(one.offsets, truth.offsets) and torch.equal(one.eids, truth.eids)):
+            raise CheckFailed(f"'{name}' does not give the samples of '{STATIC}'")
+
+
+def in_turns(calls: dict[str, Callable[[], Any]], turns: int) -> dict[str, list[float]]:
+    """Seconds of each call turn by turn, every second one backwards, after one that warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(turns + 1):
+        for name in calls if turn % 2 else reversed(calls):
+            start = time.perf_counter()
+            calls[name]()
+            if turn:
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `sweep`: normalised throughput by layout, a series for each way to sample."""
+    found: list[dict[str, Any]] = []
+    for row in found_rows(rows):
+        panel = graph_title(row.params["dataset"])
+        twin = bool(row.data.get("twin"))
+        for (walk, policy), name in product(product(WALKS, POLICIES), LAYOUTS[:-1]):
+            ratio = share(row, name, walk, policy)
+            found.append(
+                {
+                    "panel": panel,
+                    "series": f"{policy}, {'along the list' if walk == 'list' else 'by fences'}",
+                    "x": name,
+                    "y": ratio.value,
+                    "low": ratio.low,
+                    "high": ratio.high,
+                    "twin": twin,
+                    "row_ids": [row.id],
+                }
+            )
+    for row in failures(rows, NAME):
+        point = {"panel": graph_title(row.params["dataset"]), "series": "uniform, along the list"}
+        found.append({**point, "x": "-", "failed": failed(row), "row_ids": [row.id]})
+    return found

@@ -1,0 +1,268 @@
+"""What each part of the CPU sampler brings, and what finding a window costs (section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, Final
+
+import torch
+
+from dgbench.kernels_cuda.temporal_counts import count_walk
+from dgbench.kernels_cuda.temporal_sample import sample_between, sample_neighbours
+from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.statistics import median
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
+from dgbench.systems.gnnflow.contenders import Events
+from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
+from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
+from dgbench.systems.gnnflow.experiments.fig12 import in_turns
+from dgbench.systems.gnnflow.experiments.settings import PRESETS
+
+NAME: Final = "sampling_ablation"
+SYNTHETIC: Final = "power law"
+STREAMS: Final = {"smoke": ("college-msg",), "quick": (SYNTHETIC, "sx-mathoverflow")}
+ALL: Final = (SYNTHETIC, "sx-mathoverflow", "wikipedia")
+SIZES: Final = ((1000, 20_000), (10_000, 500_000), (200_000, 10_000_000), (200_000, 10_000_000))
+"""Vertices and edges of the synthetic stream, by preset."""
+LOOKUP: Final = "constructed"
+"""One vertex with a list of growing length: what finding a window costs."""
+LENGTHS: Final = {"smoke": 12, "quick": 18, "full": 22, "paper": 22}
+"""Powers of two up to which a block, or a list, grows."""
+INJECTED: Final = 10_000
+BATCH: Final = 4000
+FANOUT: Final = 10
+TURNS: Final = {"smoke": 2, "quick": 7, "full": 15, "paper": 31}
+OURS: Final = "as it is"
+VARIANTS: Final[dict[str, dict[str, Any]]] = {
+    OURS: {},
+    "one root at a time": {"grouped": False},
+    "along the list": {"walk": "list"},
+    "records of 12 bytes": {"layout": "compact"},
+    "records of 24 bytes": {"layout": "wide"},
+    "two threads": {"threads": 2},
+}
+"""Each differs from the first in one thing."""
+POLICIES: Final = ("recent", "uniform")
+
+Rows = Sequence[Any]
+
+
+class SamplingAblation(Experiment):
+    paper = "gnnflow"
+    name = NAME
+    title = "Parts of the sampler"
+    question = "What do groups, fences and layouts bring, and what does finding a window cost?"
+    reading = (
+        "All variants return the same samples. Inside a block a window is found by binary search, "
+        "as section 4.1 says; the walk along the list (Algorithm 1) still looks at every block "
+        "that is newer than the window's begin, so its cost grows with the list. Fences, one "
+        "entry per block in an array, are searched as well."
+    )
+    claims = ("gnnflow-s41-search-log-time",)
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name},
+                group=name,
+                timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 1200}[preset],
+            )
+            for name in (LOOKUP, *STREAMS.get(preset, ALL))
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        name = str(cell.params["dataset"])
+        return lookups(context) if name == LOOKUP else variants(name, context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="speedup",
+                name=NAME,
+                title="The sampler over itself with one part changed",
+                points=variant_points,
+                options={
+                    "baseline_label": "the sampler with the change of the row",
+                    "xlabel": "time with the change / time as it is",
+                    "interval": TURN_INTERVAL,
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="sampling_lookup",
+                title="Times compared to find a window",
+                points=lookup_points,
+                options={
+                    "xlabel": "records of the vertex",
+                    "ylabel": "times and blocks looked at",
+                    "ylog": True,
+                },
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        words = [
+            f"{name} {gain_of([row], f'{name} {policy}').value:.2f}x ({policy}, "
+            f"{graph_title(row.params['dataset'])})"
+            for row in _variant_rows(rows)
+            for name, policy in product(list(VARIANTS)[1:4], POLICIES)
+        ]
+        return f"Time with a change over time as it is: {', '.join(words)}." if words else ""
+
+
+def lookup_rows(rows: Rows) -> list[Any]:
+    """Usable rows that counted what a lookup costs."""
+    return select(rows, experiment=NAME, dataset=LOOKUP)
+
+
+def _variant_rows(rows: Rows) -> list[Any]:
+    return [r for r in select(rows, experiment=NAME) if r.params["dataset"] != LOOKUP]
+
+
+def lookups(context: RunContext) -> Measurement:
+    """Comparisons and blocks of one window: in one block of n records, and in n / 4 blocks of 4."""
+    counters: dict[str, int] = {}
+    values: dict[str, float] = {}
+    for power in range(2, LENGTHS[context.preset] + 1, 2):
+        length = 1 << power
+        times = torch.arange(length, dtype=torch.float64)
+        zeros = torch.zeros(length, dtype=torch.int64)
+        one = TemporalStore.static(1, zeros, zeros, times)
+        many = TemporalStore(1, policy=BlockPolicy("fixed", 4))
+        many.insert(zeros, zeros, times)
+        asked = min(length, 256)
+        ends = (torch.arange(asked, dtype=torch.float64) + 0.5) * (length / asked)
+        begins = ends - max(1.0, length / 16)
+        nodes = zeros[:asked]
+        _, compared = count_walk(one, nodes, begins, ends)
+        blocks, _ = count_walk(many, nodes, begins, ends)
+        counters[f"compared {length}"] = int(compared.max())
+        counters[f"walked {length}"] = int(blocks.max())
+        calls = {
+            "one": lambda s=one, a=(nodes, begins, ends): sample_between(
+                s, *a, fanout=1, threads=1
+            ),
+            "fences": lambda s=many, a=(nodes, begins, ends): sample_between(
+                s, *a, fanout=1, threads=1
+            ),
+            "list": lambda s=many, a=(nodes, begins, ends): sample_between(
+                s, *a, fanout=1, walk="list", threads=1
+            ),
+        }
+        for name, spent in in_turns(calls, 3).items():
+            values[f"{name} {length} s"] = median(spent) / asked
+    return Measurement(
+        values=values,
+        counters=counters,
+        deviation={"output": 0.0},
+        data={"dataset": LOOKUP, "twin": False, "scale": 1.0, "note": "constructed"},
+        notes=["a window begins a sixteenth of the list before it ends; the worst of 256 windows"],
+    )
+
+
+def variants(name: str, context: RunContext) -> Measurement:
+    """Every variant in turns on one stream.
+
+    Raises:
+        CheckFailed: a variant gives other samples.
+    """
+    events, data = _open(name, context.preset)
+    layouts = ("packed", "compact", "wide")
+    stores = {layout: _store(events, layout) for layout in layouts}
+    nodes, times = batch_roots(events, len(events) // 2, min(BATCH, len(events) // 4))
+    values: dict[str, float] = {}
+    for policy in POLICIES:
+        calls = {}
+        for variant, change in VARIANTS.items():
+            how = {"threads": 1, **change}
+            store = stores[how.pop("layout", "packed")]
+            calls[variant] = lambda s=store, h=how, p=policy: sample_neighbours(
+                s, nodes, times, fanout=FANOUT, policy=p, seed=1, **h
+            )
+        truth = calls[OURS]()
+        for variant, call in calls.items():
+            if not torch.equal(call().eids, truth.eids):
+                raise CheckFailed(f"'{variant}' gives other samples")
+        seconds = in_turns(calls, TURNS[context.preset])
+        for variant, spent in seconds.items():
+            values[f"{variant} {policy} roots/s"] = nodes.numel() / median(spent)
+            if variant != OURS:
+                values |= gains(f"{variant} {policy}", spent, seconds[OURS])
+    return Measurement(
+        values=values,
+        counters={"roots": nodes.numel(), "events": len(events), "nodes": events.num_vertices},
+        deviation={"output": 0.0},  # or it would have raised
+        data=data,
+    )
+
+
+def _open(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
+    from dgbench import datasets
+
+    if name == SYNTHETIC:
+        vertices, edges = SIZES[PRESETS.index(preset)]
+        note = f"ends by a power law, {vertices} vertices, {edges} edges"
+        data = {"dataset": name, "twin": True, "scale": 1.0, "note": note}
+        return synthetic_events(vertices, edges), data
+    found = datasets.open_events(name)
+    events = Events(found.num_nodes, found.src, found.dst, found.t)
+    return events, origin_data(found.origin)
+
+
+def _store(events: Events, layout: str) -> TemporalStore:
+    origin = float(events.t[0])
+    store = TemporalStore(events.num_vertices, layout=layout, undirected=True, origin=origin)  # type: ignore[arg-type]
+    for first in range(0, len(events), INJECTED):
+        part = slice(first, first + INJECTED)
+        store.insert(events.src[part], events.dst[part], events.t[part])
+    return store
+
+
+def variant_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `speedup`: each change over the sampler as it is."""
+    found: list[dict[str, Any]] = []
+    for row in _variant_rows(rows):
+        for policy, variant in product(POLICIES, list(VARIANTS)[1:]):
+            gain = gain_of([row], f"{variant} {policy}")
+            found.append(
+                {
+                    "panel": policy,
+                    "row": f"{variant}, {graph_title(row.params['dataset'])}",
+                    "system": "gnnflow",
+                    "baseline": "gnnflow",
+                    "value": gain.value,
+                    "low": gain.low,
+                    "high": gain.high,
+                    "n": gain.n,
+                    "twin": gain.twin,
+                    "row_ids": [row.id],
+                }
+            )
+    for row in failures(rows, NAME):
+        point = {"panel": POLICIES[0], "row": graph_title(row.params["dataset"])}
+        more = {"system": "gnnflow", "baseline": "gnnflow", "failed_system": "gnnflow"}
+        found.append({**point, **more, "failed": failed(row), "row_ids": [row.id]})
+    return found
+
+
+def lookup_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `sweep`: comparisons inside one block, blocks walked on a list, by length."""
+    names = {"compared": "times compared in one block", "walked": "blocks of 4 walked on a list"}
+    return [
+        {
+            "series": names[what],
+            "x": int(length),
+            "y": count,
+            "counted": True,
+            "row_ids": [row.id],
+        }
+        for row in lookup_rows(rows)
+        for key, count in row.counters.items()
+        for what, length in [key.split()]
+    ]
