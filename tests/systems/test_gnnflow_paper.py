@@ -62,10 +62,9 @@ def test_facts_are_complete() -> None:
     for claim in LEDGER:
         assert claim.id.startswith("gnnflow-")
         assert set(claim.needs) == {"gpus", "cpu_only_ok", "real_dataset_required"}, claim.id
-        assert bool(claim.hardware) or not claim.needs["gpus"], claim.id
         assert claim.statement.endswith("."), claim.id
         assert what_it_needs(claim)
-        assert show(claim.value, claim.unit, printed=True), claim.id
+        assert claim.value is None or show(claim.value, claim.unit, printed=True), claim.id
 
 
 @pytest.mark.parametrize("name", sorted(BY_ID))
@@ -236,7 +235,7 @@ def _race(dataset, model, gain, **values) -> Row:
     spread |= {"low tgl": gain * 0.9, "high tgl": gain * 1.1}
     times = {"retrain_s tgl": gain * 4e-3, "retrain_s gnnflow": 4e-3, "update share tgl": 0.3}
     return _row(
-        fig8.Fig8(), {"dataset": dataset, "model": model, "steps": False, "scale": 1 / 1024},
+        fig8.Fig8(), {"dataset": dataset, "model": model},
         f"{dataset}/{model}", values={**spread, **times, **values}, deviation={"loss": 0.0},
         data={"twin": True, "scale": 1 / 1024}, counters={"turns": 6},
     )  # fmt: skip
