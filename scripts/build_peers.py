@@ -28,13 +28,11 @@ class Peer:
 
     Attributes:
         name, version: as the package index knows them.
-        needs: packages its own build or import asks for, installed from the index.
         replace: (file, found, wanted) applied to a private copy before it is compiled.
     """
 
     name: str
     version: str
-    needs: tuple[str, ...] = ()
     replace: tuple[tuple[str, str, str], ...] = ()
 
     @property
@@ -45,8 +43,8 @@ class Peer:
 
 PEERS = (
     Peer("torch-scatter", "2.1.2"),
-    # It asks for C++14; the headers of torch since 2.1 need 17, and those of 2.13 need 20.
-    Peer("tglite", "0.0.2", ("pandas", "tqdm"), (("setup.py", "-std=c++14", "-std=c++20"),)),
+    # It imports torch_scatter, and asks for C++14, which the headers of torch have left behind.
+    Peer("tglite", "0.0.2", (("setup.py", "-std=c++14", "-std=c++20"),)),
 )
 
 
@@ -126,8 +124,6 @@ def main() -> int:
         try:
             if wheel is None:
                 print(f"{peer.name} {peer.version}: compiling, some six minutes", flush=True)
-                if peer.needs:
-                    pip("install", *peer.needs)
                 wheel = build_wheel(peer, folder)
             pip("install", "--no-deps", str(wheel))
             print(f"{peer.name} {peer.version}: installed from {wheel}", flush=True)

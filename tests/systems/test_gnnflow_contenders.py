@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -17,9 +12,6 @@ from dgbench.runtime.errors import UnknownKeyError
 from dgbench.systems.gnnflow.contenders import CONTENDERS, Events, Truth, contender
 from dgbench.systems.gnnflow.contenders.released import spread
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
-
-ROOT = Path(__file__).parents[2]
-SCRIPT = ROOT / "scripts" / "build_peers.py"
 
 
 def graph_of(name: str, events: Events):
@@ -172,12 +164,3 @@ def test_a_name_that_is_not_known() -> None:
     with pytest.raises(UnknownKeyError, match="tgllite"):
         contender("tgllite")
     assert set(CONTENDERS) == {"blocks", "tcsr", "tglite", "dgl", "pyg-last"}
-
-
-@pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scripts do not travel")
-def test_where_no_wheel_is_kept_nothing_is_installed(tmp_path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--no-build"], capture_output=True, text=True,
-        env=os.environ | {"DGBENCH_CACHE": str(tmp_path)},
-    )  # fmt: skip
-    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (0, "", [])

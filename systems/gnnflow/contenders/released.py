@@ -72,8 +72,8 @@ class Dgl(Released):
         dgl = self.load()
         self._edges = len(events)
         both = torch.cat([events.src, events.dst]), torch.cat([events.dst, events.src])
-        self.graph = dgl.graph(both, num_nodes=events.num_vertices)
-        self.graph.create_formats_()  # else the first sample would pay for it
+        # The one format that sampling reads; else the first sample would pay for it.
+        self.graph = dgl.graph(both, num_nodes=events.num_vertices).formats(["csc"])
 
     def add(self, events: Events, old: int) -> None:
         self.build(events)
