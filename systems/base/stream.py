@@ -286,7 +286,7 @@ class StreamTrainer(Trainer):
         self._check_range(first, last)
         before = None if remember else self.memory_state()
         scores: list[Tensor] = []
-        for part in torch.arange(first, last).split(self.workload.batch):
+        for part in torch.arange(first, last).split(self.workload.batch) if last > first else ():
             batch = self._batch(part, batch_draw(self.workload, int(part[0]), 0, scored=True))
             with self._inference():
                 hidden, recalled = self._hidden(batch)
