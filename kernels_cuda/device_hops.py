@@ -16,6 +16,8 @@ from dgbench.kernels_cuda.samples import Sample
 
 MOST_PLACES: Final = 1 << 24
 """Places for the neighbours of a hop up to which they are taken without counting first."""
+ARRAYS: Final = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
+"""Of a `Sample`, in its order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +106,14 @@ def cut_all(hops: list[list[Hop]]) -> list[list[Sample]]:
     counts = [part for one in hops for hop in one for part in (hop.targets.live, hop.offsets[-1:])]
     sizes = iter(torch.cat(counts).tolist())
     return [[hop.cut(next(sizes), next(sizes)) for hop in one] for one in hops]
+
+
+def bring_home(samples: list[list[Sample]]) -> list[list[Sample]]:
+    """The same samples with their arrays on the CPU."""
+    return [
+        [
+            Sample(*(getattr(hop, name).cpu() for name in ARRAYS), hop.fanout)  # type: ignore[arg-type]
+            for hop in hops
+        ]
+        for hops in samples
+    ]

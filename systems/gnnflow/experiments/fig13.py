@@ -47,6 +47,7 @@ REPEATS: Final = {"smoke": 1, "quick": 5, "full": 7, "paper": 10}
 """Rounds where there is something to compare with."""
 BUDGETS_S: Final = {"smoke": 0.05, "quick": 0.3, "full": 2.0, "paper": 10.0}
 BATCHES: Final = 8
+CHECKED: Final = ("offsets", "neighbours", "eids", "edge_times")
 NEEDS: Final = "a placement is of a GPU's memory; no CUDA device was asked for"
 ENFORCED: Final = 1 << 30
 """Limits below this are too small to be kept by taking the rest of a device's memory."""
@@ -232,6 +233,7 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
     }  # fmt: skip
     sample: Callable[..., list[list[Sample]]] = on_cpu
     if system != CPU:
+        from dgbench.kernels_cuda.device_hops import bring_home
         from dgbench.kernels_cuda.device_store import DeviceStore
 
         there = DeviceStore(store, system, limit, device=context.device)  # type: ignore[arg-type]
@@ -240,7 +242,7 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
             notes.append("the limit is too small to be kept with unified memory")
 
         def sample(nodes: Tensor, times: Tensor, draw: int) -> list[list[Sample]]:
-            return there.sample_hops(nodes, times, fanouts, draw=draw, **how)
+            return bring_home(there.sample_hops(nodes, times, fanouts, draw=draw, **how))
 
         check(sample(*batches[0], 0), on_cpu(*batches[0], 0))
     drawn = [0]
@@ -252,7 +254,7 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
         drawn[0] += 1
         taken[0] += nodes.numel()
         for hop in hops:
-            taken[1] += home(hop)[0].numel()
+            taken[1] += hop.neighbours.numel()
 
     steady = measure_steady(step, budget_s=BUDGETS_S[context.preset])
     return Measurement(
@@ -270,11 +272,6 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
     )
 
 
-def home(hop: Sample) -> tuple[Tensor, Tensor, Tensor]:
-    """What was sampled, on the host."""
-    return hop.neighbours.cpu(), hop.eids.cpu(), hop.edge_times.cpu()
-
-
 def check(found: list[list[Sample]], right: list[list[Sample]]) -> None:
     """Compare samples bit by bit.
 
@@ -282,10 +279,7 @@ def check(found: list[list[Sample]], right: list[list[Sample]]) -> None:
         CheckFailed: they differ.
     """
     for number, (one, other) in enumerate(zip(found[0], right[0], strict=True), 1):
-        same = torch.equal(one.offsets.cpu(), other.offsets) and all(
-            torch.equal(mine, its) for mine, its in zip(home(one), home(other), strict=True)
-        )
-        if not same:
+        if not all(torch.equal(getattr(one, name), getattr(other, name)) for name in CHECKED):
             raise CheckFailed(f"hop {number} is not what the CPU samples")
 
 

@@ -1,0 +1,47 @@
+"""GNNFlow trained with samples of a device: the losses are those of the CPU's samples."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dgbench.kernels_cuda import device_store
+from dgbench.kernels_cuda.device_store import PLACEMENTS
+from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, load_stream
+from dgbench.systems.gnnflow.access import StoreAccess
+from dgbench.systems.gnnflow.device_access import DeviceAccess
+from dgbench.systems.gnnflow.system import GnnflowSystem
+
+
+def task(model: str) -> StreamWorkload:
+    dysat = {"window": 86400.0, "snapshots": 2} if model == "dysat" else {}
+    return StreamWorkload(
+        dataset="reddit", source="twin", scale=1 / 64, model=model, undirected=True, node_dim=6,
+        edge_dim=5, fanouts=(3,) if model == "tgn" else (3, 2), hidden_dim=8, time_dim=4,
+        memory_dim=6, batch=60, events=600, dropout=0.0,
+        sampling="recent" if model == "tgn" else "uniform", **dysat,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("model", ["tgn", "tgat", "dysat"])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_losses_do_not_depend_on_who_samples(native, monkeypatch, placement, model, in_place):
+    if native.device == "cpu":
+        monkeypatch.setattr(device_store, "extension", lambda device: native.module)
+    workload = task(model)
+    data = load_stream(workload)
+    switches = GnnflowSystem().switches({"in_place": in_place})
+    losses = []
+    for kind, how in (
+        (StoreAccess, {}),
+        (DeviceAccess, {"placement": placement, "sampler": native.device}),
+    ):
+        access = kind(workload, data, switches, **how)
+        trainer = StreamTrainer(workload, data, access, device="cpu")
+        trainer.insert(300)
+        first = trainer.train(0, 300)
+        trainer.insert(400)
+        losses.append((first, trainer.train(300, 400)))
+    assert losses[0] == losses[1]
+    assert torch.isfinite(torch.tensor(losses)).all()
