@@ -31,7 +31,7 @@ SIZES: Final[dict[Preset, Size]] = {
     ),
     "paper": Size(
         ("wikipedia", "college-msg", "enron"), 1,
-        {"tgn": None, "tgat": None, "dysat": None}, 100, 3, None, None,
+        {"tgn": None, "tgat": None, "dysat": None}, 100, 3, None, None, lr=1e-4,
     ),
 }  # fmt: skip
 

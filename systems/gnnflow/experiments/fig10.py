@@ -32,7 +32,14 @@ SIZES: Final[dict[Preset, Size]] = {
         ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 30, 3, 64, 10
     ),
     "paper": Size(
-        ("wikipedia", "college-msg", "enron"), 5, {"tgn": None, "tgat": None}, 100, 3, None, None
+        ("wikipedia", "college-msg", "enron"),
+        5,
+        {"tgn": None, "tgat": None},
+        100,
+        3,
+        None,
+        None,
+        lr=1e-4,
     ),
 }
 

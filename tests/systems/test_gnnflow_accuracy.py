@@ -1,0 +1,240 @@
+"""Experiments and checks on accuracy: epochs, schedules, replay, and the plain path."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from stream_tiny import tiny_events, tiny_stream, tiny_task
+
+from dgbench import datasets
+from dgbench.models.ctdg import STREAM_MODELS
+from dgbench.runtime.errors import CheckFailed
+from dgbench.systems.base import RunContext, get_paper
+from dgbench.systems.base.plain_stream import PlainStream
+from dgbench.systems.base.stream import StreamTrainer
+from dgbench.systems.gnnflow.checks import accuracy as checks
+from dgbench.systems.gnnflow.experiments import accuracy, fig10, fig11
+from dgbench.systems.gnnflow.experiments.accuracy_runs import (
+    Difference,
+    as_series,
+    difference,
+    pooled,
+    series,
+)
+from dgbench.systems.gnnflow.system import GnnflowSystem
+
+EXPERIMENTS = (fig10.Fig10, fig11.Fig11, accuracy.Accuracy)
+
+
+def row_of(experiment, params, values, counters=None, number=0):
+    return SimpleNamespace(
+        id=f"row{number}", experiment=experiment, params=params, values=values, status="ok",
+        counters=counters or {}, instrumented=False, deviation={}, data={"twin": False},
+        device="cpu", reason="", phases={},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def tiny_wikipedia(monkeypatch):
+    monkeypatch.setattr(datasets, "open_events", lambda *_: tiny_events(300, 24, bipartite=True))
+
+
+# --- the plain path -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", STREAM_MODELS)
+def test_gnnflow_trains_like_the_plain_path(model) -> None:
+    task = tiny_task(model, chunks=2)
+    data = tiny_stream(task, events=90)
+    ours = GnnflowSystem().open(task, data=data, dtype=torch.float64)
+    plain = StreamTrainer(task, data, PlainStream(task, data), dtype=torch.float64)
+    found = []
+    for trainer in (ours, plain):
+        trainer.insert(50)
+        losses = [trainer.train(0, 50)]
+        trainer.insert(90)
+        losses += [trainer.train(50, 90, epoch=1), trainer.evaluate_range(50, 90).loss]
+        found.append(losses)
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
+# --- experiments ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", EXPERIMENTS)
+def test_smoke_cells_run_and_answer(kind, tiny_wikipedia) -> None:
+    experiment = kind()
+    rows = []
+    for number, cell in enumerate(experiment.cells("smoke", "cpu")):
+        assert cell.experiment == experiment.name
+        found = experiment.run(cell, RunContext("cpu", "smoke", threads=1))
+        rows.append(row_of(cell.experiment, cell.params, found.values, found.counters, number))
+    assert experiment.answer(rows)
+    assert experiment.answer([]) == ""
+    for figure in experiment.figures():
+        points = figure.points(rows)
+        assert points
+        assert all(math.isfinite(point["y"]) for point in points)
+    for name, check in checks.CHECKS.items():
+        if name in experiment.claims:
+            assert check(None, rows).measured is not None
+
+
+@pytest.mark.parametrize("kind", EXPERIMENTS)
+@pytest.mark.parametrize("preset", ["smoke", "quick", "full", "paper"])
+def test_cells_have_names_of_their_own(kind, preset) -> None:
+    cells = kind().cells(preset, "cpu")
+    assert len({str(cell.params) for cell in cells}) == len(cells) > 0
+
+
+def test_a_row_that_failed_is_a_gap(tiny_wikipedia) -> None:
+    for kind, params in (
+        (fig10.Fig10, {"dataset": "wikipedia", "model": "tgn", "seed": 1}),
+        (fig11.Fig11, {"dataset": "wikipedia", "model": "tgn", "seed": 1}),
+        (accuracy.Accuracy, {"dataset": "wikipedia", "models": "tgn tgat"}),
+    ):
+        row = row_of(kind.name, params, {})
+        row.status, row.reason = "oom", "too big"
+        for figure in kind().figures():
+            assert any(p.get("failed") == "oom: too big" for p in figure.points([row]))
+        assert kind().answer([row]) == ""
+
+
+def test_a_path_that_parts_from_the_reference_fails(tiny_wikipedia, monkeypatch) -> None:
+    sample = PlainStream.sample
+    monkeypatch.setattr(
+        PlainStream, "sample", lambda self, *a, draw, **k: sample(self, *a, draw=draw + 1, **k)
+    )
+    one = accuracy.Accuracy()
+    with pytest.raises(CheckFailed, match="part by"):
+        one.run(one.cells("smoke", "cpu")[0], RunContext("cpu", "smoke", threads=1))
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def test_differences_have_intervals_of_their_pairs() -> None:
+    found = difference([0.6, 0.7, 0.8], [0.5, 0.5, 0.5])
+    assert found.value == pytest.approx(20)
+    assert found.error == pytest.approx(10 / 3**0.5)
+    assert found.high - found.value == pytest.approx(4.3027 * found.error, rel=1e-4)
+    assert found.side == 0
+    assert difference([0.6], [0.5]).side == 0
+    assert difference([0.6, 0.61, 0.6], [0.5, 0.5, 0.5]).side == 1
+    both = pooled([Difference(2.0, 3.0, 5), Difference(4.0, 4.0, 7)])
+    assert (both.value, both.error, both.n) == (3.0, 2.5, 11)
+    row = row_of("x", {}, as_series("a b", [0.25, 0.5]) | {"ap a": 1.0})
+    assert series(row, "a b") == [0.25, 0.5]
+    assert series(row, "c") == []
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+WAVE = [0.01, -0.01, 0.02, -0.02, 0.0, 0.01, -0.01, 0.0]
+
+
+def epochs_row(model, means, times=(1.0, 2.0, 3.0, 4.0), noise=0.01):
+    values = {}
+    for epochs, mean, seconds in zip(fig10.EPOCHS, means, times, strict=True):
+        bumps = [w + noise * math.sin(5 * i * epochs) for i, w in enumerate(WAVE)]
+        values |= as_series(f"epochs {epochs}", [mean + bump for bump in bumps])
+        values[f"retrain_s {epochs}"] = seconds
+    params = {"dataset": "wikipedia", "model": model, "seed": 1}
+    return row_of("fig10", params, values, {"rounds": 8}, model)
+
+
+def schedule_row(model, gaps, every=4, replay=(0.0, 0.0), budget=1.0):
+    often = [0.9 + w for w in WAVE]
+    values = as_series(fig11.OFTEN, often)
+    values |= as_series(fig11.SELDOM, [a - gap for a, gap in zip(often, gaps, strict=True)])
+    values |= as_series(fig11.NEVER, [a - 0.05 for a in often])
+    for ratio, more in zip(fig11.RATIOS, replay, strict=True):
+        values |= as_series(fig11.replayed(ratio), [a + more + w / 9 for a, w in zip(often, WAVE)])  # noqa: B905
+    for i in range(2):
+        values[f"retrain_s {fig11.OFTEN} {i}"] = 1.0
+        values[f"retrain_s {fig11.SELDOM} {i}"] = budget * (1 + 0.001 * i)
+    params = {"dataset": "wikipedia", "model": model, "seed": 1}
+    counters = {"rounds": 8, "every": every, "events of a round": 100}
+    return row_of("fig11", params, values, counters, model)
+
+
+def run(name, rows):
+    return checks.CHECKS[f"gnnflow-{name}"](None, rows)
+
+
+def both(make, *args, **kwargs):
+    return [make(model, *args, **kwargs) for model in ("tgn", "tgat")]
+
+
+@pytest.mark.parametrize(
+    ("name", "means", "noise", "holds", "undecided"),
+    [
+        ("fig10-diminishing", (0.80, 0.84, 0.86, 0.865), 0.001, True, False),
+        ("fig10-diminishing", (0.80, 0.81, 0.83, 0.90), 0.001, False, False),
+        ("fig10-diminishing", (0.80, 0.80, 0.80, 0.80), 0.02, True, True),
+        ("fig10-drop-3-to-4", (0.80, 0.84, 0.86, 0.84), 0.001, True, False),
+        ("fig10-drop-3-to-4", (0.80, 0.84, 0.86, 0.88), 0.001, False, False),
+        ("fig10-drop-3-to-4", (0.80, 0.84, 0.86, 0.86), 0.02, False, True),
+        ("fig10-sweet-spot", (0.80, 0.84, 0.86, 0.85), 0.001, True, False),
+        ("fig10-sweet-spot", (0.86, 0.84, 0.83, 0.90), 0.001, False, False),
+        ("fig10-sweet-spot", (0.86, 0.86, 0.86, 0.86), 0.02, False, True),
+        ("s1-epochs-per-round", (0.80, 0.84, 0.86, 0.84), 0.001, True, False),
+        ("s1-epochs-per-round", (0.86, 0.84, 0.82, 0.80), 0.001, False, False),
+        ("s1-epochs-per-round", (0.86, 0.86, 0.86, 0.86), 0.02, None, True),
+    ],
+)
+def test_checks_on_epochs(name, means, noise, holds, undecided) -> None:
+    found = run(name, both(epochs_row, means, noise=noise))
+    assert found.undecided is undecided
+    assert holds is None or found.holds is holds
+    assert found.evidence == "analogue"
+    assert found.rows == ["rowtgn", "rowtgat"]
+
+
+def test_more_epochs_that_cost_nothing_are_not_the_trend() -> None:
+    rows = both(epochs_row, (0.80, 0.84, 0.86, 0.865), (1.0, 1.1, 1.2, 1.3), noise=0.001)
+    assert run("fig10-diminishing", rows).holds is False
+
+
+GAPS = [0.02, 0.03, 0.04, 0.05, 0.01, 0.02, 0.03, 0.03]
+
+
+def test_checks_on_schedules() -> None:
+    rows = both(schedule_row, GAPS, replay=(0.01, 0.02))
+    assert run("fig11-accuracy-gap", rows).direction is True
+    assert "up to 5.0" in run("fig11-accuracy-gap", rows).measured["TGN"]
+    assert run("fig11-always-ahead", rows).holds is True
+    assert run("fig11-replay", rows).holds is True
+    assert run("fig11-tgl-jump", rows).holds is True
+    assert run("fig11-no-retrain", rows).holds is True
+    assert run("s61-equal-budget", rows).holds is True
+
+    rows = both(schedule_row, [-gap for gap in GAPS], replay=(-0.01, -0.02), budget=2.0)
+    assert run("fig11-accuracy-gap", rows).direction is False
+    assert not run("fig11-accuracy-gap", rows).undecided
+    assert run("fig11-replay", rows).holds is False
+    assert run("fig11-tgl-jump", rows).holds is False
+    assert run("s61-equal-budget", rows).holds is False
+    assert not run("s61-equal-budget", rows).undecided
+
+    swings = [0.01, -0.01] * 4
+    rows = both(schedule_row, swings)
+    for name in ("fig11-accuracy-gap", "fig11-always-ahead"):
+        assert run(name, rows).undecided, name
+    assert run("fig11-replay", rows).undecided
+    behind = run("fig11-always-ahead", both(schedule_row, [0.01] * 7 + [-0.2]))
+    assert behind.holds is False
+    assert not behind.undecided
+
+
+def test_every_claim_has_a_check_that_says_what_it_needs() -> None:
+    ledger = get_paper("gnnflow").ledger.read_text()
+    for name, check in checks.CHECKS.items():
+        assert f"id: {name}\n" in ledger
+        found = check(None, [])
+        assert found.measured is None
+        assert "did not run" in found.reason
+    assert set(checks.CHECKS) == {*fig10.Fig10.claims, *fig11.Fig11.claims}
