@@ -92,8 +92,8 @@ struct StoreView {
   int64_t num_vertices;
   double origin;  // time of Compact's zero
   Layout layout;
-  int64_t deleted;  // vertices that carry kDeleted. While there are any, a record whose neighbour is
-                    // one of them is hidden too; with none no neighbour's line need be read.
+  int64_t deleted;  // vertices that carry kDeleted. While there are any, a record whose neighbour
+                    // is one of them is hidden too; with none no neighbour's line need be read.
   uint64_t num_slots;  // places in use in each pool, for whoever copies it
   uint64_t num_fences;
   uint64_t num_blocks;

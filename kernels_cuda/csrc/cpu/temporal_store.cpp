@@ -33,8 +33,8 @@ std::string at(int64_t i) { return "[" + std::to_string(i) + "]"; }
 
 }  // namespace
 
-TemporalStore::TemporalStore(int64_t num_vertices, BlockPolicy policy, Layout layout, bool undirected,
-                             double origin)
+TemporalStore::TemporalStore(int64_t num_vertices, BlockPolicy policy, Layout layout,
+                             bool undirected, double origin)
     : policy_(policy),
       layout_(layout),
       undirected_(undirected),
@@ -365,46 +365,8 @@ void TemporalStore::push_fence(Vertex& v, const Fence& fence) {
   fences_[v.fence + v.fences++] = fence;
 }
 
-// Brings the records of a vertex back into the order of time: the first `before` are in order, and
-// so are those that the batch appended. Those that were there go first where times are equal.
-template <class R>
-void TemporalStore::merge(uint32_t vertex, uint32_t before, std::vector<R>& all) {
-  Vertex& v = vertices_[vertex];
-  R* pool = records<R>();
-  all.clear();
-  const StoreView seen = view();
-  for_each_run(seen, v, [&](uint64_t first, uint32_t size) {
-    all.insert(all.end(), pool + first, pool + first + size);
-  });
-  std::inplace_merge(all.begin(), all.begin() + before, all.end(), [](const R& a, const R& b) {
-    return time_of(a, 0.0) < time_of(b, 0.0);
-  });
-  const R* next = all.data();
-  uint32_t block = v.head;
-  for_each_run(seen, v, [&](uint64_t first, uint32_t size) {
-    std::copy_n(next, size, pool + first);
-    next += size;
-    Block& here = blocks_[block];
-    here.t_min = time_of(pool[first], origin_);
-    here.t_max = time_of(pool[first + size - 1], origin_);
-    here.dead = static_cast<uint32_t>(
-        std::count_if(pool + first, pool + first + size, [](const R& r) { return is_dead(r); }));
-    block = here.next;
-  });
-  block = v.head;
-  for (uint32_t f = 0; f < v.fences; ++f, block = blocks_[block].next) {
-    fences_[v.fence + f].t_min = blocks_[block].t_min;
-  }
-  v.t_min = time_of(pool[v.first], origin_);
-  v.t_max = time_of(pool[v.first + v.size - 1], origin_);
-}
-
-#define DGB_FOR_LAYOUT(R)                                                                      \
-  template void TemporalStore::append_block<R>(Vertex&, uint32_t, uint64_t, uint32_t, uint32_t); \
-  template void TemporalStore::merge<R>(uint32_t, uint32_t, std::vector<R>&);
-DGB_FOR_LAYOUT(Packed)
-DGB_FOR_LAYOUT(Compact)
-DGB_FOR_LAYOUT(Wide)
-#undef DGB_FOR_LAYOUT
+template void TemporalStore::append_block<Packed>(Vertex&, uint32_t, uint64_t, uint32_t, uint32_t);
+template void TemporalStore::append_block<Compact>(Vertex&, uint32_t, uint64_t, uint32_t, uint32_t);
+template void TemporalStore::append_block<Wide>(Vertex&, uint32_t, uint64_t, uint32_t, uint32_t);
 
 }  // namespace dgbench::temporal

@@ -53,8 +53,8 @@ struct Inserted {
   int64_t late = 0;      // vertices whose records had to be merged
 };
 
-// Blocks outside the pools: what goes into a file. For each vertex its blocks, oldest first, for each
-// block its records.
+// Blocks outside the pools: what goes into a file. For each vertex its blocks, oldest first, for
+// each block its records.
 struct Shelf {
   std::vector<int64_t> vertices;
   std::vector<int64_t> counts;    // blocks of each vertex
@@ -77,7 +77,8 @@ struct ShelfView {
 
 class TemporalStore {
  public:
-  TemporalStore(int64_t num_vertices, BlockPolicy policy, Layout layout, bool undirected, double origin);
+  TemporalStore(int64_t num_vertices, BlockPolicy policy, Layout layout, bool undirected,
+                double origin);
 
   StoreView view() const;
 

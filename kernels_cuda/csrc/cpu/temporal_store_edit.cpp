@@ -1,5 +1,6 @@
-// What happens to a store besides insertion: deletion, and blocks that leave it for a file and come
-// back. These walk the whole store, some build it anew; nothing is changed before all is checked.
+// What happens to a store besides appending: late edges, deletion, and blocks that leave it for a
+// file and come back. Most walk the whole store, some build it anew; nothing is changed before all
+// is checked.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -21,6 +22,44 @@ Block TemporalStore::current(uint32_t block) const {
   }
   return b;
 }
+
+// Brings the records of a vertex back into the order of time: the first `before` are in order, and
+// so are those that the batch appended. Those that were there go first where times are equal.
+template <class R>
+void TemporalStore::merge(uint32_t vertex, uint32_t before, std::vector<R>& all) {
+  Vertex& v = vertices_[vertex];
+  R* pool = records<R>();
+  all.clear();
+  const StoreView seen = view();
+  for_each_run(seen, v, [&](uint64_t first, uint32_t size) {
+    all.insert(all.end(), pool + first, pool + first + size);
+  });
+  std::inplace_merge(all.begin(), all.begin() + before, all.end(), [](const R& a, const R& b) {
+    return time_of(a, 0.0) < time_of(b, 0.0);
+  });
+  const R* next = all.data();
+  uint32_t block = v.head;
+  for_each_run(seen, v, [&](uint64_t first, uint32_t size) {
+    std::copy_n(next, size, pool + first);
+    next += size;
+    Block& here = blocks_[block];
+    here.t_min = time_of(pool[first], origin_);
+    here.t_max = time_of(pool[first + size - 1], origin_);
+    here.dead = static_cast<uint32_t>(
+        std::count_if(pool + first, pool + first + size, [](const R& r) { return is_dead(r); }));
+    block = here.next;
+  });
+  block = v.head;
+  for (uint32_t f = 0; f < v.fences; ++f, block = blocks_[block].next) {
+    fences_[v.fence + f].t_min = blocks_[block].t_min;
+  }
+  v.t_min = time_of(pool[v.first], origin_);
+  v.t_max = time_of(pool[v.first + v.size - 1], origin_);
+}
+
+template void TemporalStore::merge<Packed>(uint32_t, uint32_t, std::vector<Packed>&);
+template void TemporalStore::merge<Compact>(uint32_t, uint32_t, std::vector<Compact>&);
+template void TemporalStore::merge<Wide>(uint32_t, uint32_t, std::vector<Wide>&);
 
 int64_t TemporalStore::delete_edges(const int64_t* eids, int64_t count) {
   return with_layout(layout_, [&](auto record) {
@@ -175,7 +214,9 @@ void TemporalStore::reload(const ShelfView& shelf, bool sort) {
 // Whatever a file may hold, the loops after this stay in bounds. Returns the slots it needs.
 template <class R>
 int64_t TemporalStore::check_shelf(const ShelfView& shelf) const {
-  const auto bad = [](const std::string& what) { reject("the stored blocks are damaged: " + what); };
+  const auto bad = [](const std::string& what) {
+    reject("the stored blocks are damaged: " + what);
+  };
   int64_t block = 0;
   int64_t records = 0;
   int64_t slots = 0;
