@@ -127,7 +127,7 @@ def test_the_texts_large_graph_does_not_fill_the_limit():
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_cells_say_what_cannot_run(device):
     cells = fig13.Fig13().cells("quick", device)
-    assert len(cells) == 15
+    assert len(cells) == 18
     lacking = {cell.params["system"] for cell in cells if cell.unavailable}
     assert lacking == (set(fig13.TITLES) if device == "cpu" else set())
     assert {cell.repeats for cell in cells} == ({1} if device == "cpu" else {5})

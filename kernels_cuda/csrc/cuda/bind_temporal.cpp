@@ -22,13 +22,13 @@ nb::dict update(TemporalMirror& mirror, Bytes vertices, Bytes fences, Bytes bloc
                 int layout, double origin, int64_t deleted, bool rewritten,
                 std::uintptr_t stream) {
   require(layout >= 0 && layout <= 2, "layout is " + std::to_string(layout) + ", allowed: 0 to 2");
-  const Bytes* const given[kPools] = {&vertices, &fences, &blocks, &records};
-  const std::size_t sizes[kPools] = {sizeof(Vertex), sizeof(Fence), sizeof(Block),
+  const Bytes* const given[kHostPools] = {&vertices, &fences, &blocks, &records};
+  const std::size_t sizes[kHostPools] = {sizeof(Vertex), sizeof(Fence), sizeof(Block),
                                      layout == 0 ? sizeof(Packed)
                                      : layout == 1 ? sizeof(Compact)
                                                    : sizeof(Wide)};
   HostPools host{};
-  for (int p = 0; p < kPools; ++p) {
+  for (int p = 0; p < kHostPools; ++p) {
     require(given[p]->size() % sizes[p] == 0, "a pool holds a part of an element");
     host.data[p] = given[p]->data();
     host.bytes[p] = given[p]->size();
@@ -57,6 +57,7 @@ Hop hop_of(const TemporalMirror& mirror, const DeviceArray<const int64_t>& live,
            const MaybeDevice<int32_t>& chosen) {
   Hop hop{};
   hop.graph = mirror.view();
+  hop.guide = mirror.guide();
   hop.room = static_cast<int64_t>(nodes.size());
   hop.fanout = fanout;
   require(fanout >= 1, "fanout is " + std::to_string(fanout) + ", allowed are numbers from 1");
@@ -151,7 +152,7 @@ void bind_temporal(nb::module_& m) {
       .def(
           "__init__",
           [](TemporalMirror* self, int placement, uint64_t cap) {
-            require(placement >= 0 && placement <= 3, "placement must be 0 to 3");
+            require(placement >= 0 && placement <= 4, "placement must be 0 to 4");
             new (self) TemporalMirror(static_cast<Placement>(placement), cap);
           },
           "placement"_a, "cap"_a)

@@ -19,9 +19,12 @@ enum class Walk : int32_t {
   List = 1,    // from the newest block to the older ones, as the paper prints it
 };
 
+constexpr uint64_t kGuideStep = 8;  // records between two times of the guide
+
 // One hop of one snapshot.
 struct Hop {
   StoreView graph;
+  const double* guide;  // times of the records at every eighth place, or null
   const int64_t* live;  // [1] targets, at most `room`
   int64_t room;
   const int64_t* nodes;      // [room]
@@ -104,6 +107,46 @@ DGB_HD Range window_by_list(const StoreView& graph, const Vertex& v, const Recor
   return found;
 }
 
+// `older_in` for a block, by the guide first: the last records read stand beside each other.
+template <class Record>
+DGB_HD uint32_t older_by_guide(const Piece& piece, const double* guide, const Record* records,
+                               double key, double origin) {
+  const uint64_t stop = piece.first + piece.size;
+  const uint64_t begin = (piece.first + kGuideStep - 1) / kGuideStep;
+  const uint64_t end = (stop + kGuideStep - 1) / kGuideStep;
+  uint64_t at = begin;  // the first time of the guide that is not older
+  for (uint64_t n = end - begin; n > 0;) {
+    const uint64_t half = n / 2;
+    const bool older = guide[at + half] < key;
+    at = older ? at + half + 1 : at;
+    n = older ? n - half - 1 : half;
+  }
+  const uint64_t from = at == begin ? piece.first : (at - 1) * kGuideStep + 1;
+  const uint64_t to = at == end ? stop : at * kGuideStep;
+  return static_cast<uint32_t>(from - piece.first) +
+         older_in(records + from, static_cast<uint32_t>(to - from), key, origin);
+}
+
+// `window_of` by the guide.
+template <class Record>
+DGB_HD Range window_by_guide(const Hop& hop, const Vertex& v, const Record* records, double begin,
+                             double end) {
+  if (is_deleted(v) || total(v) == 0 || !(begin < end)) return {0, 0};
+  uint32_t older[2];
+  for (int i = 0; i < 2; ++i) {
+    const double key = i == 0 ? begin : end;
+    if (v.size > 0 && v.t_max < key) {
+      older[i] = total(v);
+      continue;
+    }
+    const Piece piece = piece_of_time(v, hop.graph.fences, key);
+    older[i] = piece.before;
+    if (piece.size == 0) continue;
+    older[i] += older_by_guide(piece, hop.guide, records, key, hop.graph.origin);
+  }
+  return {older[0], older[1] - older[0]};
+}
+
 template <class Record>
 struct Locate {
   Hop hop;
@@ -131,7 +174,9 @@ struct Locate {
     const auto fanout = static_cast<uint32_t>(hop.fanout);
     const bool hides = may_hide(hop.graph, v);
     Range window;
-    if (hop.walk == Walk::Fences) {
+    if (hop.walk == Walk::Fences && hop.guide != nullptr) {
+      window = window_by_guide(hop, v, records(), hop.begins[i], hop.ends[i]);
+    } else if (hop.walk == Walk::Fences) {
       window = window_of(v, hop.graph.fences, records(), hop.begins[i], hop.ends[i],
                          hop.graph.origin);
     } else {

@@ -7,18 +7,29 @@
 #include <string>
 
 #include "cuda/launchers.h"
+#include "cuda/temporal_launchers.h"
 
 namespace dgbench::temporal {
 namespace {
 
 constexpr uint64_t kPinStep = uint64_t{2} << 20;  // the host's pools grow by as much
-constexpr const char* kNames[kPools] = {"vertices", "fences", "blocks", "records"};
+constexpr const char* kNames[kPools] = {"vertices", "fences", "blocks", "records", "the guide"};
 
 uint64_t record_bytes(Layout layout) {
   switch (layout) {
     case Layout::Packed: return sizeof(Packed);
     case Layout::Compact: return sizeof(Compact);
     default: return sizeof(Wide);
+  }
+}
+
+double time_at(const HostPools& host, uint64_t place) {
+  const uint8_t* const records = host.data[kRecords];
+  switch (host.layout) {
+    case Layout::Packed: return reinterpret_cast<const Packed*>(records)[place].t;
+    case Layout::Compact:
+      return time_of(reinterpret_cast<const Compact*>(records)[place], host.origin);
+    default: return reinterpret_cast<const Wide*>(records)[place].t;
   }
 }
 
@@ -57,7 +68,8 @@ void check(int status, const std::string& what) {
 TemporalMirror::Memory TemporalMirror::memory_of(int pool) const {
   switch (placement_) {
     case Placement::Cuda: return Memory::Device;
-    case Placement::Hybrid: return pool == kRecords ? Memory::Pinned : Memory::Device;
+    case Placement::Hybrid:
+    case Placement::Guided: return pool == kRecords ? Memory::Pinned : Memory::Device;
     case Placement::Uva: return Memory::Pinned;
     default: return Memory::Managed;
   }
@@ -65,7 +77,7 @@ TemporalMirror::Memory TemporalMirror::memory_of(int pool) const {
 
 uint64_t TemporalMirror::bytes_in(Memory memory) const {
   uint64_t bytes = 0;
-  for (int p = 0; p < kPools; ++p) {
+  for (int p = 0; p < pools(); ++p) {
     if (memory_of(p) == memory) bytes += pools_[p].capacity;
   }
   return bytes;
@@ -79,11 +91,12 @@ void TemporalMirror::release(int pool) {
 }
 
 void TemporalMirror::clear() {
-  for (int p = 0; p < kPools; ++p) release(p);
+  for (int p = 0; p < pools(); ++p) release(p);
   if (scratch_ != nullptr) dgb_device_free(scratch_);
   scratch_ = nullptr;
   scratch_bytes_ = 0;
   lines_.clear();
+  guide_.clear();
   ready_ = false;
 }
 
@@ -143,6 +156,15 @@ bool TemporalMirror::make_room(int pool, uint64_t bytes) {
   return true;
 }
 
+// Puts the times of records [first, last) into the guide, as far as it has them.
+void TemporalMirror::note_times(const HostPools& host, uint64_t first, uint64_t last, bool whole,
+                                std::vector<Patch>& patches) {
+  const uint64_t begin = (first + kGuideStep - 1) / kGuideStep;
+  const uint64_t end = (last + kGuideStep - 1) / kGuideStep;
+  for (uint64_t g = begin; g < end; ++g) guide_[g] = time_at(host, g * kGuideStep);
+  if (!whole && begin < end) add(kGuide, begin * 8, (end - begin) * 8, patches);
+}
+
 void TemporalMirror::add(int pool, uint64_t from, uint64_t bytes,
                          std::vector<Patch>& patches) const {
   if (bytes > 0) patches.push_back({pool, from, bytes});
@@ -171,11 +193,13 @@ void TemporalMirror::collect(const HostPools& host, bool rewritten,
     for (uint32_t b = now.tail; b != kNone; b = blocks[b].prev) {
       const bool old = grown && b == was.tail;
       if (!whole[kBlocks]) add(kBlocks, b * sizeof(Block), sizeof(Block), patches);
+      const uint32_t size = b == now.tail ? now.size : blocks[b].size;
+      const uint64_t first = blocks[b].first + (old ? was.size : 0);
+      const uint64_t last = blocks[b].first + size;
       if (!whole[kRecords] && memory_of(kRecords) != Memory::Pinned) {
-        const uint32_t size = b == now.tail ? now.size : blocks[b].size;
-        const uint32_t kept = old ? was.size : 0;
-        add(kRecords, (blocks[b].first + kept) * record, (size - kept) * record, patches);
+        add(kRecords, first * record, (last - first) * record, patches);
       }
+      if (placement_ == Placement::Guided) note_times(host, first, last, whole[kGuide], patches);
       if (old) break;
     }
     was = now;
@@ -227,14 +251,21 @@ void TemporalMirror::send(const HostPools& host, const std::vector<Patch>& patch
         "what changed cannot be put in place");
 }
 
-Sent TemporalMirror::update(const HostPools& host, bool rewritten, void* stream) {
-  const bool moved = !ready_ || host.data != origin_ || host.layout != view_.layout;
+Sent TemporalMirror::update(const HostPools& given, bool rewritten, void* stream) {
+  const bool moved = !ready_ || given.data != origin_ || given.layout != view_.layout;
   if (moved) clear();
   ready_ = false;
+  HostPools host = given;
+  if (placement_ == Placement::Guided) {
+    const uint64_t slots = host.bytes[kRecords] / record_bytes(host.layout);
+    guide_.resize((slots + kGuideStep - 1) / kGuideStep);
+    host.data[kGuide] = reinterpret_cast<const uint8_t*>(guide_.data());
+    host.bytes[kGuide] = guide_.size() * sizeof(double);
+  }
   Sent sent;
   std::array<bool, kPools> whole{};
   try {
-    for (int p = 0; p < kPools; ++p) {
+    for (int p = 0; p < pools(); ++p) {
       if (memory_of(p) == Memory::Pinned) {
         pin(p, host);
       } else {
@@ -252,7 +283,7 @@ Sent TemporalMirror::update(const HostPools& host, bool rewritten, void* stream)
       sent.patches = static_cast<int64_t>(patches.size());
       for (const Patch& p : patches) sent.bytes += p.bytes;
     }
-    for (int p = 0; p < kPools; ++p) {
+    for (int p = 0; p < pools(); ++p) {
       if (!whole[p]) continue;
       ++sent.whole;
       sent.bytes += host.bytes[p];
@@ -267,7 +298,7 @@ Sent TemporalMirror::update(const HostPools& host, bool rewritten, void* stream)
     clear();
     throw;
   }
-  origin_ = host.data;
+  origin_ = given.data;
   view_.vertices = reinterpret_cast<const Vertex*>(pools_[kVertices].at);
   view_.fences = reinterpret_cast<const Fence*>(pools_[kFences].at);
   view_.blocks = reinterpret_cast<const Block*>(pools_[kBlocks].at);

@@ -20,11 +20,14 @@ enum class Placement : int32_t {
   Hybrid = 1,   // vertices, fences and blocks on the device, records in the host's memory (the paper)
   Uva = 2,      // everything in the host's memory
   Unified = 3,  // everything in managed memory, whose pages move to who reads them
+  Guided = 4,   // hybrid, and the time of every eighth record on the device (`guide`)
 };
 
-enum PoolName { kVertices, kFences, kBlocks, kRecords, kPools };
+// The guide is ours: a search in records that lie behind a bus reads it first, and then only the
+// eight records, a line or two, between two of its times.
+enum PoolName { kVertices, kFences, kBlocks, kRecords, kHostPools, kGuide = kHostPools, kPools };
 
-// The pools in use, as the host has them.
+// The pools in use, as the host has them; the mirror adds the guide.
 struct HostPools {
   std::array<const uint8_t*, kPools> data;
   std::array<uint64_t, kPools> bytes;
@@ -65,6 +68,8 @@ class TemporalMirror {
 
   bool ready() const { return ready_; }
   StoreView view() const;
+  // Times of the records at places 0, 8, 16, ... on the device, or null.
+  const double* guide() const { return reinterpret_cast<const double*>(pools_[kGuide].at); }
   uint64_t device_bytes() const { return bytes_in(Memory::Device); }
   uint64_t pinned_bytes() const { return bytes_in(Memory::Pinned); }
   uint64_t managed_bytes() const { return bytes_in(Memory::Managed); }
@@ -84,6 +89,7 @@ class TemporalMirror {
     uint64_t from, bytes;  // within the pool
   };
 
+  int pools() const { return placement_ == Placement::Guided ? kPools : kHostPools; }
   Memory memory_of(int pool) const;
   uint64_t bytes_in(Memory memory) const;
   void release(int pool);
@@ -92,6 +98,8 @@ class TemporalMirror {
   bool allocate(int pool, uint64_t bytes);
   void collect(const HostPools& host, bool rewritten, const std::array<bool, kPools>& whole,
                std::vector<Patch>& patches, Sent& sent);
+  void note_times(const HostPools& host, uint64_t first, uint64_t last, bool whole,
+                  std::vector<Patch>& patches);
   void add(int pool, uint64_t from, uint64_t bytes, std::vector<Patch>& patches) const;
   void send(const HostPools& host, const std::vector<Patch>& patches, void* stream);
 
@@ -99,6 +107,7 @@ class TemporalMirror {
   uint64_t cap_;
   std::array<Pool, kPools> pools_;
   std::vector<Vertex> lines_;                   // as sent last
+  std::vector<double> guide_;
   std::array<const uint8_t*, kPools> origin_{};  // where the host's pools were then
   void* scratch_ = nullptr;
   uint64_t scratch_bytes_ = 0;
