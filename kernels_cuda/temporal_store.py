@@ -269,7 +269,12 @@ class TemporalStore:
         for name, own in self._header().items():
             if name in _SAME and header.get(name) != own:
                 raise DataError(f"'{path}' is of a store with {name} {header.get(name)}, not {own}")
-        self._reload(arrays)
+        try:
+            self._reload(arrays)
+        except InvalidInputError as error:
+            if "damaged" in str(error):
+                raise DataError(f"'{path}': {error}") from None
+            raise
 
     def _reload(self, arrays: list[Tensor]) -> None:
         with _as_invalid_input():

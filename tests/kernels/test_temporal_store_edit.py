@@ -202,6 +202,10 @@ def test_damaged_files_are_refused(tmp_path, array):
         np.savez(file, **arrays)
     with pytest.raises(DataError, match="damaged"):
         TemporalStore.load(tmp_path / "bad")
+    empty = TemporalStore(5)
+    with pytest.raises(DataError, match="damaged"):
+        empty.reload(tmp_path / "bad")
+    assert empty.num_records == 0
     for name, other in (("num_vertices", 2), ("policy", {"name": "x"}), ("deleted", [9])):
         header = json.loads(arrays["header"].tobytes()) | {name: other}
         text = np.frombuffer(json.dumps(header).encode(), np.uint8)
