@@ -12,13 +12,14 @@ from dgbench.runtime.meter import Meter
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, load_stream
 from dgbench.systems.base.system import System
 from dgbench.systems.gnnflow.access import AccessSettings, StoreAccess
+from dgbench.systems.gnnflow.device_access import DeviceAccess
 from dgbench.systems.gnnflow.replay import Replay
 from dgbench.systems.gnnflow.rounds import Continuous, Round
 from dgbench.systems.gnnflow.techniques import TECHNIQUES
 
 
 class GnnflowTrainer(StreamTrainer):
-    """Trains on a stream over GNNFlow's store and caches.
+    """Trains on a stream over GNNFlow's store and caches; on a GPU it samples there, too.
 
     Losses are those of `PlainStream` under every switch but `chunk_scheduling` and `replay`.
 
@@ -46,9 +47,8 @@ class GnnflowTrainer(StreamTrainer):
         if not self.on["chunk_scheduling"]:
             workload = msgspec.structs.replace(workload, chunks=1)
         meter = meter if meter is not None else Meter(device=device)
-        access = StoreAccess(
-            workload, data, switches, settings=settings, meter=meter, device=device
-        )
+        kind = DeviceAccess if torch.device(device).type == "cuda" else StoreAccess
+        access = kind(workload, data, switches, settings=settings, meter=meter, device=device)
         self.replay = Replay(replay, workload.seed) if self.on["replay"] else None
         super().__init__(workload, data, access, device=device, meter=meter, dtype=dtype)
 
