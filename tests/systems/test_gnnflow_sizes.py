@@ -257,6 +257,9 @@ def few_contenders(monkeypatch):
     monkeypatch.setattr(contenders, "CONTENDERS", ours)
     monkeypatch.setattr(contenders, "BATCHES", (40, 60))
     monkeypatch.setattr(contenders, "LEFT_OUT", {})
+    shown = ((1, 60), (2, 40))
+    monkeypatch.setattr(contenders, "RACES", {"smoke": shown})
+    monkeypatch.setattr(contenders, "_SHOWN", shown)
 
 
 def contender_row() -> SimpleNamespace:
@@ -276,7 +279,7 @@ def test_contenders_are_judged_raced_and_drawn() -> None:
     assert made.values["blocks recent 60 recall"] == 1
     assert made.values["tcsr uniform 40 duplicates"] == 0
     assert made.values["blocks uniform 60 repeats"] == 0
-    assert made.values["gain tcsr uniform 2 60"] > 0
+    assert made.values["gain tcsr uniform 2 40"] > 0
     assert made.values["gain tcsr add"] > 0
     assert {p["y"] for p in contenders.recall_points([made])} == {100}
     assert len(contenders.speed_points([made])) == 4

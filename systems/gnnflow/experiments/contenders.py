@@ -34,7 +34,14 @@ SIZES: Final = ((1000, 20_000), (10_000, 200_000), (10_000, 1_000_000), (200_000
 """Vertices and edges of the synthetic stream, by preset."""
 BATCHES: Final = (600, 4000)
 """Of TGAT and of TGN (section 6); each has three roots for an edge."""
-HOPS: Final = (1, 2)
+_SHOWN: Final = ((1, 4000), (2, 600))
+RACES: Final = {
+    "smoke": ((1, 600), (2, 600)),
+    "quick": _SHOWN,
+    "full": (*_SHOWN, (1, 600), (2, 4000)),
+    "paper": (*_SHOWN, (1, 600), (2, 4000)),
+}
+"""Hops and batch of the races, by preset; figures show those of TGN and of TGAT."""
 FANOUT: Final = 10
 NEW: Final = 0.01
 """Share of the edges that is added at the end."""
@@ -101,7 +108,7 @@ class Contenders(Experiment):
             FigureSpec(
                 kind="speedup",
                 name="contenders",
-                title="Sampling with blocks over other samplers, batches of 4,000",
+                title="Sampling with blocks over other samplers, fan-out 10",
                 points=speed_points,
                 options={
                     "baseline_label": "the sampler of the row",
@@ -184,7 +191,8 @@ def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measur
             for policy in one.policies:
                 key = f"{name} {policy} {batch}"
                 values |= judged(one, truth, nodes, times, policy, key, every)
-        for policy, hops in product(("recent", "uniform"), HOPS):
+        pairs = [hops for hops, size in RACES[context.preset] if size == batch]
+        for policy, hops in product(("recent", "uniform"), pairs):
             racing = {n: o for n, o in made.items() if policy in o.policies and hops <= o.hops}
             calls = {n: _call(o, nodes, times, [FANOUT] * hops, policy) for n, o in racing.items()}
             values |= raced(calls, f"{policy} {hops} {batch}", TURNS[context.preset])
@@ -299,11 +307,11 @@ def speed_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `speedup`: every contender over ours."""
     return [
         point
-        for policy, hops in product(("recent", "uniform"), HOPS)
+        for policy, (hops, batch) in product(("recent", "uniform"), _SHOWN)
         for point in _gain_points(
             rows,
-            f"{policy} {hops} {BATCHES[-1]}",
-            f"{policy}, {hops} hop{'s' * (hops > 1)}",
+            f"{policy} {hops} {batch}",
+            f"{policy}, {hops} hop{'s' * (hops > 1)} of {batch:,}",
             {n for n, o in CONTENDERS.items() if policy not in o.policies or hops > o.hops},
         )
     ]
