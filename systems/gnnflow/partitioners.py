@@ -17,13 +17,14 @@ from torch import Tensor
 from dgbench.runtime.errors import UnsupportedError, unknown_key
 from dgbench.systems.gnnflow.owners import AssignedOwners, IdentityHash, Owners
 
-PARTITIONERS: Final = ("hash", "mixed", "fennel", "ldg", "metis")
+PARTITIONERS: Final = ("hash", "mixed", "fennel", "ldg", "metis", "metis-edges")
 TITLES: Final = {
     "hash": "identity hash",
     "mixed": "mixing hash",
     "fennel": "Fennel",
     "ldg": "LDG",
     "metis": "METIS",
+    "metis-edges": "METIS by edges",
 }
 
 FENNEL_GAMMA: Final = 1.5
@@ -37,7 +38,8 @@ def partition(
     """Assign the vertices of a graph to machines.
 
     Args:
-        by: one of `PARTITIONERS`. `fennel` and `ldg` see vertices in the order in which they
+        by: one of `PARTITIONERS`. `metis` balances vertices, as it does if nothing is asked, and
+            `metis-edges` their edges. `fennel` and `ldg` see vertices in the order in which they
             arrive, each with its edges to those that are there.
         num_vertices: N.
         src, dst: int64[E], in order of time.
@@ -60,8 +62,8 @@ def partition(
         part = _mixed(num_vertices) % machines
     elif machines == 1:
         part = torch.zeros(num_vertices, dtype=torch.int64)
-    elif by == "metis":
-        part = _metis(num_vertices, src, dst, machines, seed)
+    elif by in ("metis", "metis-edges"):
+        part = _metis(num_vertices, src, dst, machines, seed, edges=by == "metis-edges")
     else:
         part = _greedy(by, num_vertices, src, dst, machines)
     return AssignedOwners(part, machines), time.perf_counter() - begin
@@ -91,19 +93,23 @@ def adjacency(num_vertices: int, src: Tensor, dst: Tensor) -> tuple[Tensor, Tens
     return first, key % max(1, num_vertices), weight
 
 
-def _metis(num_vertices: int, src: Tensor, dst: Tensor, machines: int, seed: int) -> Tensor:
-    """DistDGL's partition: edges cut are few, vertices are balanced by their edges as well."""
+def _metis(
+    num_vertices: int, src: Tensor, dst: Tensor, machines: int, seed: int, *, edges: bool
+) -> Tensor:
+    """DistDGL's partition: few edges are cut."""
     if importlib.util.find_spec("pymetis") is None:
         raise UnsupportedError("pymetis is not installed", hint="pip install pymetis")
     import pymetis
 
     first, other, weight = adjacency(num_vertices, src, dst)
-    degree = torch.bincount(torch.cat([src, dst]), minlength=num_vertices)
+    load = torch.ones(num_vertices, dtype=torch.int32)
+    if edges:
+        load += torch.bincount(torch.cat([src, dst]), minlength=num_vertices).to(torch.int32)
     _, part = pymetis.part_graph(
         machines,
         pymetis.CSRAdjacency(first.to(torch.int32).numpy(), other.to(torch.int32).numpy()),
         eweights=weight.to(torch.int32).numpy(),
-        vweights=(degree + 1).to(torch.int32).numpy(),
+        vweights=load.numpy(),
         options=pymetis.Options(seed=seed),
     )
     return torch.from_numpy(np.asarray(part, dtype=np.int64))

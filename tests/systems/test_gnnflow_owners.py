@@ -99,7 +99,7 @@ def test_shares_of_nothing() -> None:
 
 @pytest.mark.parametrize("by", PARTITIONERS)
 def test_partitioners_assign_everyone(by: str) -> None:
-    if by == "metis":
+    if by.startswith("metis"):
         pytest.importorskip("pymetis")
     draw = torch.Generator().manual_seed(3)
     src = torch.randint(0, 90, (600,), generator=draw)
@@ -112,7 +112,7 @@ def test_partitioners_assign_everyone(by: str) -> None:
     assert sum(owners.count(m, 100) for m in range(4)) == 100
     if by in ("fennel", "ldg"):
         assert int(torch.bincount(part).max()) <= 28  # 10 % above the mean, and the last one
-    if by in ("metis", "fennel", "ldg"):
+    if by not in ("hash", "mixed"):
         assert shares(owners, src, dst, undirected=True).cut < 0.5  # a ring
     alone, _ = partition(by, 100, src, dst, 1)
     assert int(alone.of(torch.arange(100)).max()) == 0

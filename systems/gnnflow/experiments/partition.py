@@ -45,10 +45,10 @@ GRAPHS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 WHOLE: Final = ("gdelt",)
 """Twins that are taken at full size, their first events: in a smaller one the largest vertices have
 too large a share of the edges."""
-FIRST: Final = {"smoke": 200_000, "quick": 400_000, "full": 8_000_000}
+FIRST: Final = {"smoke": 60_000, "quick": 200_000, "full": 8_000_000}
 COUNTED: Final = {"smoke": (4,), "quick": (4,), "full": (2, 4, 8)}
 """Numbers of machines for which cuts are counted."""
-GREEDY_MOST: Final = {"smoke": 3_000, "quick": 18_000, "full": 150_000}
+GREEDY_MOST: Final = {"smoke": 3_000, "quick": 9_500, "full": 150_000}
 """Vertices up to which the online partitioners, loops in Python, are run."""
 METIS_MOST: Final = {"smoke": 300_000, "quick": 300_000, "full": 5_000_000}
 """Edges up to which METIS is run."""
@@ -154,13 +154,20 @@ class Partition(Experiment):
 
 def _events(graph: Any, preset: Preset) -> Any:
     from dgbench import datasets
+
+    if graph.name in WHOLE:
+        return first_events(graph.name, FIRST.get(preset, FIRST["full"]))
+    return datasets.open_events(graph.name, "auto", graph.scale(preset), 1)
+
+
+def first_events(name: str, count: int) -> Any:
+    """The first events of a twin of full size; an event's number is its time."""
+    from dgbench import datasets
     from dgbench.datasets import twins
 
-    if graph.name not in WHOLE:
-        return datasets.open_events(graph.name, "auto", graph.scale(preset), 1)
-    count = FIRST.get(preset, FIRST["full"])
-    src, dst = next(twins.stream(graph.name, 1.0, 1, chunk=count))
-    origin = datasets.Origin(graph.name, "twin", 1.0, 1, (f"the first {count} events, as times",))
+    src, dst = next(twins.stream(name, 1.0, 1, chunk=count))
+    note = f"the first {count} events of the twin at full size, numbers as times"
+    origin = datasets.Origin(name, "twin", 1.0, 1, (note,))
     return datasets.EventStream.build(src, dst, range(count), origin=origin)
 
 
@@ -172,14 +179,14 @@ def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
     src, dst, count = events.src, events.dst, events.num_nodes
     values, notes = found.values, found.notes
     for by in PARTITIONERS:
-        greedy = by in ("fennel", "ldg")
+        greedy, metis = by in ("fennel", "ldg"), by.startswith("metis")
         if greedy and count > GREEDY_MOST.get(preset, GREEDY_MOST["full"]):
             notes.append(f"{by} is a loop in Python and was left out at {count} vertices")
             continue
-        if by == "metis" and len(events) > METIS_MOST.get(preset, METIS_MOST["full"]):
-            notes.append(f"metis was left out at {len(events)} edges")
+        if metis and len(events) > METIS_MOST.get(preset, METIS_MOST["full"]):
+            notes.append(f"{by} was left out at {len(events)} edges")
             continue
-        for machines in (4,) if greedy or by == "metis" else MACHINES:
+        for machines in (4,) if greedy or metis else MACHINES:
             owners, seconds = partition(by, count, src, dst, machines)
             part = shares(owners, src, dst, undirected=graph.undirected)
             values |= {

@@ -38,11 +38,11 @@ BATCH: Final = {"smoke": 6, "quick": 16, "full": 120, "paper": SETTINGS["gat"].b
 """Events of a batch of one rank."""
 TURNS: Final = {"smoke": 2, "quick": 7, "full": 21, "paper": 21}
 BUILT: Final = {"quick": 1 / 4096}
-"""Size of the twin that is built, at most."""
+"""Size of the twin, at most."""
 BUILDS: Final = {"smoke": 2, "quick": 3, "full": 5, "paper": 2}
 REAL: Final = "college-msg"
 """Where accuracy is compared: a twin's edges are too easy to guess."""
-TRAINED: Final = {"smoke": (400, 200), "quick": (1500, 1000), "full": (35_000, 10_000)}
+TRAINED: Final = {"smoke": (400, 200), "quick": (1000, 500), "full": (35_000, 10_000)}
 """Events to train on and to score then."""
 
 Rows = Sequence[Any]
@@ -192,6 +192,8 @@ def _train(cell: Cell, preset: Preset) -> Measurement:
     layout = Layout(2)
     batch = layout.ranks * (50 if accuracy else BATCH[preset])
     fields: dict[str, Any] = {"batch": batch, "chunks": 1}
+    if not graph.real:
+        fields["scale"] = min(graph.scale(preset), BUILT.get(preset, 1.0))
     if accuracy:
         fields |= {"fanouts": (5, 5), "lr": 1e-3}
     task = workload(graph, model, preset, **fields)

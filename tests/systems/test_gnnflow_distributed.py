@@ -1,0 +1,188 @@
+"""Projections to a cluster, work counted for ranks that are not there, and what checks say."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from dgbench.datasets.events import EventStream
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.systems.base import get_paper
+from dgbench.systems.base.stream import stream_data
+from dgbench.systems.gnnflow.checks.distributed import CHECKS
+from dgbench.systems.gnnflow.cluster import (
+    PER_MACHINE,
+    Iteration,
+    Machine,
+    g4dn,
+    measure_machine,
+    project,
+)
+from dgbench.systems.gnnflow.experiments import fig15, large, partition, table7
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, Graph, workload
+from dgbench.systems.gnnflow.owners import IdentityHash, Layout, variation_of
+from dgbench.systems.gnnflow.serving import root_ranks
+
+EXPERIMENTS = (fig15.Fig15, partition.Partition, table7.Table7, large.Large)
+ONE = Iteration(
+    compute_s=4.0, sample_s=1.2, on_gpu=True, fetched=24e6, read=0.0, written=5e6, gradient=1e6
+)
+
+
+def test_a_step_is_its_parts_and_exchanges_grow_with_machines() -> None:
+    steps = {ranks: project(ONE, ranks, speed=40.0) for ranks in (1, 8, 16, 32)}
+    alone = steps[1]
+    assert alone.exchange_s == 0
+    assert alone.compute_s == pytest.approx(0.1)
+    assert alone.sample_s == pytest.approx(0.03)
+    assert alone.seconds == pytest.approx(0.13 + alone.fetch_s)
+    exchanges = [step.exchange_s for step in steps.values()]
+    assert exchanges == sorted(exchanges)
+    # Within a machine gradients alone travel, over ports of the GPUs; beyond it memories as well.
+    assert steps[8].exchange_s < 1e-3
+    assert steps[16].exchange_s > 8 * ONE.written / 12.5e9
+    on_cpu = Iteration(4.0, 1.2, False, 24e6, 0.0, 5e6, 1e6)
+    assert project(on_cpu, 1, 40.0).sample_s == pytest.approx(0.1)
+
+
+def test_a_cluster_has_ports_of_machines_between_gpus_of_two() -> None:
+    topology = g4dn(PER_MACHINE + 1)
+    assert topology.size == 9
+    inside, across = topology.routes[0, 1], topology.routes[0, 8]
+    assert (len(inside), len(across)) == (2, 4)
+    with pytest.raises(InvalidInputError, match="'ranks' is 0"):
+        g4dn(0)
+    with pytest.raises(InvalidInputError, match="'speed'"):
+        project(ONE, 2, 0.0)
+
+
+def test_speed_of_a_machine_by_both_readings() -> None:
+    machine = Machine(bytes_per_s=32e9, flops=81e9)
+    assert machine.speed("bandwidth") == pytest.approx(10)
+    assert machine.speed("arithmetic") == pytest.approx(100)
+    with pytest.raises(UnknownKeyError, match="clock"):
+        machine.speed("clock")
+    assert measure_machine().flops > 0
+
+
+def test_roots_are_dealt_side_by_side() -> None:
+    assert root_ranks(5, 2, sides=2).tolist() == [0, 0, 0, 1, 1] * 2
+    assert root_ranks(1, 3).tolist() == [0, 0, 0]
+    assert variation_of([[1.0, 2.0], [3.0, 2.0]]) == pytest.approx(0.25)
+    assert variation_of([[], []]) == 0.0
+
+
+@pytest.mark.parametrize("one", EXPERIMENTS, ids=lambda one: one.name)
+def test_cells_are_told_apart(one: Any) -> None:
+    for preset in ("smoke", "quick", "full", "paper"):
+        cells = one().cells(preset, "cpu")
+        assert len({repr(cell.params) for cell in cells}) == len(cells) > 0
+    assert one().answer([]) == ""
+    assert [figure.points([]) for figure in one().figures()]
+    assert set(one.claims) <= set(CHECKS)
+
+
+@pytest.mark.parametrize("claim", CHECKS)
+def test_a_claim_without_rows_says_what_is_missing(claim: str) -> None:
+    found = CHECKS[claim](ledger()[claim], [])
+    assert found.measured is None
+    assert found.reason
+
+
+@functools.cache
+def ledger() -> dict[str, Any]:
+    from dgbench.harness.claims.ledger import load_ledger
+
+    return {claim.id: claim for claim in load_ledger(get_paper("gnnflow").ledger)}
+
+
+def row(experiment: str, measurement: Any = None, **fields: Any) -> Any:
+    known = {
+        "id": "r1", "paper": "gnnflow", "experiment": experiment, "group": "g", "round": 0,
+        "device": "cpu", "preset": "quick", "instrumented": False, "status": "ok", "reason": "",
+        "params": {}, "values": {}, "counters": {}, "deviation": {}, "data": {"twin": False},
+        "phases": {}, "time": None,
+    }  # fmt: skip
+    if measurement is not None:
+        for name in ("values", "counters", "deviation", "data"):
+            known[name] = getattr(measurement, name)
+    return SimpleNamespace(**{**known, **fields})
+
+
+def test_mag_is_too_large_in_single_precision_alone() -> None:
+    cell = large.Large().cells("smoke", "cpu")[0]
+    found = large.Large().run(cell, SimpleNamespace(preset="smoke"))
+    assert found.counters["features"] == 122_000_000 * 768 * 4
+    claim = "gnnflow-s64-mag-too-large"
+    said = CHECKS[claim](ledger()[claim], [row("large", found, params=cell.params)])
+    assert said.holds
+    assert said.evidence == "counted"
+    assert "213 GB would fit" in said.reason
+
+
+def small(graph: Graph) -> EventStream:
+    draw = torch.Generator().manual_seed(2)
+    src = torch.randint(0, 60, (4000,), generator=draw)
+    dst = (src * 7 + torch.randint(0, 5, (4000,), generator=draw)) % 60
+    return EventStream.build(src, dst, range(4000), num_nodes=60)
+
+
+def test_partitions_are_counted_and_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pymetis")
+    monkeypatch.setattr(partition, "_events", lambda graph, preset: small(graph))
+    rows = []
+    for cell in partition.Partition().cells("smoke", "cpu"):
+        found = partition.Partition().run(cell, SimpleNamespace(preset="smoke"))
+        rows.append(row("partition", found, params=cell.params, id=cell.params["dataset"]))
+    assert len(rows) == 2
+    for claim in ("gnnflow-s44-hash-balance", "gnnflow-s44-edge-cut-preferred",
+                  "gnnflow-s44-sampling-cv"):  # fmt: skip
+        said = CHECKS[claim](ledger()[claim], rows)
+        assert said.measured
+        assert said.rows
+    cut = CHECKS["gnnflow-s44-edge-cut-preferred"](ledger()["gnnflow-s44-edge-cut-preferred"], rows)
+    assert cut.holds
+    assert cut.evidence == "counted"
+    assert all(figure.points(rows) for figure in partition.Partition().figures())
+    assert partition.Partition().answer(rows)
+
+
+def test_rows_of_a_batch_are_counted_as_a_trainer_asks_for_them() -> None:
+    graph = BY_NAME["gdelt"]
+    events = small(graph)
+    task = workload(graph, "tgat", "smoke", batch=10, chunks=1, node_dim=2, edge_dim=2)
+    counts = fig15.count_rows(graph, "tgat", stream_data(events, task), batches=2)
+    # 600 events: 1800 roots with up to 10 neighbours, each asked for with all of its neighbours.
+    assert 1800 < counts.asked["node"] <= 1800 * 11 * 11
+    assert counts.missed["node"] <= 60
+    assert counts.missed["edge"] <= counts.asked["edge"]
+    assert counts.records == counts.asked["edge"]
+    assert counts.ends <= 60
+
+
+def test_thresholds_that_fit_are_found() -> None:
+    values = {f"edge GB {tau}": 100 + tau / 10 for tau in large.TAUS}
+    values |= {f"metadata GB {tau}": 2.0 for tau in large.TAUS} | {"edge GB at both ends": 210.0}
+    counters = {"memories": int(140e9), "rebuild": int(250e9)}
+    one = row("large", params={"kind": "memory", "dataset": "ldbc"}, values=values,
+              counters=counters, data={"twin": True})  # fmt: skip
+    assert large.fitting(one) == 256
+    claims = ledger()
+    edges = CHECKS["gnnflow-s64-ldbc-edge-memory"](claims["gnnflow-s64-ldbc-edge-memory"], [one])
+    assert edges.evidence == "projected"
+    assert edges.direction
+    fits = CHECKS["gnnflow-s1-five-billion-edges"](claims["gnnflow-s1-five-billion-edges"], [one])
+    assert fits.direction
+    assert "not fit one machine" in fits.reason
+
+
+def test_layouts_and_owners_serve_as_the_paper_draws_it() -> None:
+    """Figure 6: a rank asks the rank of the other machine that has its own local number."""
+    layout, owners = Layout(2, 2), IdentityHash(2)
+    ids = torch.tensor([0, 1, 2, 3])
+    asked = [layout.servers(rank, owners.of(ids), ids).tolist() for rank in range(4)]
+    assert asked == [[0, 2, 0, 2], [1, 3, 1, 3], [0, 2, 0, 2], [1, 3, 1, 3]]
