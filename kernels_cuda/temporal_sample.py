@@ -355,7 +355,9 @@ class _Options:
         places = roots * self._fanout
         if places > MOST_PLACES:
             places = into(nodes[:0], nodes[:0], ends[:0])  # too few: it only counts
-        results = [scratch.empty((places,), like) for like in (nodes, nodes, ends)]
+        step = 1 << max(0, places.bit_length() - 4)  # few sizes, so that memory is used again
+        room = -(-places // step) * step
+        results = [scratch.empty((room,), like) for like in (nodes, nodes, ends)]
         count = into(*results)
         neighbours, eids, edge_times = (one[:count] for one in results)
         return Sample(nodes, ends, positions, offsets, neighbours, eids, edge_times, self._fanout)

@@ -30,9 +30,9 @@ LAYOUTS: Final = ("Adj. List", "Fixed-size", "Strawman", "Adaptive", STATIC)
 """In the order of the paper's bars."""
 SCALES: Final = {
     "gdelt": (1 / 4096, 1 / 512, 1 / 32, 1.0),
-    "netflix": (1 / 4096, 1 / 512, 1 / 32, 1.0),
+    "netflix": (1 / 4096, 1 / 64, 1 / 32, 1.0),
 }
-"""Size of the twins by preset."""
+"""Size of the twins by preset; below, blocks of fixed size for Netflix get as small as a list's."""
 HELD: Final = {"smoke": (), "quick": ("sx-mathoverflow",)}
 ALL_HELD: Final = ("wikipedia", "sx-mathoverflow")
 HELD_BATCH: Final = 1000
@@ -48,7 +48,11 @@ PAIRS: Final = (("Strawman", "Fixed-size"), ("Adaptive", "Strawman"), ("Adaptive
                 ("Adaptive", "Adj. List"), ("Static", "Adaptive"))  # fmt: skip
 """Which layout the paper finds faster than which."""
 TURNS: Final = {"smoke": 2, "quick": 7, "full": 15, "paper": 31}
-VISITS: Final = {"smoke": 200_000, "quick": 1_000_000, "full": 20_000_000, "paper": 200_000_000}
+MOST: Final = 201
+"""Turns at most."""
+BUDGET_S: Final = {"smoke": 0.0, "quick": 0.2, "full": 2.0, "paper": 10.0}
+"""Seconds of turns for each way to sample."""
+VISITS: Final = {"smoke": 200_000, "quick": 2_000_000, "full": 20_000_000, "paper": 200_000_000}
 """Blocks of an adjacency list that the roots of a call may have in all; fewer roots if they do."""
 
 Rows = Sequence[Any]
@@ -103,7 +107,6 @@ class Fig12(Experiment):
                     "xlabel": "",
                     "ylabel": "throughput / static",
                     "xlog": False,
-                    "ylog": False,
                     "sort": False,
                     "names": False,
                 },
@@ -186,7 +189,7 @@ def measure(graph: Graph, scale: float, context: RunContext) -> Measurement:
             name: _call(store, nodes, times, walk, policy) for name, store in stores.items()
         }  # fmt: skip
         _agree(calls)
-        seconds = in_turns(calls, TURNS[context.preset])
+        seconds = in_turns(calls, TURNS[context.preset], BUDGET_S[context.preset])
         key = f"{walk} {policy}"
         values |= {f"{name} {key} s": median(spent) for name, spent in seconds.items()}
         for name in LAYOUTS[:-1]:
@@ -224,15 +227,25 @@ def _agree(calls: dict[str, Callable[[], Sample]]) -> None:
             raise CheckFailed(f"'{name}' does not give the samples of '{STATIC}'")
 
 
-def in_turns(calls: dict[str, Callable[[], Any]], turns: int) -> dict[str, list[float]]:
-    """Seconds of each call turn by turn, every second one backwards, after one that warms up."""
+def in_turns(
+    calls: dict[str, Callable[[], Any]], least: int, budget_s: float = 0.0
+) -> dict[str, list[float]]:
+    """Seconds of each call turn by turn, every second one backwards, after one that warms up.
+
+    Args:
+        calls: by name.
+        least: turns at least, and `MOST` at most.
+        budget_s: seconds to go on for, so that short calls take more turns.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(turns + 1):
+    begin, turn = time.perf_counter(), 0
+    while turn <= least or (turn <= MOST and time.perf_counter() - begin < budget_s):
         for name in calls if turn % 2 else reversed(calls):
             start = time.perf_counter()
             calls[name]()
             if turn:
                 seconds[name].append(time.perf_counter() - start)
+        turn += 1
     return seconds
 
 

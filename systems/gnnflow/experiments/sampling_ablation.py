@@ -19,7 +19,7 @@ from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.gnnflow.contenders import Events
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
-from dgbench.systems.gnnflow.experiments.fig12 import in_turns
+from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, in_turns
 from dgbench.systems.gnnflow.experiments.settings import PRESETS
 
 NAME: Final = "sampling_ablation"
@@ -189,7 +189,7 @@ def variants(name: str, context: RunContext) -> Measurement:
         for variant, call in calls.items():
             if not torch.equal(call().eids, truth.eids):
                 raise CheckFailed(f"'{variant}' gives other samples")
-        seconds = in_turns(calls, TURNS[context.preset])
+        seconds = in_turns(calls, TURNS[context.preset], BUDGET_S[context.preset])
         for variant, spent in seconds.items():
             values[f"{variant} {policy} roots/s"] = nodes.numel() / median(spent)
             if variant != OURS:
