@@ -70,7 +70,7 @@ class _Attend(torch.autograd.Function):
             score.baddbmm_(q, part.transpose(1, 2))
         share = _softmax(score, around.mask)
         seen = torch.cat([torch.bmm(share, part) for part in parts], dim=2)
-        ctx.around, ctx.widths, ctx.edges = around, widths, edges is not None
+        ctx.around, ctx.widths = around, widths
         ctx.save_for_backward(query, share, age, weight, bias, *parts)
         return seen
 
@@ -87,13 +87,13 @@ class _Attend(torch.autograd.Function):
         to_query = torch.cat([torch.bmm(to_score, part) for part in parts], dim=2)
         # z enters the sums by its share and the scores by the query: one product for both.
         by = torch.cat([share, to_score], dim=1).transpose(1, 2)
-        of = torch.cat([grad, query], dim=1)
         to_rows = to_weight = to_bias = None
         if ctx.needs_input_grad[2]:
-            to_rows = ctx.around.gather(torch.bmm(by, of[:, :, : ctx.widths[0]]))
+            of = torch.cat([given[0], query[:, :, : ctx.widths[0]]], dim=1)
+            to_rows = ctx.around.gather(torch.bmm(by, of))
         if weight is not None:
-            room = scratch.empty(parts[-1].shape, parts[-1])
-            slope = torch.bmm(by, of[:, :, -ctx.widths[-1] :], out=room).flatten(0, 1)
+            of = torch.cat([given[-1], query[:, :, -ctx.widths[-1] :]], dim=1)
+            slope = torch.bmm(by, of, out=scratch.empty(parts[-1].shape, query)).flatten(0, 1)
             slope *= _phase(age, weight, bias).sin_().flatten(0, 1)
             to_weight = (age.view(1, -1) @ slope).neg_().t()
             to_bias = slope.sum(0).neg_()
