@@ -1,6 +1,6 @@
 """Race inserting a batch of edges into a growing graph: the block store alone, and against others.
 
-    python benchmarks/race_insert.py                 # 10 M edges, about three minutes on one core
+    python benchmarks/race_insert.py                 # 10 M edges, some minutes on one core
     python benchmarks/race_insert.py --edges 1e6     # smaller
     python benchmarks/race_insert.py --alone         # policies and layouts of the store only
     python benchmarks/race_insert.py --json          # one object for machines
@@ -87,6 +87,8 @@ def race(events: Events, old: int, batch: int, rounds: int) -> list[dict[str, An
         grown = events.first(old + (r + 1) * batch)
         for name, one in here.items():
             seconds[name].append(_seconds(lambda o=one, g=grown: o.add(g, len(g) - batch)))
+    known = events.first(old + rounds * batch)
+    truth = Truth(known)
     return [
         {
             "name": name,
@@ -96,21 +98,20 @@ def race(events: Events, old: int, batch: int, rounds: int) -> list[dict[str, An
             "add_s": median(seconds[name]),
             "edges_per_s": batch / median(seconds[name]),
             "ratio": paired_ratio(seconds[name], seconds["blocks"])._asdict(),
-            **_recall(one, events, old + rounds * batch),
+            **_recall(one, known, truth),
         }
         for name, one in here.items()
     ]
 
 
-def _recall(one: Contender, events: Events, held: int) -> dict[str, float]:
+def _recall(one: Contender, known: Events, truth: Truth) -> dict[str, float]:
     """How right the newest neighbours are just after the last insert."""
     if "recent" not in one.policies:
         return {}
-    known = events.first(held)
-    nodes, _ = batch_roots(known, held - 1000, 1000)
+    nodes, _ = batch_roots(known, len(known) - 1000, 1000)
     times = torch.full((nodes.numel(),), float(known.t[-1]) + 1, dtype=torch.float64)
     root, eid = one.first_hop(one.sample(nodes, times, [FANOUT], "recent"))
-    found = Truth(known).judge(nodes, times, FANOUT, "recent", root, eid, every=10)
+    found = truth.judge(nodes, times, FANOUT, "recent", root, eid, every=10)
     return {"recall": found.recall, "foreign": found.foreign}
 
 
