@@ -43,6 +43,7 @@ enum class Policy { Lru = 0, Lfu = 1, Fifo = 2, Static = 3 };
 
 constexpr std::int64_t kAhead = 16;       // ids between asking for an index line and reading it
 constexpr std::int64_t kRowsAhead = 4;    // rows between asking for a row and copying it
+constexpr std::int64_t kChunk = 128;      // rows that a thread takes at a time
 constexpr std::int64_t kSerialBytes = 1 << 16;
 
 using Index = std::variant<DenseIndex, HashIndex>;
@@ -342,7 +343,7 @@ class RowCache {
   template <class Row>
   static void copy_rows(std::int64_t n, std::int64_t dim, const Row& row, float* out, int threads) {
     const std::int64_t lines = (dim * 4 + 63) / 64;
-#pragma omp parallel for num_threads(threads) schedule(static) if (n * dim * 4 > kSerialBytes)
+#pragma omp parallel for num_threads(threads) schedule(dynamic, kChunk) if (n * dim * 4 > kSerialBytes)
     for (std::int64_t i = 0; i < n; ++i) {
       if (i + kRowsAhead < n) {
         const float* soon = row(i + kRowsAhead);

@@ -34,8 +34,14 @@ SPEED: Final = ("wikipedia", "tgn")
 """Whose edges the ways to keep a cache are timed on."""
 GPUS: Final = (play.GPUS, 1)
 """With one GPU a round is eight times as long beside its cache."""
-ROUNDS: Final = {"smoke": 2, "quick": 8, "full": 40, "paper": 40}
-MOST: Final = {"smoke": 200, "quick": 400, "full": 10_000, "paper": 10**9}
+ROUNDS: Final = {"smoke": 2, "quick": 5, "full": 20, "paper": 40}
+MOST: Final = {
+    "smoke": {"tgn": 100, "tgat": 40},
+    "quick": {"tgn": 250, "tgat": 60},
+    "full": {"tgn": 10_000, "tgat": 1_000},
+    "paper": {"tgn": 10**9, "tgat": 10**9},
+}
+"""Events of a round at most: with small batches, TGAT has many of them."""
 START: Final = "lru"
 SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     START: {},
@@ -55,7 +61,7 @@ TITLES: Final = {
     "fifo": "FIFO",
     "neither": "no reuse, no restoration",
 }
-EVENTS: Final = {"smoke": 100, "quick": 500, "full": 4_000, "paper": 4_000}
+EVENTS: Final = {"smoke": 100, "quick": 1_500, "full": 4_000, "paper": 4_000}
 """Of a batch whose edges are fetched against the clock."""
 TURNS: Final = {"smoke": 3, "quick": 9, "full": 21, "paper": 21}
 WAYS: Final = ("batched", "list", "torch")
@@ -105,7 +111,9 @@ class CacheAblation(Experiment):
             return race(Accesses(graph, model, preset, batch=EVENTS[preset], chunks=1), context)
         found = Measurement()
         for gpus in GPUS:
-            played = play.record(graph, model, preset, ROUNDS[preset], MOST[preset], gpus=gpus)
+            played = play.record(
+                graph, model, preset, ROUNDS[preset], MOST[preset][model], gpus=gpus
+            )
             for kind in play.KINDS:
                 for name, setting in SETTINGS.items():
                     counts = hits(played, kind, **setting)

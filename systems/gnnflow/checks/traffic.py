@@ -1,0 +1,259 @@
+"""Claims on feature traffic and on what rounds have in common (2.2, 4.3, Tables 3 and 4, Figure 5).
+
+Counts are exact, but the paper's graphs are twins here: limits of what those may decide are applied
+to the findings later. What held graphs show stands beside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dgbench.systems.base import Check, Claim, Finding
+from dgbench.systems.base.compare import select
+from dgbench.systems.gnnflow.checks.common import finding, missing, papers_graphs, some
+from dgbench.systems.gnnflow.experiments.fig5 import KINDS, law
+from dgbench.systems.gnnflow.experiments.settings import (
+    BY_NAME,
+    DATASET_OF,
+    MODEL_OF,
+    MODEL_TITLES,
+    MODELS,
+)
+from dgbench.systems.gnnflow.experiments.table3 import CHOSEN
+
+Rows = Sequence[Any]
+
+WITHIN: Final = 5.0
+"""How far a share may lie from a printed one, in points."""
+SKEWED: Final = 0.5
+"""Gini index of an exponential law: a skewed one has more."""
+
+
+def shares(rows: Rows, reading: str = CHOSEN) -> dict[tuple[str, str], tuple[float, Any]]:
+    """Edge share in percent and row, by dataset and model."""
+    return {
+        (row.params["dataset"], model): (row.values[f"{model} {reading}"], row)
+        for row in select(rows, experiment="table3")
+        for model in MODELS
+    }
+
+
+def edge_share(claim: Claim, rows: Rows) -> Finding:
+    """Shares of one model within five points of the printed ones, and in their order."""
+    model = MODEL_OF[claim.workload["model"]]
+    found = shares(rows)
+    keys = {title: (DATASET_OF[title], model) for title in claim.value}
+    if not all(key in found for key in keys.values()):
+        return missing("the experiment 'table3' did not run on all graphs of the table")
+    ours = {title: found[key][0] for title, key in keys.items()}
+    off = {title: ours[title] - float(printed) for title, printed in claim.value.items()}
+    return finding(
+        [found[key][1] for key in keys.values()],
+        evidence="counted",
+        measured={title: round(value, 1) for title, value in ours.items()},
+        holds=max(map(abs, off.values())) <= WITHIN,
+        direction=min(ours, key=ours.get) == min(claim.value, key=claim.value.get),  # type: ignore[arg-type]
+        reason="off by "
+        + ", ".join(f"{gap:+.1f} ({title})" for title, gap in off.items())
+        + " points, each id once a batch",
+    )
+
+
+def dense_range(claim: Claim, rows: Rows) -> Finding:
+    """The range of shares over the dense graphs and all models against the printed range."""
+    names = [DATASET_OF[title] for title in claim.workload["datasets"]]
+    found = {key: one for key, one in shares(rows).items() if key[0] in names}
+    if len({key[0] for key in found}) < len(names):
+        return missing("the experiment 'table3' did not run on Reddit and GDELT")
+    low, high = (pick(value for value, _ in found.values()) for pick in (min, max))
+    printed = claim.value
+    at = min(found, key=lambda key: found[key][0])
+    return finding(
+        list({row.id: row for _, row in found.values()}.values()),
+        evidence="counted",
+        measured={"low": round(low, 1), "high": round(high, 1)},
+        holds=abs(low - printed["low"]) <= WITHIN and abs(high - printed["high"]) <= WITHIN,
+        direction=low > 50,
+        reason=f"lowest for {MODEL_TITLES[at[1]]} on {BY_NAME[at[0]].title}; Table 3 prints 62.2 "
+        "as its lowest share",
+    )
+
+
+def dense_above_sparse(claim: Claim, rows: Rows) -> Finding:
+    """Reddit and GDELT above half and above Netflix, for every model."""
+    found = shares(rows)
+    names = ("reddit", "gdelt", "netflix")
+    if any((name, model) not in found for name in names for model in MODELS):
+        return missing("the experiment 'table3' did not run on Reddit, GDELT and Netflix")
+    dense = {m: min(found["reddit", m][0], found["gdelt", m][0]) for m in MODELS}
+    sparse = {m: found["netflix", m][0] for m in MODELS}
+    others = [r for r in select(rows, experiment="table3") if r.params["dataset"] not in names]
+    words = ", ".join(
+        f"{BY_NAME[r.params['dataset']].title} {min(r.values[f'{m} {CHOSEN}'] for m in MODELS):.0f}"
+        for r in others
+    )
+    return finding(
+        [found[name, MODELS[0]][1] for name in names],
+        evidence="counted",
+        measured={MODEL_TITLES[m]: f"{dense[m]:.0f} % and {sparse[m]:.0f} %" for m in MODELS},
+        holds=all(dense[m] > max(50, sparse[m]) for m in MODELS),
+        reason="the lower of Reddit and GDELT, and Netflix"
+        + (f"; lowest on real graphs, %: {words}" if words else ""),
+    )
+
+
+def jaccard(claim: Claim, rows: Rows) -> Finding:
+    """Jaccard's index of one kind within five points of the printed ones."""
+    kind = "node" if "node" in claim.id else "edge"
+    found = {row.params["dataset"]: row for row in select(rows, experiment="table4")}
+    named = {title: found.get(DATASET_OF[title]) for title in claim.value}
+    if None in named.values():
+        return missing("the experiment 'table4' did not run on all graphs of the table")
+    ours = {title: row.values[f"{kind} jaccard"] for title, row in named.items()}
+    off = {title: ours[title] - float(printed) for title, printed in claim.value.items()}
+    best = max(claim.value, key=claim.value.get)
+    return finding(
+        list(named.values()),
+        evidence="counted",
+        measured={title: round(value, 1) for title, value in ours.items()},
+        holds=max(map(abs, off.values())) <= WITHIN,
+        direction=max(ours, key=ours.get) == best,  # type: ignore[arg-type]
+        reason="off by "
+        + ", ".join(f"{gap:+.1f} ({title})" for title, gap in off.items())
+        + f" points; printed highest on {best}",
+    )
+
+
+def nodes_above_edges(claim: Claim, rows: Rows) -> Finding:
+    """Nodes more alike than edges, on the paper's graphs and on held ones."""
+    found = select(rows, experiment="table4")
+    mine = papers_graphs(found)
+    if len(mine) < len(claim.workload["datasets"]):
+        return missing("the experiment 'table4' did not run on all graphs of the table")
+    above = [row for row in found if row.values["node jaccard"] > row.values["edge jaccard"]]
+    real = [row for row in found if row not in mine]
+    return finding(
+        mine,
+        evidence="counted",
+        measured=f"on {len(above)} of {some(len(found), 'graph')}",
+        holds=all(row in above for row in mine),
+        reason=f"on {sum(row in above for row in real)} of {some(len(real), 'real graph')}, too",
+    )
+
+
+def already_cached(claim: Claim, rows: Rows) -> Finding:
+    """What a re-initialised cache would load and has already, nodes far above edges."""
+    found = select(rows, experiment="table4")
+    if not found:
+        return missing("the experiment 'table4' did not run")
+    ours = {
+        kind: {r.params["dataset"]: r.values[f"{kind} already cached"] for r in found}
+        for kind in KINDS
+    }
+    near = [
+        name
+        for name in ours["node"]
+        if all(abs(ours[k][name] - float(claim.value[k])) <= WITHIN for k in KINDS)
+    ]
+    ranges = {k: f"{min(v.values()):.0f} to {max(v.values()):.0f} %" for k, v in ours.items()}
+    return finding(
+        found,
+        evidence="counted",
+        measured=ranges,
+        holds=bool(near),
+        direction=all(ours["node"][name] > ours["edge"][name] for name in ours["node"]),
+        reason="Table 4, to which the text points, holds no such pair of numbers"
+        + (f"; near it on {', '.join(BY_NAME[n].title for n in near)}" if near else ""),
+    )
+
+
+def access_law(claim: Claim, rows: Rows) -> Finding:
+    """The nearer law of TGAT's accesses on Reddit by Vuong's test."""
+    kind = "node" if "node" in claim.id else "edge"
+    wanted = str(claim.value)
+    model = MODEL_OF[claim.workload["model"][0]]
+    found = [r for r in select(rows, experiment="fig5") if r.params["dataset"] == "reddit"]
+    if not found:
+        return missing("the experiment 'fig5' did not run on Reddit")
+    row = found[0]
+    others = [r for r in select(rows, experiment="fig5") if r not in found]
+    beside = ", ".join(f"{BY_NAME[r.params['dataset']].title}: {law(r, model, kind)}"
+                       for r in others)  # fmt: skip
+    nearer = law(row, model, kind)
+    return finding(
+        found,
+        evidence="counted",
+        measured=nearer,
+        holds=nearer == wanted,
+        undecided=nearer == "neither",
+        reason=f"Vuong's z is {row.values[f'{model} link {kind} z']:.1f}, above 0 for a power law"
+        + (f"; {beside}" if beside else ""),
+    )
+
+
+def other_workloads(claim: Claim, rows: Rows) -> Finding:
+    """Power law of nodes and exponential law of edges, for TGN and TGAT on the graphs named."""
+    named = {name.lower() for name in claim.workload["datasets"]}
+    found = [r for r in select(rows, experiment="fig5")
+             if r.params["dataset"] in named and not r.data.get("twin")]  # fmt: skip
+    if not found:
+        return missing("needs real data: Wikipedia, MOOC, LastFM or GDELT")
+    models = ("tgn", "tgat")
+    seen = {
+        f"{MODEL_TITLES[m]} on {BY_NAME[r.params['dataset']].title}": (
+            law(r, m, "node"), law(r, m, "edge"),
+        )
+        for r in found
+        for m in models
+    }  # fmt: skip
+    good = [name for name, pair in seen.items() if pair == ("power law", "exponential")]
+    return finding(
+        found,
+        evidence="counted",
+        measured=f"{len(good)} of {len(seen)} workloads",
+        holds=len(good) == len(seen),
+        direction=bool(good),
+        reason="; ".join(f"{name}: nodes {n}, edges {e}" for name, (n, e) in seen.items()),
+    )
+
+
+def static_skew(claim: Claim, rows: Rows) -> Finding:
+    """GraphSAGE's accesses of edges less even than an exponential law, on every graph."""
+    found = [r for r in select(rows, experiment="fig5") if not r.data.get("twin")]
+    if not found:
+        return missing("the experiment 'fig5' did not run on a real graph")
+    tasks = {"link": "from events", "vertex": "from all vertices", "tenth": "from a tenth of them"}
+    index = {
+        task: [r.values[f"graphsage {task} edge gini"] for r in found if
+               f"graphsage {task} edge gini" in r.values]
+        for task in tasks
+    }  # fmt: skip
+    held = {task: bool(v) and min(v) > SKEWED for task, v in index.items()}
+    return finding(
+        found,
+        evidence="counted",
+        measured={tasks[t]: f"{min(v):.2f} to {max(v):.2f}" for t, v in index.items() if v},
+        holds=all(held.values()),
+        direction=any(held.values()),
+        reason=f"Gini index over all edges of {some(len(found), 'real graph')}; an exponential law "
+        f"has {SKEWED}; the paper names neither task nor graph",
+    )
+
+
+CHECKS: Mapping[str, Check] = {
+    "gnnflow-s1-edge-feature-share": dense_range,
+    "gnnflow-s22-edge-feature-share": dense_range,
+    "gnnflow-tab3-tgn": edge_share,
+    "gnnflow-tab3-tgat": edge_share,
+    "gnnflow-tab3-dysat": edge_share,
+    "gnnflow-tab3-dense-vs-sparse": dense_above_sparse,
+    "gnnflow-tab4-node-jaccard": jaccard,
+    "gnnflow-tab4-edge-jaccard": jaccard,
+    "gnnflow-tab4-node-above-edge": nodes_above_edges,
+    "gnnflow-s22-already-cached": already_cached,
+    "gnnflow-fig5-node-access-powerlaw": access_law,
+    "gnnflow-fig5-edge-access-exponential": access_law,
+    "gnnflow-fig5-other-workloads": other_workloads,
+    "gnnflow-s43-static-gnn-edge-skew": static_skew,
+}
