@@ -34,9 +34,7 @@ QUICK: Final = {
     ("gdelt", "tgat"): (SMALL, TWO),
     ("gdelt", "dysat"): (SMALL, TWO),
     ("netflix", "tgn"): (1 / 1024, TWO),
-    ("netflix", "tgat"): (SMALL, TWO),
     ("sx-mathoverflow", "tgn"): (1.0, SOME),
-    ("wikipedia", "tgn"): (1.0, TWO),
 }
 """Scale and contenders by graph and model."""
 LENGTHS: Final = {

@@ -34,7 +34,7 @@ SCALES: Final = {"smoke": 1 / 4096, "quick": 1 / 1024, "full": 1 / 64, "paper": 
 """Of GDELT."""
 TURNS: Final = {"smoke": 1, "quick": 6, "full": 30, "paper": 100}
 """Batches that are timed; two more warm up."""
-MOST: Final = {"smoke": 60, "quick": 200}
+MOST: Final = {"smoke": 60, "quick": 150}
 """Edges of a batch at most where there is little time, but for TGN, whose batches are cheap."""
 PARTS: Final = ("sampling", "fetching")
 
@@ -47,7 +47,7 @@ class Fig9(Experiment):
     title = "Figure 9: sampling and feature fetching"
     question = "How much faster are GNNFlow's sampling and fetching than TGL's?"
     reading = (
-        "Batches of the paper's size (of 200 edges in quick for TGAT and DySAT), three roots an "
+        "Batches of the paper's size (of 150 edges in quick for TGAT and DySAT), three roots an "
         "edge, in order of time and three epochs each, as in a round's training; both systems take "
         "turns batch by batch, and their samples and features are compared bit by bit. The paper "
         "samples on GPUs and TGL on the host; here both run on the same cores, so that what is "

@@ -36,8 +36,8 @@ NAME: Final = "update"
 PAPERS: Final = ("gdelt", "netflix")
 """Graphs of which the paper prints times."""
 SCALES: Final = {
-    "gdelt": (1 / 4096, 1 / 64, 1 / 8, 1.0),
-    "netflix": (1 / 4096, 1 / 128, 1 / 8, 1.0),
+    "gdelt": (1 / 4096, 1 / 128, 1 / 8, 1.0),
+    "netflix": (1 / 4096, 1 / 256, 1 / 8, 1.0),
 }
 """Larger than where models are trained: edges alone take little memory."""
 GRAPHS: Final = {
