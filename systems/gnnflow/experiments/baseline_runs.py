@@ -64,6 +64,14 @@ def baseline_task(graph: Graph, model: str, preset: Preset) -> StreamWorkload:
     return workload(graph, model, preset, batch=SETTINGS[model].batch // smaller, chunks=1)
 
 
+def size_notes(preset: Preset) -> list[str]:
+    """What a row should say of the size of its batches."""
+    smaller = SMALLER[PRESETS.index(preset)]
+    if smaller == 1:
+        return []
+    return [f"batches are 1/{smaller} of the paper's, so that what each costs weighs more"]
+
+
 def open_baseline(
     baseline: str, task: StreamWorkload, data: StreamData, *, device: str, threads: int
 ) -> StreamTrainer:

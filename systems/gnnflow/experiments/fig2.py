@@ -12,9 +12,9 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
     BASELINE_TITLES,
     BASELINES,
     PARTS,
-    SMALLER,
     baseline_task,
     open_baseline,
+    size_notes,
     time_batches,
 )
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, panel
@@ -91,10 +91,12 @@ class Fig2(Experiment):
             counters[f"{model} batches"] = found.batches
         units = {name: "s" for name in values if name.split()[1] in ("batch", *PARTS)}
         units |= {name: "%" for name in values if name.endswith(" share")}
-        smaller = SMALLER[PRESETS.index(context.preset)]
-        notes = [f"batches of a {smaller}th of the paper's size"] if smaller > 1 else []
         return Measurement(
-            values=values, units=units, counters=counters, data=data.describe(), notes=notes
+            values=values,
+            units=units,
+            counters=counters,
+            data=data.describe(),
+            notes=size_notes(context.preset),
         )
 
     def figures(self) -> list[FigureSpec]:

@@ -13,6 +13,7 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
     BASELINE_TITLES,
     baseline_task,
     open_baseline,
+    size_notes,
     time_batches,
 )
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, panel
@@ -97,6 +98,7 @@ class Table2(Experiment):
                 "epoch batches": found.epoch,
             },
             data=data.describe(),
+            notes=size_notes(context.preset),
         )
 
     def figures(self) -> list[FigureSpec]:
