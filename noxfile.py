@@ -22,7 +22,7 @@ TORCH = os.environ.get("DGBENCH_TORCH", "torch==2.13.0")
 BUILD = ["scikit-build-core>=0.10", "nanobind>=2.4", "ninja", "cmake>=3.25"]
 LINTED = [
     "src", "kernels_cuda", "datasets", "runtime", "models", "systems", "harness",
-    "benchmarks", "tests", "noxfile.py",
+    "benchmarks", "scripts", "tests", "noxfile.py",
 ]  # fmt: skip
 CONTENDERS = [
     # released PyG-Temporal: pure Python; its only hard need beyond PyG is a type of torch-sparse,
