@@ -339,28 +339,29 @@ class _Options:
         else:
             check_vector(positions, "positions", torch.int64, roots)
         nodes, ends, positions = nodes.contiguous(), ends.contiguous(), positions.contiguous()
-        begins = None if begins is None else begins.contiguous()
+        begins = begins if begins is None else begins.contiguous()
         compiled = extension(nodes.device).temporal_sample
-        offsets = torch.empty(roots + 1, dtype=torch.int64)
 
-        def into(*results: Tensor) -> int:
+        def into(room: int) -> tuple[Tensor, int]:
+            out = scratch.empty((roots + 1 + 3 * room,), nodes)
             count = compiled(
                 self._store.handle, nodes, ends, begins, length, *self._settings, draw, hop,
-                snapshot, positions, offsets, *results,
+                snapshot, positions, out, room,
             )  # fmt: skip
             if count < 0:
                 self._refuse(-1 - count, nodes, ends, begins)
-            return count
+            return out, count
 
         places = roots * self._fanout
         if places > MOST_PLACES:
-            places = into(nodes[:0], nodes[:0], ends[:0])  # too few: it only counts
+            places = into(0)[1]  # too few: it only counts
         step = 1 << max(0, places.bit_length() - 4)  # few sizes, so that memory is used again
         room = -(-places // step) * step
-        results = [scratch.empty((room,), like) for like in (nodes, nodes, ends)]
-        count = into(*results)
-        neighbours, eids, edge_times = (one[:count] for one in results)
-        return Sample(nodes, ends, positions, offsets, neighbours, eids, edge_times, self._fanout)
+        out, count = into(room)
+        at = roots + 1
+        ids, eids, bits = (out[x : x + count] for x in (at, at + room, at + 2 * room))
+        when = bits.view(torch.float64)
+        return Sample(nodes, ends, positions, out[:at], ids, eids, when, self._fanout)
 
     def _refuse(self, root: int, nodes: Tensor, ends: Tensor, begins: Tensor | None) -> None:
         """Say what is wrong with a root.

@@ -32,23 +32,22 @@ std::int64_t answer(const Question& q, const Answer& to, std::int64_t places, bo
   return temporal::answer<temporal::Group<Record, 1, false>>(q, to, places, threads);
 }
 
-// Writes offsets, and the neighbours where there are places for all; returns their number, or -1
-// less the first root that cannot be asked for.
+// `out` has roots + 1 offsets, then `places` each for neighbours, edge ids and times (as doubles).
+// Writes the offsets, and the others where there are places for all; returns the number of
+// neighbours, or -1 less the first root that cannot be asked for.
 std::int64_t temporal_sample(const TemporalStore& store, Array<const std::int64_t> nodes,
                              Array<const double> ends, Maybe<const double> begins, double length,
                              bool uniform, bool closed, std::uint32_t fanout, bool replace,
                              std::uint64_t seed, bool listed, bool grouped, int threads,
                              std::uint32_t draw, std::uint32_t hop, std::uint32_t snapshot,
-                             Array<const std::int64_t> positions, Array<std::int64_t> offsets,
-                             Array<std::int64_t> neighbours, Array<std::int64_t> eids,
-                             Array<double> times) {
+                             Array<const std::int64_t> positions, Array<std::int64_t> out,
+                             std::int64_t places) {
   const std::size_t roots = nodes.size();
   check_size(ends, roots, "ends");
   check_optional(begins, roots, "begins");
   check_size(positions, roots, "positions");
-  check_size(offsets, roots + 1, "offsets");
-  check_size(eids, neighbours.size(), "eids");
-  check_size(times, neighbours.size(), "times");
+  if (places < 0) reject("places must be at least 0");
+  check_size(out, roots + 1 + 3 * static_cast<std::size_t>(places), "out");
   if (fanout < 1 || fanout > (uniform ? 1u << 17 : 0x7fffffffu)) reject("fanout out of its range");
   if (hop > 255 || snapshot > 255) reject("hop and snapshot must be below 256");
   if (!(length >= 0)) reject("length must be at least 0");
@@ -66,8 +65,9 @@ std::int64_t temporal_sample(const TemporalStore& store, Array<const std::int64_
                    uniform ? temporal::Policy::Uniform : temporal::Policy::Recent,
                    fanout,
                    draw_key(seed, hop, snapshot, draw)};
-  const Answer to{offsets.data(), neighbours.data(), eids.data(), times.data()};
-  const auto places = static_cast<std::int64_t>(neighbours.size());
+  std::int64_t* const first = out.data() + roots + 1;
+  const Answer to{out.data(), first, first + places,
+                  reinterpret_cast<double*>(first + 2 * places)};
   threads = std::max(1, threads);
   nb::gil_scoped_release release;
   switch (view.layout) {
@@ -159,8 +159,7 @@ void bind_temporal_sample(nb::module_& m) {
   m.def("temporal_sample", &temporal_sample, "store"_a, "nodes"_a.noconvert(),
         "ends"_a.noconvert(), "begins"_a.noconvert().none(), "length"_a, "uniform"_a, "closed"_a,
         "fanout"_a, "replace"_a, "seed"_a, "listed"_a, "grouped"_a, "threads"_a, "draw"_a, "hop"_a,
-        "snapshot"_a, "positions"_a.noconvert(), "offsets"_a.noconvert(),
-        "neighbours"_a.noconvert(), "eids"_a.noconvert(), "times"_a.noconvert());
+        "snapshot"_a, "positions"_a.noconvert(), "out"_a.noconvert(), "places"_a);
   m.def("count_walk", &count_walk, "store"_a, "nodes"_a.noconvert(), "begins"_a.noconvert(),
         "ends"_a.noconvert(), "blocks"_a.noconvert(), "compared"_a.noconvert());
   m.def("read_lines", &read_lines, "table"_a.noconvert(), "order"_a.noconvert(), "threads"_a);
