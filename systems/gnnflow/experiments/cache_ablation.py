@@ -37,7 +37,7 @@ GPUS: Final = (play.GPUS, 1)
 ROUNDS: Final = {"smoke": 2, "quick": 5, "full": 20, "paper": 40}
 MOST: Final = {
     "smoke": {"tgn": 100, "tgat": 40},
-    "quick": {"tgn": 250, "tgat": 60},
+    "quick": {"tgn": 250, "tgat": 32},
     "full": {"tgn": 10_000, "tgat": 1_000},
     "paper": {"tgn": 10**9, "tgat": 10**9},
 }

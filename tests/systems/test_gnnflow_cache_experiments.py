@@ -1,0 +1,168 @@
+"""What is sampled for cache experiments, the laws of access, and what checks say of rows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dgbench.datasets import EventStream
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.gnnflow import PAPER
+from dgbench.systems.gnnflow.checks import cache as cache_checks
+from dgbench.systems.gnnflow.checks import traffic
+from dgbench.systems.gnnflow.experiments import accesses, table3, table4
+from dgbench.systems.gnnflow.experiments import cache_play as play
+from dgbench.systems.gnnflow.experiments.laws import fit, gini
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME
+from dgbench.systems.gnnflow.plain_cache import ListedCache, TorchCache
+from dgbench.systems.gnnflow.rounds import Round
+
+
+@pytest.fixture
+def stream(monkeypatch: pytest.MonkeyPatch) -> EventStream:
+    """300 events in 30 rounds of a day between 12 and 8 vertices."""
+    draw = torch.Generator().manual_seed(2)
+    src = torch.randint(0, 12, (300,), generator=draw)
+    dst = torch.randint(12, 20, (300,), generator=draw)
+    t = torch.arange(300).double() * 8640.0
+    made = EventStream.build(src, dst, t, num_nodes=20, num_src=12)
+    monkeypatch.setattr("dgbench.datasets.open_events", lambda *_: made)
+    return made
+
+
+def opened(model: str = "tgn", **fields: Any) -> accesses.Accesses:
+    return accesses.Accesses(BY_NAME["college-msg"], model, "quick", **fields)
+
+
+@pytest.mark.parametrize("model", ["tgn", "tgat", "dysat"])
+def test_no_edge_at_or_after_its_batch(stream: EventStream, model: str) -> None:
+    run = opened(model, batch=10, chunks=1)
+    for access in run.epoch(Round(0, 200, 210)):
+        assert access.edges.numel() > 0
+        assert int(access.edges.max()) < 210  # each event is a moment of its own
+    first = run.batch(torch.tensor([0]))
+    assert first.edges.numel() == 0
+    nodes = 3 * run.task.snapshots
+    assert first.nodes.numel() == nodes
+
+
+def test_eight_share_the_events_and_draw_anew(stream: EventStream) -> None:
+    shared = opened(gpus=8, batch=5, chunks=1)
+    assert sum(a.events for a in shared.epoch(Round(0, 0, 80))) == 10
+    run = opened("tgat", batch=50, chunks=1)
+    one, again, other = (next(iter(run.epoch(Round(0, 200, 250), e))) for e in (0, 0, 1))
+    assert torch.equal(one.edges, again.edges)
+    assert not torch.equal(one.nodes[100:150], other.nodes[100:150])  # negatives
+
+
+def test_traffic_is_counted_by_hand(stream: EventStream) -> None:
+    run = opened(batch=30, chunks=1)
+    found = table3.count(run, 3)
+    assert found["events"] == 90
+    assert found["node unique"] <= 3 * 20
+    assert found["edge unique"] <= found["edge requests"]
+    assert found["node requests"] == found["edge requests"] + 3 * 90
+    ids = torch.tensor([4, 4, 9, 0, 9])
+    assert table3.different(table3.RowCache(10, 1, 0), ids) == 3
+    counters = {"tgn node unique": 10, "tgn edge unique": 20}
+    graph = SimpleNamespace(node_dim=100, edge_dim=50)
+    assert table3.share(counters, "tgn", graph, "unique") == pytest.approx(50)
+    assert table3.share(counters, "tgn", graph, "unique memory") == pytest.approx(100 / 3)
+
+
+def test_sets_in_common() -> None:
+    a, b = (torch.tensor(x).bool() for x in ([1, 1, 0, 1], [0, 1, 1, 1]))
+    assert table4.jaccard(a, b) == 50
+    assert table4.contained(a, b) == pytest.approx(200 / 3)
+    assert table4.jaccard(a & ~a, b & ~b) == 0
+
+
+@pytest.mark.parametrize("kind", ["node", "edge"])
+def test_played_caches_serve_the_same_requests(stream: EventStream, kind: str) -> None:
+    played = play.record(BY_NAME["college-msg"], "tgn", "quick", 4, 100, gpus=1, batch=5)
+    asked = sum(access.of(kind).numel() for access in played.counted())
+    everything = 1 / BY_NAME["college-msg"].edge_cache  # room for all ids
+    dynamic = play.dynamic(played, play.narrow(played, kind, everything), kind)
+    static, stale = play.static(
+        played, play.narrow(played, kind, everything, "static"), kind, every=2
+    )
+    assert dynamic.requests == static.requests == asked
+    assert dynamic.hits > 0
+    assert stale.requests < static.requests
+    assert stale.hits <= static.hits
+    cold = play.dynamic(played, play.narrow(played, kind, 1.0), kind, reuse=False)
+    assert cold.requests == asked
+
+
+def test_laws_are_told_apart() -> None:
+    draw = np.random.default_rng(4)
+    power, exponential = draw.zipf(2.2, 4000), draw.geometric(0.05, 4000)
+    assert fit(power).nearer == "power law"
+    assert fit(power).exponent == pytest.approx(2.2, abs=0.1)
+    assert fit(exponential).nearer == "exponential"
+    assert fit(exponential).rate == pytest.approx(-np.log1p(-0.05), rel=0.1)
+    assert fit(np.append(power, np.zeros(50, int)), 2).n == int((power >= 2).sum())
+    with pytest.raises(InvalidInputError, match="different"):
+        fit(np.array([3, 3, 3]))
+    assert gini(np.ones(9)) == pytest.approx(0)
+    assert gini(np.array([0, 0, 0, 8])) == pytest.approx(0.75)
+    assert gini(np.zeros(0)) == 0
+
+
+@pytest.mark.parametrize("kept", [TorchCache, ListedCache])
+def test_other_caches_give_the_rows(kept: type) -> None:
+    table = torch.rand(60, 4)
+    cache = kept(table, 7)
+    for ids in torch.randint(0, 60, (20, 11)):
+        assert torch.equal(cache.fetch(ids), table[ids])
+    assert 0 < cache.hits < cache.requests == 220
+    with pytest.raises(InvalidInputError):
+        cache.fetch(torch.tensor([60]))
+    with pytest.raises(InvalidInputError, match="capacity"):
+        kept(table, 0)
+
+
+def test_every_check_says_what_it_needs() -> None:
+    claim = {c.id: c for c in _ledger()}
+    for name in (*traffic.CHECKS, *cache_checks.CHECKS):
+        finding = PAPER.checks[name](claim[name], [])
+        assert finding.measured is None
+        assert finding.holds is None
+        assert finding.reason
+
+
+def _ledger() -> list[Any]:
+    from dgbench.harness.claims.ledger import load_ledger
+
+    return list(load_ledger(PAPER.ledger))
+
+
+def _row(experiment: str, dataset: str, values: dict[str, float], **params: Any) -> Any:
+    return SimpleNamespace(
+        id=f"{experiment}-{dataset}", paper="gnnflow", experiment=experiment, status="ok",
+        instrumented=False, params={"dataset": dataset, **params}, group="", round=1, values=values,
+        counters={}, phases={}, deviation={}, device="cpu", data={"twin": False}, preset="quick",
+    )  # fmt: skip
+
+
+def test_checks_follow_the_numbers() -> None:
+    claim = {c.id: c for c in _ledger()}
+    printed = claim["gnnflow-tab3-tgat"].value
+    for shift, holds in ((2.0, True), (-9.0, False)):
+        rows = [
+            _row("table3", name.lower(),
+                 {f"{m} unique memory": value + shift for m in ("tgn", "tgat", "dysat")})
+            for name, value in printed.items()
+        ]  # fmt: skip
+        found = traffic.CHECKS["gnnflow-tab3-tgat"](claim["gnnflow-tab3-tgat"], rows)
+        assert found.holds is holds
+    name = "gnnflow-fig14d-static-edge-below-dynamic"
+    for dynamic, holds in ((30.0, True), (10.0, False)):
+        values = {"edge dynamic 1": dynamic, "edge static 1": 20.0,
+                  "edge static with reuse 1": 15.0, "edge dynamic without RR 1": 5.0}  # fmt: skip
+        rows = [_row("fig14", "netflix", values, part="hits", model="tgn")]
+        assert cache_checks.CHECKS[name](claim[name], rows).holds is holds
