@@ -12,6 +12,7 @@
 namespace dgbench::temporal {
 namespace {
 
+constexpr int kNoMemory = 2;  // cudaErrorMemoryAllocation
 constexpr uint64_t kPinStep = uint64_t{2} << 20;  // the host's pools grow by as much
 constexpr const char* kNames[kPools] = {"vertices", "fences", "blocks", "records", "the guide"};
 
@@ -123,12 +124,15 @@ void TemporalMirror::pin(int pool, const HostPools& host) {
 bool TemporalMirror::allocate(int pool, uint64_t bytes) {
   Pool& mine = pools_[pool];
   void* at = nullptr;
+  int status = 0;
   if (memory_of(pool) == Memory::Managed) {
-    if (dgb_managed_allocate(&at, bytes) != 0) return false;
+    status = dgb_managed_allocate(&at, bytes);
   } else {
     if (cap_ > 0 && device_bytes() + bytes > cap_) return false;
-    if (dgb_device_allocate(&at, bytes) != 0) return false;
+    status = dgb_device_allocate(&at, bytes);
   }
+  if (status == kNoMemory) return false;
+  check(status, std::string("no memory for ") + kNames[pool]);
   mine.at = static_cast<uint8_t*>(at);
   mine.capacity = bytes;
   return true;
