@@ -20,21 +20,23 @@ from dgbench.models.ctdg import Hop, MemoryRows, Tgn, build_stream_model
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.scores import average_precision
+from dgbench.systems.base.stream_batches import Batch, batch_draw, batches
 from dgbench.systems.base.stream_data import (
     StreamData,
     StreamWorkload,
     load_stream,
-    mixed,
     negatives,
     negatives_of,
     stream_data,
 )
-from dgbench.systems.base.stream_memory import VertexMemory
+from dgbench.systems.base.stream_memory import Recalled, VertexMemory, last_messages
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.training import check_device
 
 __all__ = [
+    "Batch",
     "GraphAccess",
+    "Recalled",
     "Scores",
     "StreamData",
     "StreamTrainer",
@@ -88,67 +90,6 @@ class Scores:
     ap: float
     loss: float
     n: int
-
-
-def batches(workload: StreamWorkload, events: Tensor, epoch: int = 0) -> tuple[Tensor, ...]:
-    """Events int64[n] cut into batches in their order.
-
-    With random chunk scheduling (TGL, section 3.3) the first batch of an epoch is a random number
-    of chunks shorter, a function of seed and epoch, so that the borders of batches move.
-    """
-    first = 0
-    if workload.chunks > 1:
-        chunk = workload.batch // workload.chunks
-        first = int(mixed(workload.seed, 1, epoch) % workload.chunks) * chunk
-    head, rest = events[:first], events[first:]
-    return tuple(part for part in (head, *rest.split(workload.batch)) if part.numel())
-
-
-def batch_draw(workload: StreamWorkload, first: int, epoch: int, *, scored: bool = False) -> int:
-    """Number of the sampling call of a batch, in [0, 2**32): of training below 2**31.
-
-    A function of the batch's first event and the epoch, never of a process or of calls before.
-    """
-    bits = int(mixed(workload.seed, 2, epoch * 2**40 + first)) >> 32
-    return bits | (int(scored) << 31)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """What one worker computes of a batch: b of its events.
-
-    Attributes:
-        events: int64[b].
-        nodes: int64[3 b] roots: sources, destinations, negatives.
-        times: float64[3 b].
-        positions: int64[3 b] among the roots of the whole batch; None where it is the whole.
-        count: events of the whole batch.
-        draw: see `batch_draw`.
-    """
-
-    events: Tensor
-    nodes: Tensor
-    times: Tensor
-    positions: Tensor | None
-    count: int
-    draw: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Recalled:
-    """Memories as a batch found them.
-
-    Attributes:
-        vertices: int64[U], ascending.
-        place: int64: the row of each target and neighbour of the farthest hop; roots come first.
-        rows: as read.
-        memories: [U, M], messages taken in.
-    """
-
-    vertices: Tensor
-    place: Tensor
-    rows: MemoryRows
-    memories: Tensor
 
 
 class StreamTrainer(Trainer):
@@ -284,8 +225,7 @@ class StreamTrainer(Trainer):
             remember: keep what memories took in, instead of going back.
         """
         self._check_range(first, last)
-        before = None if remember else self.memory_state()
-        scores: list[Tensor] = []
+        before, scores = None if remember else self.memory_state(), []
         for part in torch.arange(first, last).split(self.workload.batch) if last > first else ():
             batch = self._batch(part, batch_draw(self.workload, int(part[0]), 0, scored=True))
             with self._inference():
@@ -293,8 +233,8 @@ class StreamTrainer(Trainer):
                 scores.append(self.gathered(torch.stack(self.model.head(hidden), dim=1)).cpu())
                 self._memorise(batch, recalled)
         self.restore_memory(before)
-        found = torch.cat(scores) if scores else torch.zeros(0, 2)
-        label = torch.tensor([1, 0]).expand(found.shape[0], 2)
+        found = torch.cat([torch.zeros(0, 2), *scores])
+        label = torch.tensor([1, 0]).expand_as(found)
         loss = functional.softplus(found[:, 0].neg()) + functional.softplus(found[:, 1])
         return Scores(
             ap=average_precision(found.flatten(), label.flatten()),
@@ -338,9 +278,7 @@ class StreamTrainer(Trainer):
 
     def _frame(self, frame: int) -> Tensor:
         if not 0 <= frame < self.num_frames:
-            raise InvalidInputError(
-                f"frame {frame} asked for, there are {self.num_frames} from 0 on"
-            )
+            raise InvalidInputError(f"frame is {frame}, there are 0 .. {self.num_frames - 1}")
         return self._frames[frame]
 
     def _batch_of(self, frame: int) -> Batch:
@@ -397,9 +335,8 @@ class StreamTrainer(Trainer):
             samples = self.access.sample(
                 batch.nodes, batch.times, draw=batch.draw, positions=batch.positions
             )
-        hops = [hop for snapshot in samples for hop in snapshot]
         self.meter.count("roots", batch.nodes.numel())
-        self.meter.count("sampled_edges", sum(hop.eids.numel() for hop in hops))
+        self.meter.count("sampled_edges", sum(hop.eids.numel() for one in samples for hop in one))
         edges = self._edges if self.workload.edge_dim else None
         with self.meter.phase("compute"):
             if self.memory is None:
@@ -441,28 +378,7 @@ class StreamTrainer(Trainer):
             return
         edges = self._edges(batch.events) if self.workload.edge_dim else None
         with self.meter.phase("memory"), torch.no_grad():
-            # Source and destination of each event, one event after the other.
-            ends = recalled.place[: 2 * batch.events.numel()].view(2, -1).t().flatten()
-            last = torch.full_like(recalled.vertices, -1, device=self.device).scatter_reduce_(
-                0, ends, torch.arange(ends.numel(), device=self.device), "amax"
-            )
-            touched = (last >= 0).nonzero().squeeze(1)
-            entry = last[touched]
-            time = batch.times.to(self.device)[entry // 2]
-            newer = time >= recalled.rows.mail_time[touched]
-            touched, entry, time = touched[newer], entry[newer], time[newer]
-            memories, old = recalled.memories.detach(), recalled.rows[touched]
-            mail = [memories[touched], memories[ends[entry ^ 1]]]
-            if edges is not None:
-                mail.append(edges[entry // 2])
-            rows = MemoryRows(
-                memories[touched],
-                torch.where(old.mail_time.isfinite(), old.mail_time, old.updated),
-                torch.cat(mail, dim=1),
-                time,
-            )
-            where = touched.cpu()
-            self.memory.write(recalled.vertices[where], batch.events[entry.cpu() // 2], rows)
+            self.memory.write(*last_messages(recalled, batch.events, batch.times, edges))
 
     @contextmanager
     def _inference(self) -> Iterator[None]:

@@ -1,6 +1,8 @@
-"""The memory of every vertex that TGN keeps, in one process."""
+"""The memory of every vertex that TGN keeps, in one process, and what a batch leaves there."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -73,3 +75,61 @@ class VertexMemory:
         """Back to a copy."""
         for name in MemoryRows.__slots__:
             getattr(self._rows, name).copy_(getattr(state, name))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recalled:
+    """Memories as a batch found them.
+
+    Attributes:
+        vertices: int64[U], ascending.
+        place: int64: the row of each target and neighbour of the farthest hop; roots come first.
+        rows: as read.
+        memories: [U, M], messages taken in.
+    """
+
+    vertices: Tensor
+    place: Tensor
+    rows: MemoryRows
+    memories: Tensor
+
+
+def last_messages(
+    recalled: Recalled, events: Tensor, times: Tensor, edges: Tensor | None
+) -> tuple[Tensor, Tensor, MemoryRows]:
+    """What the ends of a batch's events keep: their memory, and the message of their last event.
+
+    A message older than the one that waits at its vertex is dropped, as of events replayed.
+
+    Args:
+        recalled: memories as the batch found them; its roots are the b sources, then the b
+            destinations, then any others.
+        events: int64[b], ascending.
+        times: float64[b] or longer, of the events.
+        edges: [b, edge_dim], or None.
+
+    Returns:
+        int64[n] vertices, each once, int64[n] the events that they keep, and n rows.
+    """
+    device = recalled.place.device
+    # Source and destination of each event, one event after the other.
+    ends = recalled.place[: 2 * events.numel()].view(2, -1).t().flatten()
+    last = torch.full_like(recalled.vertices, -1, device=device).scatter_reduce_(
+        0, ends, torch.arange(ends.numel(), device=device), "amax"
+    )
+    touched = (last >= 0).nonzero().squeeze(1)
+    entry = last[touched]
+    time = times.to(device)[entry // 2]
+    newer = time >= recalled.rows.mail_time[touched]
+    touched, entry, time = touched[newer], entry[newer], time[newer]
+    memories, old = recalled.memories.detach(), recalled.rows[touched]
+    mail = [memories[touched], memories[ends[entry ^ 1]]]
+    if edges is not None:
+        mail.append(edges[entry // 2])
+    rows = MemoryRows(
+        memories[touched],
+        torch.where(old.mail_time.isfinite(), old.mail_time, old.updated),
+        torch.cat(mail, dim=1),
+        time,
+    )
+    return recalled.vertices[touched.cpu()], events[entry.cpu() // 2], rows

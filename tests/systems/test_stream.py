@@ -333,7 +333,7 @@ def test_edges_of_what_can_be_asked() -> None:
             trainer.train(first, last)
         with pytest.raises(InvalidInputError, match="events"):
             trainer.evaluate_range(first, last)
-    with pytest.raises(InvalidInputError, match="frame 6"):
+    with pytest.raises(InvalidInputError, match="frame is 6"):
         trainer.step(6)
     trainer.insert(20)
     trainer.insert(10)

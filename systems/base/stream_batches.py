@@ -1,0 +1,53 @@
+"""How events are cut into batches, and what a worker computes of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from dgbench.systems.base.stream_data import StreamWorkload, mixed
+
+
+def batches(workload: StreamWorkload, events: Tensor, epoch: int = 0) -> tuple[Tensor, ...]:
+    """Events int64[n] cut into batches in their order.
+
+    With random chunk scheduling (TGL, section 3.3) the first batch of an epoch is a random number
+    of chunks shorter, a function of seed and epoch, so that the borders of batches move.
+    """
+    first = 0
+    if workload.chunks > 1:
+        chunk = workload.batch // workload.chunks
+        first = int(mixed(workload.seed, 1, epoch) % workload.chunks) * chunk
+    head, rest = events[:first], events[first:]
+    return tuple(part for part in (head, *rest.split(workload.batch)) if part.numel())
+
+
+def batch_draw(workload: StreamWorkload, first: int, epoch: int, *, scored: bool = False) -> int:
+    """Number of the sampling call of a batch, in [0, 2**32): of training below 2**31.
+
+    A function of the batch's first event and the epoch, never of a process or of calls before.
+    """
+    bits = int(mixed(workload.seed, 2, epoch * 2**40 + first)) >> 32
+    return bits | (int(scored) << 31)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """What one worker computes of a batch: b of its events.
+
+    Attributes:
+        events: int64[b].
+        nodes: int64[3 b] roots: sources, destinations, negatives.
+        times: float64[3 b].
+        positions: int64[3 b] among the roots of the whole batch; None where it is the whole.
+        count: events of the whole batch.
+        draw: see `batch_draw`.
+    """
+
+    events: Tensor
+    nodes: Tensor
+    times: Tensor
+    positions: Tensor | None
+    count: int
+    draw: int
