@@ -202,12 +202,12 @@ def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         mine = select(rows, experiment="fig14", part="times", group=name)
         gain = gain_of(mine, GAIN)
         made.append(
-            {"row": panel(mine[0]), "panel": model_title(mine[0]), "system": "gnnflow",
+            {"row": f"{model_title(mine[0])}, {panel(mine[0])}", "system": "gnnflow",
              "baseline": "GNNLab's cache", "value": gain.value, "low": gain.low,
              "high": gain.high, "n": gain.n, "twin": gain.twin, "row_ids": gain.rows}
         )  # fmt: skip
     for row in _failed(rows, "times"):
-        made.append({"row": panel(row), "panel": model_title(row), "system": "gnnflow",
+        made.append({"row": f"{model_title(row)}, {panel(row)}", "system": "gnnflow",
                      "baseline": "GNNLab's cache", "failed": failed(row)})  # fmt: skip
     return made
 
