@@ -268,26 +268,14 @@ class Group {
   // Writes the neighbours of these roots from `place` on; returns the place after them.
   int64_t collect(int64_t root, int lanes, const Range* found, int64_t place) {
     const bool drawn = q_.policy == Policy::Uniform && draw(root, lanes, found);
-    seeks_.clear();
-    for (int i = 0; i < lanes; ++i) {
-      run_[i] = nullptr;
+    for (int i = 0; kAhead && i < lanes; ++i) {
       const uint32_t k = q_.taken(found[i].count);
       if (k == 0 || (drawn && is_drawn(found[i]))) continue;
       const Vertex& v = vertex(root + i);
       const uint32_t first = found[i].first + found[i].count - k;
-      if (is_apart(v)) continue;
-      if (first < v.before) {
-        seek(v, first, i);
-      } else if (kAhead) {
-        const Record* const at = records_ + v.first + (first - v.before);
-        ask_lines(at, at + std::min(k, 32u));
-      }
-    }
-    finish_seeks();
-    for (const Seek& s : seeks_) {
-      run_[s.place] = s.at;
-      const Record* const at = records_ + s.at->first + (s.position - s.at->before);
-      if (kAhead) ask_lines(at, at + std::min(q_.fanout, 12u));
+      if (first < v.before || is_apart(v)) continue;
+      const Record* const at = records_ + v.first + (first - v.before);
+      ask_lines(at, at + std::min(k, 32u));
     }
     for (int i = 0; i < lanes; ++i) {
       const uint32_t k = q_.taken(found[i].count);
@@ -300,7 +288,7 @@ class Group {
           const Record* const* const at = places_.data() + static_cast<std::size_t>(i) * q_.fanout;
           for (uint32_t c = 0; c < k; ++c) put(*at[c], q_.view.origin, to_, place + c);
         } else {
-          copy(v, run_[i], found[i].first + found[i].count - k, k, place);
+          copy(v, found[i].first + found[i].count - k, k, place);
         }
       }
       place += k;
@@ -446,44 +434,13 @@ class Group {
     left_[i] -= half;
   }
 
-  // A position in an older block: the last fence from `at` on, of n, that begins at it or before.
-  struct Seek {
-    const Fence* at;
-    uint32_t n;
-    uint32_t position;
-    std::size_t place;
-  };
-
-  void seek(const Vertex& v, uint32_t position, std::size_t place) {
-    const Fence* const at = q_.view.fences + v.fence;
-    seeks_.push_back({at, v.fences, position, place});
-    if (kAhead) __builtin_prefetch(at + v.fences / 2);
-  }
-
-  // A step of all at a time.
-  void finish_seeks() {
-    for (bool more = !seeks_.empty(); more;) {
-      more = false;
-      for (Seek& s : seeks_) {
-        const uint32_t half = s.n / 2;
-        s.at += s.at[half].before <= s.position ? half : 0;
-        s.n -= half;
-        more |= s.n > 1;
-        if (kAhead) __builtin_prefetch(s.at + s.n / 2);
-      }
-    }
-  }
-
-  // Copies k records from a position on, block by block, from the block of a fence or the last.
-  void copy(const Vertex& v, const Fence* fence, uint32_t position, uint32_t k, int64_t place) {
-    const Fence* const stop = q_.view.fences + v.fence + v.fences;
+  // Copies k records from a position on, block by block.
+  void copy(const Vertex& v, uint32_t position, uint32_t k, int64_t place) {
     while (k > 0) {
-      const bool older = fence != nullptr && fence != stop;
-      const uint32_t skipped = position - (older ? fence->before : v.before);
-      const uint32_t here = std::min(k, (older ? fence->size : v.size) - skipped);
-      put_run(records_ + (older ? fence->first : v.first) + skipped, here, q_.view.origin, to_,
-              place);
-      if (older) ++fence;
+      const Piece piece = piece_of_position(v, q_.view.fences, position);
+      const uint32_t skipped = position - piece.before;
+      const uint32_t here = std::min(k, piece.size - skipped);
+      put_run(records_ + piece.first + skipped, here, q_.view.origin, to_, place);
       position += here;
       place += here;
       k -= here;
@@ -509,16 +466,10 @@ class Group {
       choose(c, even_);
       if (c + 1 < q_.fanout) choose(c + 1, odd_);
     }
-    seeks_.clear();
     for (int i = 0; i < lanes; ++i) {
       if (!is_drawn(found[i])) continue;
       const Vertex& v = vertex(root + i);
       if (!is_apart(v)) find(v, found[i].first, i);
-    }
-    finish_seeks();
-    for (const Seek& s : seeks_) {
-      places_[s.place] = records_ + s.at->first + (s.position - s.at->before);
-      if (kAhead) __builtin_prefetch(places_[s.place]);
     }
     return true;
   }
@@ -557,10 +508,11 @@ class Group {
       const uint32_t position = first + chosen_[static_cast<std::size_t>(c) * G + lane];
       if (position >= v.before) {
         at[c] = last + (position - v.before);
-        if (kAhead) __builtin_prefetch(at[c]);
       } else {
-        seek(v, position, static_cast<std::size_t>(lane) * q_.fanout + c);
+        const Piece piece = piece_of_position(v, q_.view.fences, position);
+        at[c] = records_ + piece.first + (position - piece.before);
       }
+      if (kAhead) __builtin_prefetch(at[c]);
     }
   }
 
@@ -581,8 +533,6 @@ class Group {
   uint64_t where_[G];
   uint64_t even_[G];
   uint64_t odd_[G];
-  const Fence* run_[G];  // where the run of a lane begins; null for the last block
-  std::vector<Seek> seeks_;
   std::vector<uint32_t> chosen_;        // [fanout][G]
   std::vector<const Record*> places_;   // [G][fanout]
 };
