@@ -10,7 +10,7 @@ from dgbench.systems.base import Experiment
 _MODULES = (
     "table2", "fig2", "table3", "table4", "fig5", "table5", "table6", "update", "fig8", "fig9",
     "fig10", "fig11", "accuracy", "fig12", "sampling_ablation", "contenders", "fig13", "fig14",
-    "cache_ablation", "fig15", "table7", "large",
+    "cache_ablation", "partition", "fig15", "table7", "large",
 )  # fmt: skip
 
 
