@@ -99,6 +99,7 @@ PHASES: Final[dict[str, tuple[str, str]]] = {
     "communicate": ("#B98BB0", "..."),
     "transfer": ("#E0A458", "////"),
     "sample": ("#9CC5D8", "\\\\\\\\"),
+    "memory": ("#C9C0E0", "++"),
     "update": ("#D9DDE3", ""),
 }
 """Fill and hatch of each phase, in drawing order. The hatch is part of the code."""

@@ -34,10 +34,10 @@ GRAPHS: Final = {
 SECONDS: Final = (0.0, 0.1, 6.0, 60.0)
 """Seconds of batches for each model, by preset."""
 SHOWN: Final = {
-    "sample": "sample", "fetch": "transfer", "memory": "communicate", "compute": "compute",
+    "sample": "sample", "fetch": "transfer", "memory": "memory", "compute": "compute",
     "update": "update",
 }  # fmt: skip
-"""Colours of the parts: features are what a device is sent, memories are what others wrote."""
+"""Colours of the parts: features are what a device is sent."""
 
 
 class Fig2(Experiment):

@@ -39,7 +39,7 @@ QUICK: Final = {
 """Scale and contenders by graph and model."""
 LENGTHS: Final = {
     "smoke": Length(1, 1, 0.0),
-    "quick": Length(6, 12, 1.0),
+    "quick": Length(6, 9, 0.8),
     "full": Length(8, 30, 30.0),
     "paper": Length(10, 100, 600.0),
 }
@@ -181,8 +181,8 @@ def contenders(row: Any) -> list[str]:
 def over_points(rows: Rows, what: str) -> list[dict[str, Any]]:
     """GNNFlow, with caches and without, over TGL, and over TGL with cache; a panel per model."""
     points: list[dict[str, Any]] = []
-    shown = ((TGL, TGL, GNNFLOW), (UNCACHED, TGL, f"{GNNFLOW}, no cache"),
-             (CACHED, CACHED, f"{GNNFLOW}, over TGL with cache"))  # fmt: skip
+    shown = ((TGL, TGL, GNNFLOW), (UNCACHED, TGL, "GNNFlow, no cache"),
+             (CACHED, CACHED, "GNNFlow over TGL with cache"))  # fmt: skip
     for row in races(rows):
         for name, baseline, system in shown:
             if f"gain {what}{name}" not in row.values:
