@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-
 from dgbench.systems.base import Check
+from dgbench.systems.gnnflow.checks import (
+    accuracy,
+    build,
+    cache,
+    distributed,
+    placements,
+    rounds,
+    sampling,
+    sizes,
+    storage,
+    traffic,
+)
 
-_MODULES = (
-    "storage", "sampling", "placements", "traffic", "cache", "accuracy", "rounds", "distributed",
-    "sizes", "build",
-)  # fmt: skip
-
-
-def _found() -> dict[str, Check]:
-    joined: dict[str, Check] = {}
-    for name in _MODULES:
-        full = f"{__name__}.{name}"
-        if importlib.util.find_spec(full) is not None:
-            joined |= importlib.import_module(full).CHECKS
-    return joined
-
-
-CHECKS: dict[str, Check] = _found()
+CHECKS: dict[str, Check] = {
+    **storage.CHECKS,
+    **sampling.CHECKS,
+    **placements.CHECKS,
+    **traffic.CHECKS,
+    **cache.CHECKS,
+    **accuracy.CHECKS,
+    **rounds.CHECKS,
+    **distributed.CHECKS,
+    **sizes.CHECKS,
+    **build.CHECKS,
+}

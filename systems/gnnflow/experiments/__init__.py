@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-
 from dgbench.systems.base import Experiment
+from dgbench.systems.gnnflow.experiments.accuracy import Accuracy
+from dgbench.systems.gnnflow.experiments.cache_ablation import CacheAblation
+from dgbench.systems.gnnflow.experiments.contenders import Contenders
+from dgbench.systems.gnnflow.experiments.fig2 import Fig2
+from dgbench.systems.gnnflow.experiments.fig5 import Fig5
+from dgbench.systems.gnnflow.experiments.fig8 import Fig8
+from dgbench.systems.gnnflow.experiments.fig9 import Fig9
+from dgbench.systems.gnnflow.experiments.fig10 import Fig10
+from dgbench.systems.gnnflow.experiments.fig11 import Fig11
+from dgbench.systems.gnnflow.experiments.fig12 import Fig12
+from dgbench.systems.gnnflow.experiments.fig13 import Fig13
+from dgbench.systems.gnnflow.experiments.fig14 import Fig14
+from dgbench.systems.gnnflow.experiments.fig15 import Fig15
+from dgbench.systems.gnnflow.experiments.large import Large
+from dgbench.systems.gnnflow.experiments.partition import Partition
+from dgbench.systems.gnnflow.experiments.sampling_ablation import SamplingAblation
+from dgbench.systems.gnnflow.experiments.table2 import Table2
+from dgbench.systems.gnnflow.experiments.table3 import Table3
+from dgbench.systems.gnnflow.experiments.table4 import Table4
+from dgbench.systems.gnnflow.experiments.table5 import Table5
+from dgbench.systems.gnnflow.experiments.table6 import Table6
+from dgbench.systems.gnnflow.experiments.table7 import Table7
+from dgbench.systems.gnnflow.experiments.update import Update
 
-_MODULES = (
-    "table2", "fig2", "table3", "table4", "fig5", "table5", "table6", "update", "fig8", "fig9",
-    "fig10", "fig11", "accuracy", "fig12", "sampling_ablation", "contenders", "fig13", "fig14",
-    "cache_ablation", "partition", "fig15", "table7", "large",
-)  # fmt: skip
-
-
-def _found() -> tuple[Experiment, ...]:
-    made: list[Experiment] = []
-    for name in _MODULES:
-        full = f"{__name__}.{name}"
-        if importlib.util.find_spec(full) is None:
-            continue
-        module = importlib.import_module(full)
-        made += [
-            one()
-            for one in vars(module).values()
-            if isinstance(one, type)
-            and issubclass(one, Experiment)
-            and one is not Experiment
-            and one.__module__ == full
-        ]
-    return tuple(made)
-
-
-EXPERIMENTS = _found()
+EXPERIMENTS: tuple[Experiment, ...] = (
+    Table2(),
+    Fig2(),
+    Table3(),
+    Table4(),
+    Fig5(),
+    Table5(),
+    Table6(),
+    Update(),
+    Fig8(),
+    Fig9(),
+    Fig10(),
+    Fig11(),
+    Accuracy(),
+    Fig12(),
+    SamplingAblation(),
+    Contenders(),
+    Fig13(),
+    Fig14(),
+    CacheAblation(),
+    Partition(),
+    Fig15(),
+    Table7(),
+    Large(),
+)
