@@ -7,7 +7,8 @@
 #include <cstdint>
 
 #include "common/check.hpp"
-#include "cpu/temporal_sample.hpp"
+#include "cpu/temporal_answer.hpp"
+#include "cpu/temporal_group.hpp"
 #include "cpu/temporal_store.hpp"
 
 namespace nb = nanobind;
@@ -27,9 +28,9 @@ template <class Record>
 std::int64_t answer(const Question& q, const Answer& to, std::int64_t places, bool grouped,
                     int threads) {
   if (grouped && q.fanout <= kLong) {
-    return temporal::answer<temporal::Group<Record, kTogether, true>>(q, to, places, threads);
+    return temporal::answer<temporal::Group<Record, kTogether>>(q, to, places, threads);
   }
-  return temporal::answer<temporal::Group<Record, 1, false>>(q, to, places, threads);
+  return temporal::answer<temporal::Single<Record>>(q, to, places, threads);
 }
 
 // `out` has roots + 1 offsets, then `places` each for neighbours, edge ids and times (as doubles).
