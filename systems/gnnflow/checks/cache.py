@@ -21,6 +21,8 @@ NEAR_ZERO: Final = 10.0
 """A hit rate below this, in percent, is nearly zero."""
 POINTS: Final = 10.0
 """How far a share of time may lie from a printed one, in points."""
+FEWEST: Final = 3
+"""Workloads below which a mean over them says nothing of what is best on average."""
 NETFLIX: Final = {"dataset": "netflix", "model": "tgn"}
 
 
@@ -165,6 +167,7 @@ def lru_best(claim: Claim, rows: Rows) -> Finding:
         evidence="counted",
         measured={TITLES[name]: round(value, 1) for name, value in means.items()},
         holds=means[START] > max(means["lfu"], means["fifo"]),
+        undecided=len(found) < FEWEST,
         reason=f"requests that hit, mean over {some(len(found), 'workload')}, nodes and edges; "
         f"with rounds {GPUS} times as long the best is {TITLES[best]}",
     )
@@ -183,6 +186,7 @@ def lambda_helps(claim: Claim, rows: Rows) -> Finding:
         evidence="counted",
         measured=f"{gap:+.2f} points",
         holds=gap > 0,
+        undecided=len(found) < FEWEST,
         reason=f"{means[START]:.1f} % with 0.2, {means['lambda 1']:.1f} % without a limit, "
         f"{means['lambda 0.05']:.1f} % with 0.05, mean over {some(len(found), 'workload')}; with "
         f"rounds {GPUS} times as long {alone:+.2f} points",
