@@ -114,7 +114,8 @@ class DeviceStore:
         handle = self.store.handle
         found = self._mirror.update(
             *handle.pools(), _LAYOUTS.index(self.store.layout), self.store.origin,
-            handle.num_deleted_vertices, self.store.late == "sort", *self._stream(),
+            handle.num_deleted_vertices, handle.generation, self.store.late == "sort",
+            *self._stream(),
         )  # fmt: skip
         self.sent = Sent(**found)
         return self.sent

@@ -8,26 +8,37 @@ from typing import Final, Literal
 
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 
-PolicyName = Literal["adaptive", "adaptive_literal", "fixed", "strawman", "static"]
+PolicyName = Literal["adaptive", "adaptive_literal", "fixed", "strawman", "static", "grown"]
 LayoutName = Literal["packed", "compact", "wide"]
 Late = Literal["refuse", "sort"]
 
 RECORD_BYTES: Final = {"packed": 16, "compact": 12, "wide": 24}
 """Bytes of a record by layout."""
-SIZINGS: Final = {"adaptive": 0, "adaptive_literal": 1, "fixed": 2, "strawman": 3, "static": 3}
+SIZINGS: Final = {
+    "adaptive": 0,
+    "adaptive_literal": 1,
+    "fixed": 2,
+    "strawman": 3,
+    "static": 3,
+    "grown": 4,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPolicy:
-    """How many slots a new block gets. Blocks never change their size afterwards.
+    """How many slots a new block gets. Only blocks of `grown` change their size afterwards.
 
     Attributes:
         name: `adaptive`: max(records that are left over, min(degree, size)). The paper prints only
             the second part, but its Table 6 fits the whole. `adaptive_literal`: min(degree, size),
             again for what remains. `fixed`: `size` (an adjacency list is 1; Table 6 fits 4).
             `strawman`: the records that are left over. `static`: one block per vertex, made at
-            once; such a store takes no insert. A degree counts the records of the batch at hand.
-        size: the threshold tau of the adaptive policies, the slots of `fixed`, 1 to 2^32 - 2.
+            once; such a store takes no insert. `grown`, added to the paper: a vertex has one block
+            up to `size` records, found without a search among blocks; when it is full its records
+            move to one of the next power of two (4 to `size`), and its slots serve a later block of
+            as many. Beyond: max(records that are left over, size). A degree counts the records of
+            the batch at hand.
+        size: the threshold tau of `adaptive` and `grown`, the slots of `fixed`, 1 to 2^32 - 2.
     """
 
     name: PolicyName = "adaptive"
@@ -45,8 +56,8 @@ ADAPTIVE: Final = BlockPolicy()
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """What one insert did: records written, vertices that got one, blocks made, and vertices whose
-    records had to be merged because some came late."""
+    """What one insert did: records written, vertices that got one, blocks made (those that grew are
+    not), and vertices whose records had to be merged because some came late."""
 
     records: int
     vertices: int
@@ -71,7 +82,7 @@ class StoreMemory:
 
     Attributes:
         records: records in blocks, deleted ones included.
-        slots: places for records in all blocks.
+        slots: places for records in all blocks, and in those that grown ones have left.
         blocks: blocks of all vertices.
         vertices: vertices, those without records included.
         held: bytes in use by part: `records` (all slots), `fences` and `blocks` (the blocks as a

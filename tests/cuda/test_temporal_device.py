@@ -100,11 +100,12 @@ def test_layouts_and_windows_equal_the_cpus(open_device, placement, layout, how)
     assert_equal(open_device(store, placement), store, **how)
 
 
-@pytest.mark.parametrize("name", ["adaptive", "adaptive_literal", "fixed", "strawman"])
+@pytest.mark.parametrize("name", ["adaptive", "adaptive_literal", "fixed", "strawman", "grown"])
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("late", ["refuse", "sort"])
 def test_updates_bring_what_changed(open_device, name, placement, late):
-    store = TemporalStore(VERTICES, policy=BlockPolicy(name, 4), undirected=True, late=late)
+    size = 64 if name == "grown" else 4
+    store = TemporalStore(VERTICES, policy=BlockPolicy(name, size), undirected=True, late=late)
     there = open_device(store, placement)
     last = 0.0
     for seed, count in enumerate((300, 1, 40, 0, 900, 3)):
@@ -201,6 +202,38 @@ def test_blocks_that_are_taken_out_are_gone_from_the_device(open_device, placeme
     store.add_vertices(3)
     there.update()
     assert_equal(there, store, policy="uniform")
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_blocks_that_grew_are_sent_whole(open_device, placement):
+    """They lie elsewhere then, and what they left belongs to other vertices."""
+    store = TemporalStore(VERTICES, policy=BlockPolicy("grown", 256))
+    store.insert(*events(1, 2000))
+    there = open_device(store, placement)
+    ids = torch.arange(VERTICES)
+    for step in range(70):  # pools have room for most: what is sent are patches
+        store.insert(ids, (ids + step) % VERTICES, torch.full((VERTICES,), 2000 + step))
+        if step % 3 == 0:
+            there.update()
+            assert_equal(there, store)
+            assert assert_equal(there, store, policy="uniform", walk="list") > 0
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_pools_that_were_built_anew_are_sent_anew(open_device, placement, tmp_path):
+    """Also where two changes put them back to where they were."""
+    store = a_store(undirected=True)
+    there = open_device(store, placement)
+    whole = there.sent.whole
+    store.offload(60.0, tmp_path / "old")
+    store.offload(90.0, tmp_path / "older")
+    assert there.update().whole == whole
+    assert_equal(there, store)
+    store.reload(tmp_path / "older")
+    store.reload(tmp_path / "old")
+    assert there.update().whole == whole
+    assert_equal(there, store, policy="uniform")
+    assert there.update().whole == 0
 
 
 def test_empty_stores_and_no_roots(open_device):

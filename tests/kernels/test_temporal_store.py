@@ -14,7 +14,7 @@ from dgbench.kernels_cuda import _cpu
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError, UnsupportedError
 
-POLICIES = ("adaptive", "adaptive_literal", "fixed", "strawman")
+POLICIES = ("adaptive", "adaptive_literal", "fixed", "strawman", "grown")
 Edge = tuple[int, int, int]
 
 
@@ -96,6 +96,10 @@ def blocks_of(policy: BlockPolicy, batches: list[int]) -> tuple[int, int]:
     degree = blocks = slots = free = 0
     for new in batches:
         degree += new
+        if policy.name == "grown" and new > free and degree <= policy.size and blocks <= 1:
+            blocks, capacity = 1, min(policy.size, max(4, 1 << (degree - 1).bit_length()))
+            slots, free = slots + capacity, capacity - degree  # the old run stays, for others
+            continue
         rest = max(0, new - free)
         free = max(0, free - new)
         while rest > 0:
@@ -105,6 +109,7 @@ def blocks_of(policy: BlockPolicy, batches: list[int]) -> tuple[int, int]:
                 "adaptive_literal": bound,
                 "fixed": policy.size,
                 "strawman": rest,
+                "grown": max(rest, policy.size),
             }[policy.name]
             blocks, slots = blocks + 1, slots + capacity
             free = max(0, capacity - rest)
@@ -127,6 +132,56 @@ def test_blocks_follow_the_rule_of_the_policy(name, size, batches):
     memory = store.memory()
     assert (memory.blocks, memory.slots) == blocks_of(policy, batches)
     assert store.list_lengths().tolist() == [memory.blocks, 0]
+
+
+def test_slots_that_grown_blocks_leave_serve_others():
+    policy = BlockPolicy("grown", 64)
+    store = TemporalStore(3, policy=policy)
+    edges: list[Edge] = []
+
+    def add(vertex: int, count: int) -> tuple[int, int, int]:
+        new = [(vertex, vertex, len(edges) + i) for i in range(count)]
+        made = store.insert(*columns(new))
+        edges.extend(new)
+        return store.memory().slots, store.memory().blocks, made.blocks
+
+    assert add(0, 3) == (4, 1, 1)
+    assert add(0, 2) == (12, 1, 0)  # 8, and 4 are free
+    assert add(1, 4) == (12, 2, 1)  # has the 4
+    assert add(1, 1) == (20, 2, 0)  # 8 more, and 4 are free
+    assert add(2, 1) == (20, 3, 1)
+    assert add(0, 11) == (36, 3, 0)  # 16, and 8 are free
+    assert add(2, 7) == (36, 3, 0)  # has the 8, and 4 are free
+    assert add(0, 50) == (36 + 64, 4, 1)  # 66 do not go into one
+    assert add(1, 12) == (36 + 64 + 32, 4, 0)  # 17 go into 32
+    assert [records(store, v) for v in range(3)] == lists(edges, 3, False)
+    assert store.list_lengths().tolist() == [2, 1, 1]
+    with pytest.raises(InvalidInputError, match="older than"):  # takes nothing from what is free
+        store.insert(*columns([(1, 1, 99), *[(2, 2, 100)] * 2, (1, 1, 0)]))
+    assert add(2, 1) == (132 + 16, 4, 0)
+    assert [records(store, v) for v in range(3)] == lists(edges, 3, False)
+
+
+def test_a_vertex_gets_many_blocks_in_one_batch():
+    """Its fences need room for all of them at once."""
+    count = 300_000
+    store = TemporalStore(1, policy=BlockPolicy("fixed", 1))
+    zeros = torch.zeros(count, dtype=torch.int64)
+    store.insert(zeros[:3], zeros[:3], zeros[:3])
+    store.insert(zeros, zeros, zeros)
+    store.insert(zeros[:1], zeros[:1], zeros[:1] + 1)
+    assert store.list_lengths().tolist() == [count + 4]
+    assert torch.equal(store.neighbours(0)[1], torch.arange(count + 4))
+
+
+def test_fences_that_are_left_serve_other_vertices():
+    store = TemporalStore(64, policy=BlockPolicy("fixed", 1))
+    for vertex in range(64):  # each leaves what the next one needs
+        for now in range(33):
+            ids = torch.tensor([vertex])
+            store.insert(ids, ids, torch.tensor([now]))
+    memory = store.memory()
+    assert memory.held["fences"] < 24 * 1.05 * (memory.blocks - 64)
 
 
 def test_adaptive_waste_stays_below_half_of_the_slots_it_allocates():

@@ -112,19 +112,20 @@ def test_offload_of_everything_and_of_nothing(tmp_path):
     edges=st.lists(st.tuples(*[st.integers(0, 4)] * 2, st.integers(0, 20)), max_size=50),
     more=st.lists(st.tuples(*[st.integers(0, 4)] * 2, st.integers(0, 40)), max_size=20),
     before=st.integers(0, 21),
-    size=st.integers(1, 6),
+    size=st.integers(1, 12),
+    name=st.sampled_from(["adaptive", "grown"]),
     layout=st.sampled_from(["packed", "compact", "wide"]),
     kill=st.lists(st.integers(0, 49), max_size=8),
 )
 def test_offload_insert_reload_is_as_if_nothing_had_left(
-    tmp_path_factory, edges, more, before, size, layout, kill
+    tmp_path_factory, edges, more, before, size, name, layout, kill
 ):
     path = tmp_path_factory.mktemp("blocks") / "old"
     dead = torch.tensor([e for e in kill if e < len(edges)], dtype=torch.int64)
     stores = []
     for leaves in (True, False):
         store = TemporalStore(
-            5, policy=BlockPolicy("adaptive", size), layout=layout, late="sort", undirected=True
+            5, policy=BlockPolicy(name, size), layout=layout, late="sort", undirected=True
         )
         for first in range(0, len(edges), 7):
             store.insert(*columns(edges[first : first + 7]))
@@ -133,7 +134,8 @@ def test_offload_insert_reload_is_as_if_nothing_had_left(
             records = store.num_records
             gone = store.offload(before, path)
             assert store.num_records <= records <= store.num_records + gone.records
-        store.insert(*columns(more))
+        for first in range(0, len(more), 4):
+            store.insert(*columns(more[first : first + 4]))
         if leaves:
             store.reload(path)
         stores.append(store)
@@ -161,6 +163,40 @@ def test_a_saved_store_comes_back_and_goes_on(tmp_path):
     assert eids(loaded, 3) == [5, 6]
     TemporalStore(0).save(tmp_path / "empty")
     assert TemporalStore.load(tmp_path / "empty").num_vertices == 0
+
+
+@pytest.mark.parametrize("late", ["refuse", "sort"])
+def test_grown_blocks_go_on_growing_after_they_came_from_a_file(tmp_path, late):
+    """Deleted records, a saved store and one that was emptied in part among them."""
+    options = {"policy": BlockPolicy("grown", 16), "undirected": True, "late": late}
+    store = small(**options)
+    store.delete_edges(torch.tensor([0, 4]))
+    store.save(tmp_path / "store")
+    loaded = TemporalStore.load(tmp_path / "store")
+    store.offload(3.0, tmp_path / "old")
+    store.reload(tmp_path / "old")
+    for one in (store, loaded):
+        for now in range(10, 40):
+            one.insert(*columns([(0, now % 3, now), (2, 4, now)]))
+    assert contents(loaded) == contents(store)
+    assert store.list_lengths().max() > 1
+    assert eids(loaded, 4) == list(range(9, 68, 2))
+
+
+def test_every_change_of_the_pools_is_a_generation(tmp_path):
+    store = small()
+    seen = [store.handle.generation]
+    store.insert(*columns([(0, 4, 11)]))
+    store.add_vertices(1)
+    assert store.handle.generation == seen[0]
+    for change in (
+        lambda: store.offload(4.0, tmp_path / "old"),
+        lambda: store.offload(-1.0, tmp_path / "none"),
+        lambda: store.reload(tmp_path / "old"),
+    ):
+        change()
+        assert store.handle.generation not in seen
+        seen.append(store.handle.generation)
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path):

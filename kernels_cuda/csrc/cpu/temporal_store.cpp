@@ -20,15 +20,6 @@ constexpr std::size_t kNear = 12;  // and for the line itself
 
 void fetch(const void* line) { __builtin_prefetch(line, 1); }
 
-// Fences of a vertex have room for the next power of two.
-uint32_t fence_room(uint32_t fences) {
-  uint32_t room = fences == 0 ? 0 : 1;
-  while (room < fences) room *= 2;
-  return room;
-}
-
-uint32_t log_of(uint32_t room) { return static_cast<uint32_t>(__builtin_ctz(room)); }
-
 std::string at(int64_t i) { return "[" + std::to_string(i) + "]"; }
 
 }  // namespace
@@ -175,6 +166,9 @@ Inserted TemporalStore::insert_as(const Batch& given, bool sort) {
   records_.need(records_.size() + slots * record_bytes_);
   fences_.need(fences_.size() + fences);
   blocks_.need(blocks_.size() + made.blocks);
+  free_fences_.reserve();
+  free_records_.reserve();
+  free_records_.carry_out();
   records_.take(slots * record_bytes_);
   place<R>(batch);
   publish<R>();
@@ -206,6 +200,8 @@ void TemporalStore::plan(Inserted& made, std::size_t& slots, std::size_t& fences
   const std::size_t count = cursors_.size();
   const uint64_t end = records_.size() / record_bytes_;
   shares_.resize(count);
+  free_fences_.begin_plan();
+  free_records_.begin_plan();
   for (std::size_t k = 0; k < count; ++k) {
     if (k + kFar < count) fetch(&vertices_[cursors_[k + kFar].vertex]);
     Cursor& one = cursors_[k];
@@ -225,14 +221,35 @@ void TemporalStore::plan(Inserted& made, std::size_t& slots, std::size_t& fences
         reject("vertex " + std::to_string(one.vertex) + " would have " + std::to_string(degree) +
                " records, at most 2^32 - 2 are allowed");
       }
+      if (policy_.grows(v, degree)) {
+        const uint32_t capacity = policy_.grown(degree);
+        const uint64_t place = free_records_.plan_take(capacity);
+        if (place == kNoRun) {
+          slots += capacity;
+        } else {
+          one.fresh = place;
+        }
+        if (v.tail == kNone) {
+          ++made.blocks;
+        } else {
+          free_records_.plan_give(v.capacity);
+        }
+        shares_[k].capacity = capacity;
+        one.next = one.fresh + v.size;
+        one.left = mine;
+        continue;
+      }
       const uint32_t capacity = policy_.capacity(degree, rest);
       const uint64_t blocks = (uint64_t{rest} + capacity - 1) / capacity;
       shares_[k].capacity = capacity;
       slots += blocks * capacity;
       made.blocks += static_cast<int64_t>(blocks);
       const auto after = static_cast<uint32_t>(v.fences + blocks - (v.tail == kNone ? 1 : 0));
-      const uint32_t room = fence_room(after);
-      if (room > fence_room(v.fences)) fences += room;
+      const uint32_t room = FenceRuns::Lengths::fitting(after);
+      if (room > FenceRuns::Lengths::fitting(v.fences)) {
+        fences += room;
+        if (v.fences > 0) free_fences_.plan_give(FenceRuns::Lengths::fitting(v.fences));
+      }
     }
     if (one.left == 0) one.next = one.fresh;  // and `left` runs from 2^32 - 1 downwards
   }
@@ -284,6 +301,7 @@ void TemporalStore::place(const Batch& batch) {
 template <class R>
 void TemporalStore::publish() {
   const std::size_t count = cursors_.size();
+  const bool grown = policy_.sizing == Sizing::Grown;
   for (std::size_t k = 0; k < count; ++k) {
     if (k + kFar < count) fetch(&vertices_[cursors_[k + kFar].vertex]);
     if (k + kNear < count && shares_[k + kNear].capacity > 0) {
@@ -291,6 +309,7 @@ void TemporalStore::publish() {
       if (soon.tail != kNone) {
         fetch(&blocks_[soon.tail]);
         fetch(&fences_[soon.fence] + soon.fences);
+        if (grown) fetch(&records<R>()[soon.first]);
       }
     }
     const Cursor& one = cursors_[k];
@@ -301,8 +320,17 @@ void TemporalStore::publish() {
       v.t_max = one.last;
       continue;
     }
+    const uint64_t degree = uint64_t{v.before} + v.size + mine;
+    if (v.tail != kNone && policy_.grows(v, degree)) {
+      replace_block<R>(v, one.fresh, capacity);
+      v.size += mine;
+      v.t_max = one.last;
+      continue;
+    }
     const uint32_t filled = v.capacity - v.size;
     uint32_t rest = mine - filled;
+    const uint32_t blocks = 1 + (rest - 1) / capacity;
+    make_fence_room(v, v.fences + blocks - (v.tail == kNone ? 1 : 0));
     v.size += filled;
     if (filled > 0) v.t_max = time_of(records<R>()[v.first + v.size - 1], origin_);
     for (uint64_t first = one.fresh; rest > 0; first += capacity) {
@@ -317,56 +345,5 @@ std::size_t TemporalStore::bytes_of_scratch() const {
   return touched_.capacity() * sizeof(uint32_t) + cursors_.size() * sizeof(Cursor) +
          shares_.capacity() * sizeof(Share);
 }
-
-// Links a block whose records are written behind the last one. The room was planned.
-template <class R>
-void TemporalStore::append_block(Vertex& v, uint32_t vertex, uint64_t first, uint32_t size,
-                                 uint32_t capacity) {
-  const auto block = static_cast<uint32_t>(blocks_.take(1));
-  if (v.tail != kNone) {
-    Block& last = blocks_[v.tail];
-    last.size = v.size;
-    last.t_min = v.t_min;
-    last.t_max = v.t_max;
-    last.next = block;
-    push_fence(v, {v.t_min, v.first, v.before, v.size});
-    v.before += v.size;
-  } else {
-    v.head = block;
-  }
-  const R* written = records<R>() + first;
-  v.t_min = time_of(written[0], origin_);
-  v.t_max = time_of(written[size - 1], origin_);
-  blocks_[block] = {first, capacity, size, v.t_min, v.t_max, v.tail, kNone, vertex, 0};
-  v.tail = block;
-  v.first = first;
-  v.size = size;
-  v.capacity = capacity;
-}
-
-void TemporalStore::push_fence(Vertex& v, const Fence& fence) {
-  const uint32_t room = fence_room(v.fences);
-  if (v.fences == room) {
-    const uint32_t wanted = fence_room(v.fences + 1);
-    std::vector<uint64_t>& free = free_fences_[log_of(wanted)];
-    uint64_t place;
-    if (!free.empty()) {
-      place = free.back();
-      free.pop_back();
-    } else {
-      place = fences_.take(wanted);
-    }
-    if (room > 0) {
-      std::copy_n(&fences_[v.fence], v.fences, &fences_[place]);
-      free_fences_[log_of(room)].push_back(v.fence);
-    }
-    v.fence = place;
-  }
-  fences_[v.fence + v.fences++] = fence;
-}
-
-template void TemporalStore::append_block<Packed>(Vertex&, uint32_t, uint64_t, uint32_t, uint32_t);
-template void TemporalStore::append_block<Compact>(Vertex&, uint32_t, uint64_t, uint32_t, uint32_t);
-template void TemporalStore::append_block<Wide>(Vertex&, uint32_t, uint64_t, uint32_t, uint32_t);
 
 }  // namespace dgbench::temporal

@@ -1,5 +1,6 @@
-// The store of a temporal graph in blocks (GNNFlow 4.1) on the host: appended to in place, never
-// moved. What its pools hold is in common/temporal_layout.hpp.
+// The store of a temporal graph in blocks (GNNFlow 4.1) on the host: appended to in place. Pools
+// never move, and of blocks only those that a policy of ours lets grow. What the pools hold is in
+// common/temporal_layout.hpp.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 
 #include "common/temporal_layout.hpp"
 #include "cpu/reserved.hpp"
+#include "cpu/temporal_store_runs.hpp"
 
 namespace dgbench::temporal {
 
@@ -20,7 +22,13 @@ enum class Sizing : int32_t {
   AdaptiveLiteral = 1,  // min(degree, size), and again for what remains: as printed
   Fixed = 2,            // size
   Strawman = 3,         // rest
+  Grown = 4,            // ours: while a vertex has one block and at most `size` records, a larger
+                        // one takes its place; beyond, max(rest, size)
 };
+
+// Fences stand close; records leave room to grow into, as every run is copied when it is full.
+using FenceRuns = FreeRuns<kFenceSteps>;
+using RecordRuns = FreeRuns<kRecordSteps>;
 
 struct BlockPolicy {
   Sizing sizing = Sizing::Adaptive;
@@ -32,8 +40,19 @@ struct BlockPolicy {
       case Sizing::Adaptive: return static_cast<uint32_t>(rest > bounded ? rest : bounded);
       case Sizing::AdaptiveLiteral: return static_cast<uint32_t>(bounded);
       case Sizing::Fixed: return size;
+      case Sizing::Grown: return static_cast<uint32_t>(rest > size ? rest : size);
       default: return static_cast<uint32_t>(rest);
     }
+  }
+
+  // Whether a vertex that shall have `degree` records keeps them in one block, which then has
+  // `grown(degree)` slots if it is too small now.
+  bool grows(const Vertex& v, uint64_t degree) const {
+    return sizing == Sizing::Grown && v.fences == 0 && degree <= size;
+  }
+  uint32_t grown(uint64_t degree) const {
+    const uint64_t fitting = RecordRuns::Lengths::fitting(degree < 4 ? 4 : degree);
+    return static_cast<uint32_t>(fitting < size ? fitting : size);
   }
 };
 
@@ -49,7 +68,7 @@ struct Batch {
 struct Inserted {
   int64_t records = 0;
   int64_t vertices = 0;  // that got a record
-  int64_t blocks = 0;    // made
+  int64_t blocks = 0;    // made; one that grew is not
   int64_t late = 0;      // vertices whose records had to be merged
 };
 
@@ -105,6 +124,8 @@ class TemporalStore {
   int64_t num_stored() const { return num_stored_; }
   int64_t num_records() const { return num_stored_ - num_dead_; }
   double last_time() const { return last_time_; }
+  // Another number whenever the pools may lie elsewhere or hold other blocks at the same places.
+  uint64_t generation() const { return generation_; }
   Layout layout() const { return layout_; }
   bool undirected() const { return undirected_; }
   std::size_t record_bytes() const { return record_bytes_; }
@@ -145,7 +166,9 @@ class TemporalStore {
   void publish();
   template <class R>
   void append_block(Vertex& v, uint32_t vertex, uint64_t first, uint32_t size, uint32_t capacity);
-  void push_fence(Vertex& v, const Fence& fence);
+  void make_fence_room(Vertex& v, uint32_t fences);
+  template <class R>
+  void replace_block(Vertex& v, uint64_t first, uint32_t capacity);
   template <class R>
   void merge(uint32_t vertex, uint32_t before, std::vector<R>& room);
   template <class R>
@@ -160,6 +183,7 @@ class TemporalStore {
   void copy_block(TemporalStore& to, const R* from, uint32_t vertex, uint32_t size,
                   uint32_t capacity) const;
   Block current(uint32_t block) const;
+  uint32_t blocks_from(uint32_t block) const;
   std::vector<uint32_t> first_kept(double before) const;
   TemporalStore emptied() const;
   void adopt(TemporalStore& rebuilt);
@@ -188,7 +212,9 @@ class TemporalStore {
   Reserved<Fence> fences_;
   Reserved<Block> blocks_;
   Reserved<unsigned char> records_{std::size_t{1} << 38};
-  std::vector<std::vector<uint64_t>> free_fences_{33};  // places by the logarithm of their length
+  FenceRuns free_fences_;
+  RecordRuns free_records_;
+  uint64_t generation_ = 0;
 
   // Per vertex, 0 between inserts: its records in the batch, then 1 + the place of its cursor.
   std::vector<uint32_t> touched_;

@@ -193,7 +193,7 @@ void bind_temporal_store(nb::module_& m) {
           "__init__",
           [](TemporalStore* self, std::int64_t vertices, int sizing, std::int64_t size, int layout,
              bool undirected, double origin) {
-            if (sizing < 0 || sizing > 3) reject("sizing must be 0 to 3");
+            if (sizing < 0 || sizing > 4) reject("sizing must be 0 to 4");
             if (layout < 0 || layout > 2) reject("layout must be 0 to 2");
             if (size < 1 || size >= static_cast<std::int64_t>(kNone)) {
               reject("size must be 1 to 2^32 - 2");
@@ -223,6 +223,7 @@ void bind_temporal_store(nb::module_& m) {
       .def("pools", [](nb::handle_t<TemporalStore> self) { return pools(self); })
       .def_prop_ro("num_deleted_vertices",
                    [](const TemporalStore& store) { return store.view().deleted; })
+      .def_prop_ro("generation", &TemporalStore::generation)
       .def_prop_ro("num_vertices", &TemporalStore::num_vertices)
       .def_prop_ro("num_events", &TemporalStore::num_events)
       .def_prop_ro("num_records", &TemporalStore::num_records)

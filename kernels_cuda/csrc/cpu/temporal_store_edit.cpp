@@ -115,6 +115,13 @@ void TemporalStore::delete_vertices(const int64_t* ids, int64_t count, bool dele
   }
 }
 
+// Blocks of a list from this one on.
+uint32_t TemporalStore::blocks_from(uint32_t block) const {
+  uint32_t count = 0;
+  for (; block != kNone; block = blocks_[block].next) ++count;
+  return count;
+}
+
 // For each vertex its oldest block with a record that is not older than `before`, kNone if none.
 std::vector<uint32_t> TemporalStore::first_kept(double before) const {
   std::vector<uint32_t> first(vertices_.size());
@@ -158,7 +165,7 @@ TemporalStore TemporalStore::emptied() const {
   return TemporalStore(num_vertices(), policy_, layout_, undirected_, origin_);
 }
 
-// Appends a copy of a block; there must be room in the pools.
+// Appends a copy of a block; there must be room in the pools, and for its fence.
 template <class R>
 void TemporalStore::copy_block(TemporalStore& to, const R* from, uint32_t vertex, uint32_t size,
                                uint32_t capacity) const {
@@ -185,6 +192,8 @@ void TemporalStore::adopt(TemporalStore& rebuilt) {
   blocks_.swap(rebuilt.blocks_);
   records_.swap(rebuilt.records_);
   free_fences_.swap(rebuilt.free_fences_);
+  free_records_.swap(rebuilt.free_records_);
+  ++generation_;
   num_stored_ = rebuilt.num_stored_;
   num_dead_ = rebuilt.num_dead_;
 }
@@ -194,10 +203,12 @@ void TemporalStore::drop(double before) {
   TemporalStore kept = emptied();
   kept.records_.need(records_.size());
   kept.blocks_.need(blocks_.size());
-  kept.fences_.need(4 * blocks_.size());
+  kept.fences_.need(2 * blocks_.size());  // a run is less than twice as long as what it is for
   with_layout(layout_, [&](auto record) {
     using R = decltype(record);
     for (uint32_t v = 0; v < vertices_.size(); ++v) {
+      if (first[v] == kNone) continue;
+      kept.make_fence_room(kept.vertices_[v], blocks_from(first[v]) - 1);
       for (uint32_t b = first[v]; b != kNone; b = blocks_[b].next) {
         const Block block = current(b);
         copy_block<R>(kept, records<R>() + block.first, v, block.size, block.capacity);
@@ -280,10 +291,14 @@ void TemporalStore::reload_as(const ShelfView& shelf, bool sort) {
   TemporalStore joined = emptied();
   joined.records_.need(records_.size() + slots * record_bytes_);
   joined.blocks_.need(blocks_.size() + shelf.num_blocks);
-  joined.fences_.need(4 * (blocks_.size() + shelf.num_blocks));
+  joined.fences_.need(2 * (blocks_.size() + shelf.num_blocks));
   next = block = 0;
   for (uint32_t v = 0, i = 0; v < vertices_.size(); ++v) {
-    if (i < shelf.num_vertices && shelf.vertices[i] == v) {
+    const bool comes = i < shelf.num_vertices && shelf.vertices[i] == v;
+    const auto blocks = static_cast<uint32_t>(comes ? shelf.counts[i] : 0) +
+                        blocks_from(vertices_[v].head);
+    if (blocks > 0) joined.make_fence_room(joined.vertices_[v], blocks - 1);
+    if (comes) {
       for (int64_t c = 0; c < shelf.counts[i]; ++c, ++block) {
         copy_block<R>(joined, all + next, v, static_cast<uint32_t>(shelf.sizes[block]),
                       static_cast<uint32_t>(shelf.capacity[block]));

@@ -19,7 +19,7 @@ using namespace temporal;
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 nb::dict update(TemporalMirror& mirror, Bytes vertices, Bytes fences, Bytes blocks, Bytes records,
-                int layout, double origin, int64_t deleted, bool rewritten,
+                int layout, double origin, int64_t deleted, uint64_t generation, bool rewritten,
                 std::uintptr_t stream) {
   require(layout >= 0 && layout <= 2, "layout is " + std::to_string(layout) + ", allowed: 0 to 2");
   const Bytes* const given[kHostPools] = {&vertices, &fences, &blocks, &records};
@@ -36,6 +36,7 @@ nb::dict update(TemporalMirror& mirror, Bytes vertices, Bytes fences, Bytes bloc
   host.layout = static_cast<Layout>(layout);
   host.origin = origin;
   host.deleted = deleted;
+  host.generation = generation;
   Sent sent;
   {
     nb::gil_scoped_release release;
@@ -158,7 +159,7 @@ void bind_temporal(nb::module_& m) {
           "placement"_a, "cap"_a)
       .def("update", &update, "vertices"_a.noconvert(), "fences"_a.noconvert(),
            "blocks"_a.noconvert(), "records"_a.noconvert(), "layout"_a, "origin"_a, "deleted"_a,
-           "rewritten"_a, "stream"_a)
+           "generation"_a, "rewritten"_a, "stream"_a)
       .def("locate", &locate, "live"_a.noconvert(), "nodes"_a.noconvert(),
            "positions"_a.noconvert(), "begins"_a.noconvert(), "ends"_a.noconvert(), "fanout"_a,
            "uniform"_a, "listed"_a, "replace"_a, "seed"_a, "draw"_a, "hop"_a, "snapshot"_a,

@@ -195,10 +195,12 @@ void TemporalMirror::collect(const HostPools& host, bool rewritten,
       add(kFences, (now.fence + kept) * sizeof(Fence), (now.fences - kept) * sizeof(Fence), patches);
     }
     for (uint32_t b = now.tail; b != kNone; b = blocks[b].prev) {
+      // The block that was the last one then has more records, or lies elsewhere with all of them.
       const bool old = grown && b == was.tail;
+      const uint32_t kept = old && blocks[b].first == was.first ? was.size : 0;
       if (!whole[kBlocks]) add(kBlocks, b * sizeof(Block), sizeof(Block), patches);
       const uint32_t size = b == now.tail ? now.size : blocks[b].size;
-      const uint64_t first = blocks[b].first + (old ? was.size : 0);
+      const uint64_t first = blocks[b].first + kept;
       const uint64_t last = blocks[b].first + size;
       if (!whole[kRecords] && memory_of(kRecords) != Memory::Pinned) {
         add(kRecords, first * record, (last - first) * record, patches);
@@ -256,7 +258,8 @@ void TemporalMirror::send(const HostPools& host, const std::vector<Patch>& patch
 }
 
 Sent TemporalMirror::update(const HostPools& given, bool rewritten, void* stream) {
-  const bool moved = !ready_ || given.data != origin_ || given.layout != view_.layout;
+  const bool moved = !ready_ || given.data != origin_ || given.generation != generation_ ||
+                     given.layout != view_.layout;
   if (moved) clear();
   ready_ = false;
   HostPools host = given;
@@ -303,6 +306,7 @@ Sent TemporalMirror::update(const HostPools& given, bool rewritten, void* stream
     throw;
   }
   origin_ = given.data;
+  generation_ = given.generation;
   view_.vertices = reinterpret_cast<const Vertex*>(pools_[kVertices].at);
   view_.fences = reinterpret_cast<const Fence*>(pools_[kFences].at);
   view_.blocks = reinterpret_cast<const Block*>(pools_[kBlocks].at);

@@ -2,7 +2,8 @@
 // pools, each copied to the device, left in page-locked memory of the host, or in managed memory.
 //
 // An update sends what changed. It is found by comparing every vertex's line with the line that was
-// sent last: what a vertex got since then follows from the two.
+// sent last: what a vertex got since then follows from the two. Where the host's pools were built
+// anew (another generation), so is the mirror: the same address may mean other memory then.
 #pragma once
 
 #include <array>
@@ -34,6 +35,7 @@ struct HostPools {
   Layout layout;
   double origin;
   int64_t deleted;  // vertices
+  uint64_t generation;
 
   int64_t num_vertices() const { return static_cast<int64_t>(bytes[kVertices] / sizeof(Vertex)); }
   const Vertex* vertices() const { return reinterpret_cast<const Vertex*>(data[kVertices]); }
@@ -109,6 +111,7 @@ class TemporalMirror {
   std::vector<Vertex> lines_;                   // as sent last
   std::vector<double> guide_;
   std::array<const uint8_t*, kPools> origin_{};  // where the host's pools were then
+  uint64_t generation_ = 0;
   void* scratch_ = nullptr;
   uint64_t scratch_bytes_ = 0;
   StoreView view_{};

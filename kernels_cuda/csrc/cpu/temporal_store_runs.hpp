@@ -1,0 +1,91 @@
+// Runs of places in a pool: the lengths they have, and those that were given back.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace dgbench::temporal {
+
+constexpr uint64_t kNoRun = ~uint64_t{0};
+constexpr uint64_t kFenceSteps = 2;
+constexpr uint64_t kRecordSteps = 1;
+
+// Lengths of runs: `Steps` (a power of two) in every octave, so that a run of each length is asked
+// for again and again.
+template <uint64_t Steps>
+struct RunLengths {
+  static constexpr std::size_t kClasses = 34 * Steps;
+
+  // The least length that holds `count`.
+  static uint64_t fitting(uint64_t count) {
+    if (count <= Steps) return count;
+    const uint64_t step = (uint64_t{1} << log_of(count - 1)) / Steps;
+    return (count + step - 1) / step * step;
+  }
+  // The greatest length that a run of `length` places holds, as a number of its own.
+  static std::size_t class_of(uint64_t length) {
+    const uint32_t log = log_of(length);
+    return log * Steps + ((length - (uint64_t{1} << log)) * Steps >> log);
+  }
+
+ private:
+  static uint32_t log_of(uint64_t count) {
+    return 63 - static_cast<uint32_t>(__builtin_clzll(count));
+  }
+};
+
+// Runs that were given back, by length. A plan names the runs that it will take and those that it
+// will give; nothing changes until it is carried out, and then nothing can fail.
+template <uint64_t Steps>
+class FreeRuns {
+ public:
+  using Lengths = RunLengths<Steps>;
+
+  void begin_plan() {
+    named_.fill(0);
+    coming_.fill(0);
+  }
+  // The place of a run of this length, or kNoRun, as for all that are none of `Lengths`.
+  uint64_t plan_take(uint64_t length) {
+    const std::size_t c = Lengths::class_of(length);
+    if (length != Lengths::fitting(length) || named_[c] == free_[c].size()) return kNoRun;
+    return free_[c][free_[c].size() - ++named_[c]];
+  }
+  void plan_give(uint64_t length) { ++coming_[Lengths::class_of(length)]; }
+  // Takes the memory to carry the plan out; throws std::bad_alloc.
+  void reserve() {
+    for (std::size_t c = 0; c < free_.size(); ++c) {
+      const std::size_t wanted = free_[c].size() + coming_[c];
+      if (wanted > free_[c].capacity()) free_[c].reserve(std::max(wanted, 2 * free_[c].size()));
+    }
+  }
+  // What the plan named is taken.
+  void carry_out() {
+    for (std::size_t c = 0; c < free_.size(); ++c) free_[c].resize(free_[c].size() - named_[c]);
+    named_.fill(0);
+  }
+
+  // The same at once, for one of `Lengths`.
+  uint64_t take(uint64_t length) {
+    std::vector<uint64_t>& runs = free_[Lengths::class_of(length)];
+    if (runs.empty()) return kNoRun;
+    const uint64_t place = runs.back();
+    runs.pop_back();
+    return place;
+  }
+  void give(uint64_t length, uint64_t place) {
+    free_[Lengths::class_of(length)].push_back(place);
+  }
+
+  void swap(FreeRuns& other) noexcept { free_.swap(other.free_); }
+
+ private:
+  std::array<std::vector<uint64_t>, Lengths::kClasses> free_;
+  std::array<std::size_t, Lengths::kClasses> named_{};   // taken by the plan at hand
+  std::array<std::size_t, Lengths::kClasses> coming_{};  // given by it, at most
+};
+
+}  // namespace dgbench::temporal
