@@ -16,15 +16,17 @@ from dgbench.systems.gnnflow.checks import (
     traffic,
 )
 
-CHECKS: dict[str, Check] = {
-    **storage.CHECKS,
-    **sampling.CHECKS,
-    **placements.CHECKS,
-    **traffic.CHECKS,
-    **cache.CHECKS,
-    **accuracy.CHECKS,
-    **rounds.CHECKS,
-    **distributed.CHECKS,
-    **sizes.CHECKS,
-    **build.CHECKS,
-}
+PARTS = (
+    storage,
+    sampling,
+    placements,
+    traffic,
+    cache,
+    accuracy,
+    rounds,
+    distributed,
+    sizes,
+    build,
+)
+
+CHECKS: dict[str, Check] = {key: check for part in PARTS for key, check in part.CHECKS.items()}
