@@ -189,9 +189,13 @@ def sample_hops(
 def next_targets(sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
     """(nodes int64[R + K], times float64[R + K], positions int64[R + K]) of the hop that follows:
     the targets as they were, then their neighbours at the times of the edges."""
-    nodes = torch.cat((sample.nodes, sample.neighbours))
-    times = torch.cat((sample.times, sample.edge_times))
-    positions = torch.empty_like(nodes)
+    first, second = sample.nodes.numel(), sample.neighbours.numel()
+    count = _rounded(first + second)
+    every = scratch.empty((3 * count,), sample.nodes)
+    nodes, times, positions = (every[x * count :][: first + second] for x in range(3))
+    times = times.view(torch.float64)
+    torch.cat((sample.nodes, sample.neighbours), out=nodes)
+    torch.cat((sample.times, sample.edge_times), out=times)
     extension(nodes.device).child_positions(
         sample.positions, sample.offsets, sample.fanout, positions
     )
@@ -343,7 +347,8 @@ class _Options:
         compiled = extension(nodes.device).temporal_sample
 
         def into(room: int) -> tuple[Tensor, int]:
-            out = scratch.empty((roots + 1 + 3 * room,), nodes)
+            words = at + 3 * room
+            out = scratch.empty((_rounded(words),), nodes)[:words]
             count = compiled(
                 self._store.handle, nodes, ends, begins, length, *self._settings, draw, hop,
                 snapshot, positions, out, room,
@@ -352,13 +357,11 @@ class _Options:
                 self._refuse(-1 - count, nodes, ends, begins)
             return out, count
 
-        places = roots * self._fanout
+        at, places = roots + 1, roots * self._fanout
         if places > MOST_PLACES:
             places = into(0)[1]  # too few: it only counts
-        step = 1 << max(0, places.bit_length() - 4)  # few sizes, so that memory is used again
-        room = -(-places // step) * step
+        room = (_rounded(at + 3 * places) - at) // 3
         out, count = into(room)
-        at = roots + 1
         ids, eids, bits = (out[x : x + count] for x in (at, at + room, at + 2 * room))
         when = bits.view(torch.float64)
         return Sample(nodes, ends, positions, out[:at], ids, eids, when, self._fanout)
@@ -376,6 +379,12 @@ class _Options:
             raise InvalidInputError(f"times[{root}] is nan, allowed are numbers and infinities")
         found = f"begins[{root}] is {float(begins[root])} and ends[{root}] {float(ends[root])}"
         raise InvalidInputError(f"{found}, allowed are numbers and infinities")
+
+
+def _rounded(words: int) -> int:
+    """As many or up to an eighth more: few sizes, so that memory is used again."""
+    step = 1 << max(0, words.bit_length() - 4)
+    return -(-words // step) * step
 
 
 def _length(window: float | None) -> float:

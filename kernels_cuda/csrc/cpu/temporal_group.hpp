@@ -113,6 +113,8 @@ class Group {
         runs_(q),
         searches_(q_.view, q.policy == Policy::Recent ? std::min(q.fanout, kMostAsked) : 0),
         chosen_(q.policy == Policy::Uniform ? static_cast<std::size_t>(q.fanout) * G : 0),
+        position_(chosen_.size()),
+        guess_(chosen_.size()),
         places_(chosen_.size()) {}
 
   // The first root that cannot be asked for; `roots` or more if all can.
@@ -227,11 +229,7 @@ class Group {
       choose(c, even_);
       if (c + 1 < q_.fanout) choose(c + 1, odd_);
     }
-    for (int i = 0; i < lanes; ++i) {
-      if (found[i].block != kNone && q_.draws(found[i].count)) {
-        find(vertex(root + i), found[i].first, i);
-      }
-    }
+    find(root, lanes, found);
   }
 
   // The c-th choice of every lane.
@@ -261,22 +259,45 @@ class Group {
   }
   static constexpr int kWide = 16;  // lanes of one register
 
-  // Where the choices of a lane lie, which counts from a position.
-  void find(const Vertex& v, uint32_t first, int lane) {
-    const Record** const at = places_.data() + static_cast<std::size_t>(lane) * q_.fanout;
-    const Record* const last = records_ + v.first;
-    const Fence* const fences = q_.view.fences + v.fence;
-    const double each = static_cast<double>(v.fences) / static_cast<double>(v.before);
-    for (uint32_t c = 0; c < q_.fanout; ++c) {
-      const uint32_t position = first + chosen_[static_cast<std::size_t>(c) * G + lane];
-      if (position >= v.before) {
-        at[c] = last + (position - v.before);
-      } else {
-        const auto guess = static_cast<uint32_t>(position * each);
-        const Fence& fence = holding(fences, v.fences, std::min(guess, v.fences - 1), position);
-        at[c] = records_ + fence.first + (position - fence.before);
+  // Where the choices lie. Blocks are mostly of one size, so a position's is near a guess, whose
+  // fence is asked for before any is read.
+  void find(int64_t root, int lanes, const Found* found) {
+    int drawing[G];
+    int count = 0;
+    for (int i = 0; i < lanes; ++i) {
+      if (found[i].block == kNone || !q_.draws(found[i].count)) continue;
+      const Vertex& v = vertex(root + i);
+      uint32_t* const mine = position_.data() + static_cast<std::size_t>(i) * q_.fanout;
+      for (uint32_t c = 0; c < q_.fanout; ++c) {
+        mine[c] = found[i].first + chosen_[static_cast<std::size_t>(c) * G + i];
       }
-      __builtin_prefetch(at[c]);
+      drawing[count++] = i;
+      if (v.fences == 0) continue;
+      const auto each = static_cast<float>(v.fences) / static_cast<float>(v.before);
+      const auto last = static_cast<float>(std::min(v.fences - 1, 1u << 24));  // is exact
+      uint32_t* const guess = guess_.data() + static_cast<std::size_t>(i) * q_.fanout;
+      for (uint32_t c = 0; c < q_.fanout; ++c) {
+        guess[c] = static_cast<uint32_t>(std::min(static_cast<float>(mine[c]) * each, last));
+      }
+      const Fence* const fences = q_.view.fences + v.fence;
+      for (uint32_t c = 0; c < q_.fanout; ++c) __builtin_prefetch(&fences[guess[c]].before);
+    }
+    for (int d = 0; d < count; ++d) {
+      const Vertex& v = vertex(root + drawing[d]);
+      const std::size_t row = static_cast<std::size_t>(drawing[d]) * q_.fanout;
+      const uint32_t* const mine = position_.data() + row;
+      const uint32_t* const guess = guess_.data() + row;
+      const Record** const at = places_.data() + row;
+      const Record* const last = records_ + v.first - v.before;
+      const Fence* const fences = q_.view.fences + v.fence;
+      for (uint32_t c = 0; c < q_.fanout; ++c) {
+        at[c] = last + mine[c];
+        if (mine[c] < v.before) {
+          const Fence& fence = holding(fences, v.fences, guess[c], mine[c]);
+          at[c] = records_ + fence.first + (mine[c] - fence.before);
+        }
+        __builtin_prefetch(at[c]);
+      }
     }
   }
 
@@ -311,6 +332,8 @@ class Group {
   uint64_t even_[G];
   uint64_t odd_[G];
   std::vector<uint32_t> chosen_;       // [fanout][G]
+  std::vector<uint32_t> position_;     // [G][fanout], like those that follow
+  std::vector<uint32_t> guess_;        // fences
   std::vector<const Record*> places_;  // [G][fanout]
 };
 
