@@ -1,8 +1,9 @@
 """A temporal graph in blocks that grows in place (GNNFlow, PVLDB 17, section 4.1).
 
 Every vertex owns blocks of records in time order; new records fill the last block and go on in a
-new one, so that an insert costs what it brings and nothing is sorted again. Samplers read the same
-memory right after (`temporal_sample`).
+new one, so that an insert costs what it brings and nothing is sorted again. By default a vertex's
+first block grows up to a size, so that most have one. Samplers read the same memory right after
+(`temporal_sample`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dgbench.kernels_cuda._checks import check_vector
 from dgbench.kernels_cuda.temporal_files import read_blocks, write_blocks
 from dgbench.kernels_cuda.temporal_types import (
     ADAPTIVE,
+    GROWN,
     RECORD_BYTES,
     SIZINGS,
     BlockPolicy,
@@ -40,6 +42,7 @@ from dgbench.runtime.errors import (
 
 __all__ = [
     "ADAPTIVE",
+    "GROWN",
     "BlockPolicy",
     "Inserted",
     "Offloaded",
@@ -61,7 +64,7 @@ class TemporalStore:
 
     Args:
         num_vertices: N, 0 to 2^32 - 2.
-        policy: of block sizes.
+        policy: of block sizes; by default `grown`, which is not the paper's (`ADAPTIVE`).
         layout: `packed`, 16 bytes a record, edge ids below 2^32 - 1; `compact`, 12, times also
             whole numbers from `origin` on, less than 2^32 above it; `wide`, 24 bytes, any edge id.
         undirected: whether edges are kept at both ends.
@@ -78,7 +81,7 @@ class TemporalStore:
         self,
         num_vertices: int,
         *,
-        policy: BlockPolicy = ADAPTIVE,
+        policy: BlockPolicy = GROWN,
         layout: LayoutName = "packed",
         undirected: bool = False,
         late: Late = "refuse",

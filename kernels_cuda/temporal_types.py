@@ -52,6 +52,7 @@ class BlockPolicy:
 
 
 ADAPTIVE: Final = BlockPolicy()
+GROWN: Final = BlockPolicy("grown", 512)
 
 
 @dataclass(frozen=True, slots=True)

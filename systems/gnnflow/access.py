@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.row_cache import Index, Policy
 from dgbench.kernels_cuda.temporal_sample import Sample, sample_hops
-from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.kernels_cuda.temporal_store import GROWN, BlockPolicy, TemporalStore
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
@@ -27,7 +27,7 @@ class AccessSettings:
     """Sizes of blocks and caches.
 
     Attributes:
-        tau: slots of an adaptive block at most.
+        tau: slots of an adaptive block at most; grown ones have their own limit.
         layout: `packed`, `compact` or `wide` records.
         node_cache, edge_cache: slots as a share of all vertices and all edges of the stream.
         policy: who is evicted: `lru`, `lfu`, `fifo`, or `static` for nobody.
@@ -170,11 +170,12 @@ class StoreAccess:
         return found
 
     def _empty(self) -> TemporalStore:
-        name = "adaptive" if self.on["adaptive_blocks"] else "strawman"
+        sized = "adaptive" if self.on["adaptive_blocks"] else "strawman"
+        grown = self.on["adaptive_blocks"] and self.on["grown_blocks"]
         events = self.data.events
         return TemporalStore(
             events.num_nodes,
-            policy=BlockPolicy(name, self.settings.tau),
+            policy=GROWN if grown else BlockPolicy(sized, self.settings.tau),
             layout=self.settings.layout,
             undirected=self.workload.undirected,
             origin=float(events.t[0]),

@@ -16,6 +16,12 @@ TECHNIQUES = (
         source="GNNFlow 4.1",
     ),
     Technique(
+        "grown_blocks",
+        "Let a vertex's only block grow with it; off, add adaptive ones. Needs `adaptive_blocks`.",
+        exact=True,
+        source="added: the paper never moves a block",
+    ),
+    Technique(
         "fences",
         "Find the blocks of a window by search; off, walk the list from its newest block.",
         exact=True,

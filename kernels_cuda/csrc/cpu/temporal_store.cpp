@@ -166,8 +166,6 @@ Inserted TemporalStore::insert_as(const Batch& given, bool sort) {
   records_.need(records_.size() + slots * record_bytes_);
   fences_.need(fences_.size() + fences);
   blocks_.need(blocks_.size() + made.blocks);
-  free_fences_.reserve();
-  free_records_.reserve();
   free_records_.carry_out();
   records_.take(slots * record_bytes_);
   place<R>(batch);
@@ -200,7 +198,6 @@ void TemporalStore::plan(Inserted& made, std::size_t& slots, std::size_t& fences
   const std::size_t count = cursors_.size();
   const uint64_t end = records_.size() / record_bytes_;
   shares_.resize(count);
-  free_fences_.begin_plan();
   free_records_.begin_plan();
   for (std::size_t k = 0; k < count; ++k) {
     if (k + kFar < count) fetch(&vertices_[cursors_[k + kFar].vertex]);
@@ -229,11 +226,7 @@ void TemporalStore::plan(Inserted& made, std::size_t& slots, std::size_t& fences
         } else {
           one.fresh = place;
         }
-        if (v.tail == kNone) {
-          ++made.blocks;
-        } else {
-          free_records_.plan_give(v.capacity);
-        }
+        if (v.tail == kNone) ++made.blocks;
         shares_[k].capacity = capacity;
         one.next = one.fresh + v.size;
         one.left = mine;
@@ -246,10 +239,7 @@ void TemporalStore::plan(Inserted& made, std::size_t& slots, std::size_t& fences
       made.blocks += static_cast<int64_t>(blocks);
       const auto after = static_cast<uint32_t>(v.fences + blocks - (v.tail == kNone ? 1 : 0));
       const uint32_t room = FenceRuns::Lengths::fitting(after);
-      if (room > FenceRuns::Lengths::fitting(v.fences)) {
-        fences += room;
-        if (v.fences > 0) free_fences_.plan_give(FenceRuns::Lengths::fitting(v.fences));
-      }
+      if (room > FenceRuns::Lengths::fitting(v.fences)) fences += room;
     }
     if (one.left == 0) one.next = one.fresh;  // and `left` runs from 2^32 - 1 downwards
   }

@@ -1,10 +1,10 @@
 // Runs of places in a pool: the lengths they have, and those that were given back.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 namespace dgbench::temporal {
@@ -37,30 +37,19 @@ struct RunLengths {
   }
 };
 
-// Runs that were given back, by length. A plan names the runs that it will take and those that it
-// will give; nothing changes until it is carried out, and then nothing can fail.
+// Runs that were given back, by length. A plan names the runs that it will take, and nothing changes
+// until it is carried out. Nothing here fails.
 template <uint64_t Steps>
 class FreeRuns {
  public:
   using Lengths = RunLengths<Steps>;
 
-  void begin_plan() {
-    named_.fill(0);
-    coming_.fill(0);
-  }
+  void begin_plan() { named_.fill(0); }
   // The place of a run of this length, or kNoRun, as for all that are none of `Lengths`.
   uint64_t plan_take(uint64_t length) {
     const std::size_t c = Lengths::class_of(length);
     if (length != Lengths::fitting(length) || named_[c] == free_[c].size()) return kNoRun;
     return free_[c][free_[c].size() - ++named_[c]];
-  }
-  void plan_give(uint64_t length) { ++coming_[Lengths::class_of(length)]; }
-  // Takes the memory to carry the plan out; throws std::bad_alloc.
-  void reserve() {
-    for (std::size_t c = 0; c < free_.size(); ++c) {
-      const std::size_t wanted = free_[c].size() + coming_[c];
-      if (wanted > free_[c].capacity()) free_[c].reserve(std::max(wanted, 2 * free_[c].size()));
-    }
   }
   // What the plan named is taken.
   void carry_out() {
@@ -76,16 +65,19 @@ class FreeRuns {
     runs.pop_back();
     return place;
   }
-  void give(uint64_t length, uint64_t place) {
-    free_[Lengths::class_of(length)].push_back(place);
+  // Where there is no memory to keep it, the run stays unused.
+  void give(uint64_t length, uint64_t place) noexcept {
+    try {
+      free_[Lengths::class_of(length)].push_back(place);
+    } catch (const std::bad_alloc&) {
+    }
   }
 
   void swap(FreeRuns& other) noexcept { free_.swap(other.free_); }
 
  private:
   std::array<std::vector<uint64_t>, Lengths::kClasses> free_;
-  std::array<std::size_t, Lengths::kClasses> named_{};   // taken by the plan at hand
-  std::array<std::size_t, Lengths::kClasses> coming_{};  // given by it, at most
+  std::array<std::size_t, Lengths::kClasses> named_{};  // by the plan at hand
 };
 
 }  // namespace dgbench::temporal
