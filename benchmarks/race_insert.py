@@ -25,6 +25,7 @@ from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.runtime.statistics import median, paired_ratio
 
 POLICIES = (
+    BlockPolicy("grown", 512),
     BlockPolicy("adaptive", 48),
     BlockPolicy("adaptive", 64),
     BlockPolicy("adaptive", 8192),
