@@ -151,6 +151,32 @@ def test_all_ways_agree_on_long_lists_and_many_roots(policy) -> None:
         same(found, expected)
 
 
+@pytest.mark.parametrize("layout", ["packed", "wide"])
+@pytest.mark.parametrize("block", [BlockPolicy("adaptive", 64), BlockPolicy("grown", 1024)])
+def test_times_far_from_a_line_are_found(layout, block) -> None:
+    """Bursts, and gaps of every length: where to look first is only a guess."""
+    events = 6_000
+    draw = torch.Generator().manual_seed(2)
+    gaps = torch.rand(events, generator=draw, dtype=torch.float64)
+    steep = (gaps * 600 - 300).exp().sort().values  # 1e-130 to 1e130
+    bursts = (gaps * 5).round().exp().cumsum(0) // 50
+    ends = torch.randint(0, 3, (2, events), generator=draw)
+    for times in (steep, bursts):
+        store, plain = TemporalStore(3, policy=block, layout=layout), PlainGraph(3)
+        for first in range(0, events, 500):
+            part = slice(first, first + 500)
+            store.insert(ends[0, part], ends[1, part], times[part])
+            plain.insert(ends[0, part], ends[1, part], times[part])
+        nodes = torch.randint(0, 3, (700,), generator=draw)
+        asked = times[torch.randint(0, events, (700,), generator=draw)]
+        for policy in ("recent", "uniform"):
+            how = {"fanout": 7, "policy": policy, "seed": 1}
+            same(
+                sample_neighbours(store, nodes, asked, threads=1, **how),
+                plain_sample(plain, nodes, asked, **how),
+            )
+
+
 @pytest.mark.parametrize("policy", ["recent", "uniform"])
 def test_wide_fanouts_count_before_they_take_places(policy) -> None:
     store, plain = both(6, 3_000, 100)
