@@ -32,16 +32,9 @@ if TYPE_CHECKING:
     from dgbench.kernels_cuda.temporal_store import TemporalStore
 
 __all__ = [
-    "Padded",
-    "Sample",
-    "TemporalSampler",
-    "Walks",
-    "next_targets",
-    "random_walks",
-    "sample_between",
-    "sample_hops",
-    "sample_neighbours",
-]
+    "Padded", "Sample", "TemporalSampler", "Walks", "next_targets", "random_walks",
+    "sample_between", "sample_hops", "sample_neighbours",
+]  # fmt: skip
 
 POLICIES: Final = ("recent", "uniform")
 WALKS: Final = ("fences", "list")
@@ -189,16 +182,15 @@ def sample_hops(
 def next_targets(sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
     """(nodes int64[R + K], times float64[R + K], positions int64[R + K]) of the hop that follows:
     the targets as they were, then their neighbours at the times of the edges."""
-    first, second = sample.nodes.numel(), sample.neighbours.numel()
-    count = _rounded(first + second)
+    size = sample.nodes.numel() + sample.neighbours.numel()
+    count = _rounded(size)
     every = scratch.empty((3 * count,), sample.nodes)
-    nodes, times, positions = (every[x * count :][: first + second] for x in range(3))
+    nodes, times, positions = (every[x * count :][:size] for x in range(3))
     times = times.view(torch.float64)
     torch.cat((sample.nodes, sample.neighbours), out=nodes)
     torch.cat((sample.times, sample.edge_times), out=times)
-    extension(nodes.device).child_positions(
-        sample.positions, sample.offsets, sample.fanout, positions
-    )
+    order = (sample.positions, sample.offsets, sample.fanout, positions)
+    extension(nodes.device).child_positions(*order)
     return nodes, times, positions
 
 
