@@ -24,7 +24,7 @@ BAR: Final = 1.0
 """Points of average precision between the two that no reader should mind."""
 SIZES: Final[dict[Preset, Size]] = {
     "smoke": Size(("wikipedia",), 1, {"tgn": 300, "tgat": 200, "dysat": 200}, 1, 1, 8, 3, 1),
-    "quick": Size(("wikipedia",), 1, {"tgn": 3000, "tgat": 1200, "dysat": 700}, 10, 2, 32, 5, 1),
+    "quick": Size(("wikipedia",), 1, {"tgn": 2400, "tgat": 900, "dysat": 500}, 10, 2, 32, 5, 1),
     "full": Size(
         ("wikipedia", "college-msg", "enron"), 1,
         {"tgn": 20_000, "tgat": 10_000, "dysat": 10_000}, 30, 3, 64, 10,

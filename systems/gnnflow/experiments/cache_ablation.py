@@ -23,8 +23,7 @@ from dgbench.systems.gnnflow.rounds import Round
 
 WORKLOADS: Final = {
     "smoke": (("college-msg", "tgn"),),
-    "quick": (("netflix", "tgn"), ("wikipedia", "tgn"), ("sx-mathoverflow", "tgn"),
-              ("wikipedia", "tgat")),
+    "quick": (("netflix", "tgn"), ("wikipedia", "tgn"), ("sx-mathoverflow", "tgn")),
     "full": (("netflix", "tgn"), ("gdelt", "tgn"), ("netflix", "tgat"), ("wikipedia", "tgn"),
              ("sx-mathoverflow", "tgn"), ("enron", "tgn"), ("college-msg", "tgn"),
              ("email-eu-core", "tgn"), ("wikipedia", "tgat"), ("sx-mathoverflow", "tgat")),

@@ -27,7 +27,7 @@ MODELS: Final = ("tgn", "tgat")
 EPOCHS: Final = (1, 2, 3, 4)
 SIZES: Final[dict[Preset, Size]] = {
     "smoke": Size(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 3, 1, 8, 3, 1),
-    "quick": Size(("wikipedia",), 1, {"tgn": 3000, "tgat": 1300}, 10, 3, 32, 5, 1),
+    "quick": Size(("wikipedia",), 1, {"tgn": 2000, "tgat": 900}, 8, 3, 32, 5, 1),
     "full": Size(
         ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 30, 3, 64, 10
     ),

@@ -32,7 +32,7 @@ PRINTED_EVERY: Final = {"tgn": 25, "tgat": 50}
 """Rounds between two retrainings of TGL, of 100."""
 SIZES: Final[dict[Preset, Size]] = {
     "smoke": Size(("wikipedia",), 1, {"tgn": 300, "tgat": 200}, 4, 1, 8, 3, 1),
-    "quick": Size(("wikipedia",), 1, {"tgn": 8000, "tgat": 1400}, 20, 3, 32, 5, 1),
+    "quick": Size(("wikipedia",), 1, {"tgn": 6400, "tgat": 1120}, 16, 3, 32, 5, 1),
     "full": Size(
         ("wikipedia", "college-msg", "enron"), 3, {"tgn": 20_000, "tgat": 20_000}, 100, 3, 64, 10
     ),

@@ -27,14 +27,14 @@ OURS, CACHED, TGL = "GNNFlow", "TGL with cache", "TGL"
 CONTENDERS: Final = (OURS, CACHED, TGL)
 BATCH: Final[dict[str, dict[str, int]]] = {
     "smoke": {"tgn": 60, "tgat": 12},
-    "quick": {"tgn": 240, "tgat": 16},
+    "quick": {"tgn": 160, "tgat": 12},
     "full": {"tgn": SETTINGS["tgn"].batch, "tgat": SETTINGS["tgat"].batch},
 }
 """Events of a batch of one rank; beyond `full` as in `full`, the paper's."""
 RANKS: Final[dict[str, tuple[int, ...]]] = {"smoke": (1, 2), "quick": (1, 2), "full": (1, 2, 4)}
-TURNS: Final = {"smoke": 2, "quick": 7, "full": 13}
+TURNS: Final = {"smoke": 2, "quick": 6, "full": 13}
 """Batches of each contender; the first one warms up."""
-FIRST: Final = {"smoke": 40_000, "quick": 100_000, "full": 1_000_000}
+FIRST: Final = {"smoke": 40_000, "quick": 50_000, "full": 1_000_000}
 """Events of the stream."""
 COUNTED: Final = {"smoke": 2, "quick": 5, "full": 20}
 """Batches of the paper's size whose rows are counted, the first half to warm up the caches."""

@@ -45,7 +45,7 @@ GRAPHS: Final[dict[str, dict[str, tuple[str, ...]]]] = {
 WHOLE: Final = ("gdelt",)
 """Twins that are taken at full size, their first events: in a smaller one the largest vertices have
 too large a share of the edges."""
-FIRST: Final = {"smoke": 60_000, "quick": 200_000, "full": 8_000_000}
+FIRST: Final = {"smoke": 60_000, "quick": 100_000, "full": 8_000_000}
 COUNTED: Final = {"smoke": (4,), "quick": (4,), "full": (2, 4, 8)}
 """Numbers of machines for which cuts are counted."""
 GREEDY_MOST: Final = {"smoke": 3_000, "quick": 9_500, "full": 150_000}

@@ -36,13 +36,13 @@ INGEST: Final = 10_000_000
 """Edges of an incremental batch at full size (section 6.4)."""
 BATCH: Final = {"smoke": 6, "quick": 16, "full": 120, "paper": SETTINGS["gat"].batch}
 """Events of a batch of one rank."""
-TURNS: Final = {"smoke": 2, "quick": 7, "full": 21, "paper": 21}
+TURNS: Final = {"smoke": 2, "quick": 6, "full": 21, "paper": 21}
 BUILT: Final = {"quick": 1 / 4096}
 """Size of the twin, at most."""
-BUILDS: Final = {"smoke": 2, "quick": 3, "full": 5, "paper": 2}
+BUILDS: Final = {"smoke": 2, "quick": 2, "full": 5, "paper": 2}
 REAL: Final = "college-msg"
 """Where accuracy is compared: a twin's edges are too easy to guess."""
-TRAINED: Final = {"smoke": (400, 200), "quick": (1000, 500), "full": (35_000, 10_000)}
+TRAINED: Final = {"smoke": (400, 200), "quick": (700, 350), "full": (35_000, 10_000)}
 """Events to train on and to score then."""
 
 Rows = Sequence[Any]
