@@ -25,7 +25,7 @@ from torch import Tensor
 from dgbench.kernels_cuda._checks import check_vector
 from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.samples import Padded, Sample, Walks
-from dgbench.kernels_cuda.workspace import scratch
+from dgbench.kernels_cuda.workspace import Workspace
 from dgbench.runtime.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ POLICIES: Final = ("recent", "uniform")
 WALKS: Final = ("fences", "list")
 MOST_DRAWN: Final = 1 << 17
 """Largest fan-out with random numbers: calls are counted in 16 bits and give two numbers each."""
+_memory: Final = Workspace()
+"""Of samples alone: other operators ask for other sizes, and it would be given back each time."""
 MOST_PLACES: Final = 1 << 24
 """Places for results up to which they are taken without counting first."""
 
@@ -184,7 +186,7 @@ def next_targets(sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
     the targets as they were, then their neighbours at the times of the edges."""
     size = sample.nodes.numel() + sample.neighbours.numel()
     count = _rounded(size)
-    every = scratch.empty((3 * count,), sample.nodes)
+    every = _memory.empty((3 * count,), sample.nodes)
     nodes, times, positions = (every[x * count :][:size] for x in range(3))
     times = times.view(torch.float64)
     torch.cat((sample.nodes, sample.neighbours), out=nodes)
@@ -340,7 +342,7 @@ class _Options:
 
         def into(room: int) -> tuple[Tensor, int]:
             words = at + 3 * room
-            out = scratch.empty((_rounded(words),), nodes)[:words]
+            out = _memory.empty((_rounded(words),), nodes)[:words]
             count = compiled(
                 self._store.handle, nodes, ends, begins, length, *self._settings, draw, hop,
                 snapshot, positions, out, room,
