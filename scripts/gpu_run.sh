@@ -2,6 +2,7 @@
 # Build for the GPU that is here, run every CUDA test, measure, and print one table last.
 #
 #   scripts/gpu_run.sh [OUT]                   the operators; OUT: folder for logs and the table
+#   scripts/gpu_run.sh tests [OUT]             every test that needs a device, of all parts
 #   scripts/gpu_run.sh pipad [OUT]             PiPAD: correctness, operators, races, figures
 #   scripts/gpu_run.sh esdg [OUT]              ESDG: correctness, graph difference, epochs, figures
 #   scripts/gpu_run.sh dgc [OUT]               DGC: correctness, operators, chunk predictor, figures
@@ -25,12 +26,12 @@ if [ "${1:-}" = --dry-run ]; then
   dry=yes
   shift
 fi
-if [[ "${1:-}" =~ ^(pipad|esdg|dgc|gnnflow)$ ]]; then
+if [[ "${1:-}" =~ ^(tests|pipad|esdg|dgc|gnnflow)$ ]]; then
   what=$1
   shift
 fi
 if [ $# -gt 1 ] || [[ "${1:-}" == -* ]]; then
-  sed -n '2,18p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
+  sed -n '2,19p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
   exit 2
 fi
 budget=585
@@ -149,6 +150,19 @@ operators() {
   step "summary: tests exit $tests, sanitizer exit $sanitizer, measurements exit $measured"
   [ -n "$dry" ] || cat "$out/table.txt"
   [ "$tests" -eq 0 ] && [ "$measured" -eq 0 ]
+}
+
+# Every test that asks for a device, spread over processes where pytest-xdist is there.
+tests() {
+  step "every test that needs a device"
+  local spread=
+  [ -z "$dry" ] && "$python" -c 'import xdist' 2>/dev/null && spread="-n 8 --dist worksteal"
+  # shellcheck disable=SC2086
+  run "$(left)" tests.log $tests_of $spread --tb=short -r fE tests
+  local tests=$?
+  [ -n "$dry" ] || tail -60 "$out/tests.log"
+  step "summary: tests exit $tests"
+  return $tests
 }
 
 # reproduction PAPER: the experiments of a paper in what time is left; 124 where none is.
