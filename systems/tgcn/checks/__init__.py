@@ -1,0 +1,1 @@
+"""What T-GCN's rows say of its claims: claim id -> check."""

@@ -1,0 +1,1 @@
+"""T-GCN's experiments, in the order of the paper."""
