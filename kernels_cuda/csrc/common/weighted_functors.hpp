@@ -1,0 +1,174 @@
+// Weighted draws, one step at a time, for CPU and CUDA: a number below the total of the weights, the
+// way down a tree of sums and back up, an alias table's answer, a search around a region, and the key
+// of an item whose k smallest are a draw without replacement.
+//
+// A heap has arity A (2, 4, 8, ..) and P = A^height leaves at least as many as there are weights,
+// padded with zeros. The sums of level d (the root is level 0 and has one node) lie behind those of
+// level d - 1, so that the A children of a node are neighbours in memory: node j of level d has the
+// children j A .. j A + A - 1 of level d + 1. With A = 2 this is the implicit heap s[1 .. 2P - 1],
+// moved by one.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "common/host_device.hpp"
+#include "common/philox.hpp"
+
+namespace dgbench {
+
+// --- Numbers -------------------------------------------------------------------------------------
+
+// 64 random bits as a number in [0, 1).
+DGB_HD double unit_of(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
+// 64 random bits as a number in [0, total), for total > 0. The product of a double rounds to less
+// than the total: 1 - 2^-53 times it lies at least half a step below.
+DGB_HD int64_t scale_bits(uint64_t bits, int64_t total) {
+  return static_cast<int64_t>(below(bits, static_cast<uint64_t>(total)));
+}
+DGB_HD double scale_bits(uint64_t bits, double total) { return unit_of(bits) * total; }
+
+// --- A tree of sums ------------------------------------------------------------------------------
+
+// Which of a node's A children holds `g` in [0, node's sum), and `g` counted from that child's start.
+// The boundary is strict, g >= sum goes on to the next, so a child without weight is never chosen;
+// where rounding leaves `g` above the last sum, the last child with weight is.
+template <int A, class W>
+DGB_HD int choose_child(const W* children, W& g) {
+  W before = 0;
+  int chosen = 0;
+  W start = 0;
+  for (int c = 0; c < A; ++c) {
+    const bool here = g >= before && children[c] > W(0);
+    chosen = here ? c : chosen;
+    start = here ? before : start;
+    before += children[c];
+  }
+  g -= start;
+  return chosen;
+}
+
+template <class W>
+DGB_HD int64_t choose_of_two(const W* children, W& g) {
+  const bool right = g >= children[0] && children[1] > W(0);
+  g -= right ? children[0] : W(0);
+  return right;
+}
+
+// The leaf that holds `g` in [0, root's sum).
+template <int A, class W>
+DGB_HD int64_t descend(const W* heap, int height, W g) {
+  const W* level = heap;  // children of the level that we stand on begin behind it
+  int64_t node = 0;
+  int64_t width = 1;
+  for (int d = 0; d < height; ++d) {
+    level += width;
+    width *= A;
+    const W* children = level + node * A;
+    node = node * A + (A == 2 ? choose_of_two(children, g) : choose_child<A>(children, g));
+  }
+  return node;
+}
+
+// The sum of A neighbours, in pairs: the same order for everybody.
+template <int A, class W>
+DGB_HD W sum_of_children(const W* children) {
+  if constexpr (A == 2) {
+    return children[0] + children[1];
+  } else {
+    return sum_of_children<A / 2>(children) + sum_of_children<A / 2>(children + A / 2);
+  }
+}
+
+// Where the leaves of a heap begin, which is also the number of its inner nodes.
+template <int A>
+DGB_HD int64_t first_leaf(int height) {
+  int64_t inner = 0;
+  for (int64_t width = 1; height > 0; --height, width *= A) inner += width;
+  return inner;
+}
+
+// Sets a leaf and adds up every node above it anew. Nothing is subtracted: a subtree whose leaves are
+// all zero sums to exactly zero, whatever was rounded before.
+template <int A, class W>
+DGB_HD void bump(W* heap, int height, int64_t leaf, W weight) {
+  W* level = heap + first_leaf<A>(height);
+  int64_t width = 1;
+  for (int d = 0; d < height; ++d) width *= A;
+  level[leaf] = weight;
+  for (int d = height; d > 0; --d) {
+    W* const above = level - width / A;
+    leaf /= A;
+    above[leaf] = sum_of_children<A>(level + leaf * A);
+    level = above;
+    width /= A;
+  }
+}
+
+// The same for integers, where differences are exact and no level waits for the one below it.
+template <int A>
+DGB_HD void bump_by(int64_t* heap, int height, int64_t leaf, int64_t difference) {
+  int64_t* level = heap + first_leaf<A>(height);
+  int64_t width = 1;
+  for (int d = 0; d < height; ++d) width *= A;
+  for (int d = height; d >= 0; --d) {
+    level[leaf] += difference;
+    leaf /= A;
+    width /= A;
+    level -= width;
+  }
+}
+
+// --- Prefix sums ---------------------------------------------------------------------------------
+
+// First place of the rising `sums` (inclusive prefix sums) that is above `g`: never one of weight
+// zero. `g` must be below the last sum. Halves n a fixed number of times, without branches.
+template <class W>
+DGB_HD int64_t first_above(const W* sums, int64_t n, W g) {
+  const W* base = sums;
+  while (n > 1) {
+    const int64_t half = n / 2;
+    base += base[half - 1] <= g ? half : 0;
+    n -= half;
+  }
+  return base - sums;
+}
+
+// A number of what is left when the region [low, low + size) is cut out, put back where it was.
+template <class W>
+DGB_HD W around_region(W y, W low, W size) {
+  return y < low ? y : y + size;
+}
+
+// --- Alias tables --------------------------------------------------------------------------------
+
+// Column i answers i with probability keep[i] and other[i] else. One draw serves for both choices: the
+// product's high half is the column, its low half what is left over of the number.
+DGB_HD int64_t alias_answer(const double* keep, const int64_t* other, int64_t n, uint64_t bits) {
+  const auto column = static_cast<int64_t>(below(bits, static_cast<uint64_t>(n)));
+  const uint64_t rest = bits * static_cast<uint64_t>(n);
+  return unit_of(rest) < keep[column] ? column : other[column];
+}
+
+// --- Keys ----------------------------------------------------------------------------------------
+
+// -ln u for u in (0, 1], from 32 random bits. Small values decide who is drawn and come from u next to
+// 1, where 1 - u must not be rounded: with y = bits >> 1, 1 - u is (y + 1/2) 2^-31 and is taken from
+// the integer. `more` refines the lowest 2^8 of 2^31 values, which would else be too coarse for weights
+// that differ by more than 2^31. Relative error below 3e-7.
+DGB_HD float exponential_of(uint32_t bits, uint32_t more) {
+  const auto y = static_cast<int32_t>(bits >> 1);
+  if (y < 256) return (static_cast<float>(y) + (static_cast<float>(more) + 0.5f) * 0x1p-32f) * 0x1p-31f;
+  const float gap = (static_cast<float>(y) + 0.5f) * 0x1p-31f;
+  if (y < (1 << 30)) return -log1pf(-gap);
+  return -logf((static_cast<float>(0x7fffffff - y) + 0.5f) * 0x1p-31f);
+}
+
+// Key of an item: the k smallest are a draw of k without replacement, in the order of their keys, each
+// in proportion to the weights that are left. Infinite without weight, and then never taken.
+DGB_HD float key_of(float exponential, float weight) {
+  return weight > 0.0f ? exponential / weight : INFINITY;
+}
+
+}  // namespace dgbench

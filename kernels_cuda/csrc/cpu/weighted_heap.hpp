@@ -1,0 +1,87 @@
+// Segment Its Search (T-GCN 3.1): a heap of range sums over a fixed number of weights. Built in O(n),
+// searched and changed in O(log n). See common/weighted_functors.hpp for the order in memory.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <type_traits>
+#include <vector>
+
+#include "common/weighted_functors.hpp"
+
+namespace dgbench {
+
+// A is the number of children: 2 is the paper's tree, 8 reads one line of memory a level.
+// W is int64_t, whose sums are exact and checked for overflow, or double.
+template <class W, int A = 8>
+class SegmentHeap {
+ public:
+  void build(const W* weights, int64_t n) {
+    n_ = n;
+    height_ = 0;
+    int64_t width = 1;
+    for (; width < n; width *= A) ++height_;
+    const int64_t leaves = first_leaf<A>(height_);
+    if (static_cast<int64_t>(sums_.size()) < leaves + width) sums_.resize(leaves + width);
+    W* level = sums_.data() + leaves;
+    std::copy(weights, weights + n, level);
+    std::fill(level + n, level + width, W(0));
+    // Levels behind the last weight are zeros; only what is above weights is added up.
+    int64_t used = n;
+    while (width > 1) {
+      W* const above = level - width / A;
+      width /= A;
+      used = (used + A - 1) / A;
+      for (int64_t j = 0; j < used; ++j) above[j] = add_up(level + j * A);
+      std::fill(above + used, above + width, W(0));
+      level = above;
+    }
+    if (n == 0) sums_[0] = W(0);
+  }
+
+  int64_t size() const { return n_; }
+  // Nodes below the root on the way to a leaf: what a search reads and a change writes, root aside.
+  int64_t height() const { return height_; }
+  W total() const { return sums_[0]; }
+  W weight(int64_t i) const { return sums_[first_leaf<A>(height_) + i]; }
+  const W* data() const { return sums_.data(); }
+  int64_t nodes() const { return first_leaf<A>(height_ + 1); }
+
+  // The leaf that holds `g` in [0, total()). Needs total() > 0.
+  int64_t search(W g) const { return descend<A>(sums_.data(), static_cast<int>(height_), g); }
+
+  void modify(int64_t i, W weight) {
+    if constexpr (std::is_same_v<W, int64_t>) {
+      int64_t total;
+      const int64_t difference = weight - this->weight(i);  // both are at least 0
+      if (__builtin_add_overflow(sums_[0], difference, &total)) overflow();
+      bump_by<A>(sums_.data(), static_cast<int>(height_), i, difference);
+    } else {
+      bump<A>(sums_.data(), static_cast<int>(height_), i, weight);
+    }
+  }
+
+ private:
+  [[noreturn]] static void overflow() {
+    throw std::overflow_error("the sum of the weights is above 2^63 - 1");
+  }
+
+  static W add_up(const W* children) {
+    if constexpr (std::is_same_v<W, int64_t>) {
+      int64_t sum = 0;
+      bool over = false;
+      for (int c = 0; c < A; ++c) over |= __builtin_add_overflow(sum, children[c], &sum);
+      if (over) overflow();
+      return sum;
+    } else {
+      return sum_of_children<A>(children);
+    }
+  }
+
+  int64_t n_ = 0;
+  int64_t height_ = 0;
+  std::vector<W> sums_ = std::vector<W>(1, W(0));
+};
+
+}  // namespace dgbench
