@@ -11,12 +11,12 @@ import torch
 
 from dgbench.datasets import EventStream
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base.laws import fit, gini
 from dgbench.systems.gnnflow import PAPER
 from dgbench.systems.gnnflow.checks import cache as cache_checks
 from dgbench.systems.gnnflow.checks import traffic
 from dgbench.systems.gnnflow.experiments import accesses, table3, table4
 from dgbench.systems.gnnflow.experiments import cache_play as play
-from dgbench.systems.gnnflow.experiments.laws import fit, gini
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME
 from dgbench.systems.gnnflow.plain_cache import ListedCache, TorchCache
 from dgbench.systems.gnnflow.rounds import Round

@@ -10,9 +10,9 @@ import torch
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.laws import fit, gini
 from dgbench.systems.gnnflow.experiments.accesses import Access, Accesses
 from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
-from dgbench.systems.gnnflow.experiments.laws import fit, gini
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES, STATIC_MODELS
 from dgbench.systems.gnnflow.rounds import Round
 
