@@ -31,6 +31,9 @@ void bind_temporal_store(nb::module_& m);
 void bind_temporal_sample(nb::module_& m);
 void bind_row_cache(nb::module_& m);
 void bind_tcsr(nb::module_& m);
+void bind_grids(nb::module_& m);
+void bind_interact(nb::module_& m);
+void bind_t_batches(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -62,4 +65,7 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_temporal_sample(m);
   dgbench::bind_row_cache(m);
   dgbench::bind_tcsr(m);
+  dgbench::bind_grids(m);
+  dgbench::bind_interact(m);
+  dgbench::bind_t_batches(m);
 }
