@@ -1,0 +1,55 @@
+"""The time-aware LSTM of DyGNN: what was learned long ago weighs less, what stays long stays."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from dgbench.runtime.errors import unknown_key
+
+DECAYS: Final = ("log", "exp", "inverse")
+
+
+class TimeLstm(nn.Module):
+    """C, h, D, x -> C', h' (Update; the paper names it without equations, section 2.1).
+
+    The cell is split into a short-term part C_I = tanh(W_d C + b_d) and the rest. Only the short
+    one decays with the time D since the last interaction: C_adj = C - C_I + g(D) C_I. Then an LSTM
+    with gates i, f, g, o: C' = f * C_adj + i * tanh(g), h' = o * tanh(C').
+
+    g falls from 1: exp(-w D), 1 / log(e + w D) or 1 / (1 + w D), with one learned rate w > 0.
+    """
+
+    def __init__(self, inputs: int, hidden: int, decay: str = "log") -> None:
+        super().__init__()
+        if decay not in DECAYS:
+            raise unknown_key("decay", decay, DECAYS)
+        self.decay = decay
+        self.short = nn.Linear(hidden, hidden)
+        self.gates = nn.Linear(inputs + hidden, 4 * hidden)
+        self.rate = nn.Parameter(torch.tensor(math.log(math.e - 1)))  # softplus of it is 1
+
+    def weight(self, age: Tensor) -> Tensor:
+        """g(D) in (0, 1], of ages >= 0 in units of time of the workload."""
+        scaled = functional.softplus(self.rate) * age
+        if self.decay == "log":
+            return torch.log(math.e + scaled).reciprocal()
+        if self.decay == "exp":
+            return torch.exp(-scaled)
+        return (1 + scaled).reciprocal()
+
+    def forward(self, c: Tensor, h: Tensor, age: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[n, H], [n, H], [n], [n, I] -> two times [n, H]."""
+        short = torch.tanh(self.short(c))
+        adjusted = c - short * (1 - self.weight(age)).unsqueeze(1)
+        gates = self.gates(torch.cat([x, h], dim=1))
+        hidden = c.shape[1]
+        keep = torch.sigmoid(gates[:, : 2 * hidden])
+        candidate = torch.tanh(gates[:, 2 * hidden : 3 * hidden])
+        out = torch.sigmoid(gates[:, 3 * hidden :])
+        new = keep[:, hidden:] * adjusted + keep[:, :hidden] * candidate
+        return new, out * torch.tanh(new)

@@ -1,0 +1,143 @@
+"""DyGNN: two time-aware LSTMs per vertex, one for each role in an interaction (T-GCN, section 2.1).
+
+An interaction (u, v, t) makes e(t) = act(W_s E_u + W_g E_v + b) (Interact), moves u's source state
+and v's destination state (Update), and both embeddings anew (Merge). The paper trains it on
+intervals of time in whose inside the order is relaxed; our rule, which is the sequential one
+wherever a vertex occurs once per interval:
+
+- What happens to a vertex in an interval waits (`Pending`): partners' embeddings, summed by role.
+- It is taken in when the vertex is next read (`refresh`), with gradients, so that a loss teaches
+  the update before it. Reading alone changes nothing: the state is written when the vertex occurs
+  again.
+- Several interactions of one vertex, role and interval go in as their mean (or the last of them),
+  at the time of the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from dgbench.models.streaming.cell import TimeLstm
+from dgbench.models.streaming.heads import ClassHead, DotHead
+from dgbench.models.streaming.state import DygnnState, Pending
+from dgbench.runtime.errors import unknown_key
+
+ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}
+
+
+@dataclass(slots=True, eq=False)
+class Refreshed(DygnnState):
+    """State of some vertices with what waited taken in: `DygnnState` that has a graph."""
+
+
+class Dygnn(nn.Module):
+    """The network; its state is kept by whoever trains it.
+
+    Attributes:
+        hidden_dim: H.
+        head: `DotHead` for links, or `ClassHead`.
+        unit: time that counts as 1 where ages decay.
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        *,
+        classes: int = 0,
+        activation: str = "tanh",
+        decay: str = "log",
+        propagation: bool = False,
+        unit: float = 1.0,
+    ) -> None:
+        """Parameters from torch's generator.
+
+        Args:
+            hidden_dim: H.
+            classes: of vertices; 0 for the link task.
+            activation: of Interact, `tanh` or `sigmoid`.
+            decay: `log`, `exp` or `inverse`.
+            propagation: neighbours of the ends of an edge take in a part of it too.
+            unit: > 0, of time.
+        """
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise unknown_key("activation", activation, ACTIVATIONS)
+        self.hidden_dim, self.unit, self.propagation = hidden_dim, unit, propagation
+        self.activation = activation
+        self.interact = nn.Linear(2 * hidden_dim, hidden_dim)
+        self.update_s = TimeLstm(hidden_dim, hidden_dim, decay)
+        self.update_g = TimeLstm(hidden_dim, hidden_dim, decay)
+        self.merge = nn.Linear(2 * hidden_dim, hidden_dim)
+        self.push_s = nn.Linear(hidden_dim, hidden_dim, bias=False) if propagation else None
+        self.push_g = nn.Linear(hidden_dim, hidden_dim, bias=False) if propagation else None
+        self.head: DotHead | ClassHead = (
+            ClassHead(hidden_dim, classes) if classes else DotHead(hidden_dim)
+        )
+
+    def new_state(
+        self,
+        num_vertices: int,
+        *,
+        seed: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> tuple[DygnnState, Pending]:
+        """State of N vertices to which nothing happened yet."""
+        return (
+            DygnnState.fresh(num_vertices, self.hidden_dim, seed=seed, dtype=dtype, device=device),
+            Pending.none(
+                num_vertices, self.hidden_dim, propagation=self.propagation, dtype=dtype,
+                device=device,
+            ),
+        )  # fmt: skip
+
+    def message(self, source: Tensor, target: Tensor) -> Tensor:
+        """Interact: e of embeddings of sources and destinations, two times [n, H] -> [n, H]."""
+        mixed = self.interact(torch.cat([source, target], dim=1))
+        return ACTIVATIONS[self.activation](mixed)
+
+    def refresh(self, rows: DygnnState, pending: Pending) -> Refreshed:
+        """State of vertices with what waits for them taken in; vertices do not see each other.
+
+        Args:
+            rows, pending: of n vertices, detached.
+
+        Returns:
+            n rows with gradients to the parameters. Roles and vertices without anything that waits
+            are as they were.
+        """
+        new = rows.columns()
+        e = rows.embedding
+        for role in ("s", "g"):
+            count, last = getattr(pending, f"count_{role}"), getattr(rows, f"last_{role}")
+            c, h = getattr(rows, f"c{role}"), getattr(rows, f"h{role}")
+            push = getattr(pending, f"push_{role}")
+            if push is not None:
+                c = c + getattr(self, f"push_{role}")(push)
+                # Only where something was pushed, as tanh of an untouched cell is not its hidden.
+                h = torch.where((push != 0).any(1, keepdim=True), torch.tanh(c), h)
+            took = count.nonzero().squeeze(1)
+            if took.numel():
+                partner = getattr(pending, f"sum_{role}")[took]
+                partner = partner / count[took].unsqueeze(1)
+                mine = e[took]
+                x = self.message(*((mine, partner) if role == "s" else (partner, mine)))
+                time = getattr(pending, f"time_{role}")[took]
+                age = ((time - last[took]) / self.unit).clamp_(min=0)
+                age = torch.where(age.isfinite(), age, 0.0).to(e.dtype)  # 0 for the first
+                update = self.update_s if role == "s" else self.update_g
+                c_took, h_took = update(c[took], h[took], age, x)
+                c, h = c.index_copy(0, took, c_took), h.index_copy(0, took, h_took)
+                new[f"last_{role}"] = last.index_copy(0, took, time)
+            new[f"c{role}"], new[f"h{role}"] = c, h
+        moved = (pending.count_s + pending.count_g) > 0
+        if pending.push_s is not None:
+            moved = moved | (pending.push_s != 0).any(1) | (pending.push_g != 0).any(1)
+        at = moved.nonzero().squeeze(1)
+        if at.numel():
+            both = torch.cat([new["hs"][at], new["hg"][at]], dim=1)
+            new["embedding"] = e.index_copy(0, at, self.merge(both))
+        return Refreshed(**new)
