@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import typer
 
-from dgbench.harness.cli import claiming, comparing, listing, reporting, running
+from dgbench.harness.cli import claiming, comparing, exporting, listing, reporting, running
 from dgbench.runtime.errors import DgbenchError
 
 app = typer.Typer(
@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (listing, running, claiming, comparing, reporting):
+for module in (listing, running, claiming, comparing, reporting, exporting):
     module.register(app)
 
 

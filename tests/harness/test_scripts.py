@@ -105,3 +105,23 @@ def test_the_measurements_of_gnnflow_run_on_a_cpu_too(tmp_path) -> None:
     assert all("failed" not in row for row in rows)
     assert {row["placement"] for row in rows[:6]} == {"cpu"}
     assert [row["hits"] for row in rows[6:]] == [0.0, 0.7, 1.0]
+
+
+def test_a_batch_job_that_is_asked_to_stop_waits_for_the_report(tmp_path) -> None:
+    run = tmp_path / "nox"
+    run.write_text(
+        "#!/usr/bin/env bash\n"
+        f"trap 'sleep 0.5; echo \"$@\" >{tmp_path}/report; exit 130' TERM\n"
+        f"touch {tmp_path}/began\n"
+        "while :; do sleep 0.1; done\n"
+    )
+    run.chmod(0o755)
+    job = subprocess.Popen(
+        ["bash", str(SCRIPTS / "slurm_reproduce.sh"), "pipad", "--preset", "full"],
+        env=os.environ | {"NOX": str(run), "SLURM_SUBMIT_DIR": str(tmp_path)},
+    )
+    while not (tmp_path / "began").exists():
+        assert job.poll() is None
+    job.terminate()
+    assert job.wait(timeout=30) != 0
+    assert (tmp_path / "report").read_text() == "-s reproduce -- pipad --preset full\n"

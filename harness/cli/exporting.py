@@ -1,0 +1,43 @@
+"""`dgbench export`: rows and verdicts for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    app.command("export", short_help="Rows or claims as CSV, Parquet or LaTeX.")(export)
+
+
+def export(
+    out: Path = typer.Argument(..., help="The file; .csv, .parquet or .tex says the form."),
+    run: str = typer.Option("last", "--run", help="A run: id, stamp, path, or 'last'."),
+    what: str = typer.Option("rows", "--what", help="rows: every process; claims: verdicts."),
+    papers: list[str] = typer.Option(
+        None, "--paper", help="Only this paper; may be given several times."
+    ),
+) -> None:
+    """Write a run's rows, or its claims with verdicts, as one flat table.
+
+    Example: dgbench export claims.tex --what claims --paper pipad
+    """
+    from dgbench.harness.export import TABLES, claims_table, rows_table, write_table
+    from dgbench.harness.store import Store, find_run
+    from dgbench.harness.terminal.text import say
+    from dgbench.runtime.errors import unknown_key
+    from dgbench.systems.base import get_paper
+
+    if what not in TABLES:
+        raise unknown_key("what", what, TABLES)
+    plugins = [get_paper(name) for name in papers or ()]
+    rows = Store.open(find_run(run)).rows()
+    if what == "claims" and not plugins:
+        plugins = [get_paper(name) for name in dict.fromkeys(row.paper for row in rows)]
+    if papers:
+        rows = [row for row in rows if row.paper in papers]
+    table = rows_table(rows) if what == "rows" else claims_table(plugins, rows)
+    write_table(table, out)
+    say(f"{len(table)} {what} written to {out}")
