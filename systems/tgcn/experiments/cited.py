@@ -1,0 +1,168 @@
+"""What the paper quotes of others (sections 2.3, 2.4), and its own numbers against each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES, TABLE2, TABLE3
+
+NAME: Final = "cited"
+TWITTER_EDGES: Final = 1.46e9
+"""Edges of Twitter as the running text has them."""
+MARIUS_HOURS: Final = 3.5
+BRS_HOURS: Final = 1.5
+DYGNN_RATE: Final = 34e3
+NEAR: Final = 0.01
+"""Relative difference up to which two numbers of three digits are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A printed number beside the one that follows from other printed numbers.
+
+    Attributes:
+        claim: whose number it is, without the paper's prefix.
+        words: what it is.
+        printed, follows: both numbers.
+        unit: of both.
+        by: what it follows from.
+    """
+
+    claim: str
+    words: str
+    printed: float
+    follows: float
+    unit: str
+    by: str
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both are the same to about three digits."""
+        return abs(self.follows / self.printed - 1) <= NEAR
+
+
+def derived() -> tuple[Derived, ...]:
+    """All numbers of the text that can be formed from others."""
+    gains = [TABLE2["dygnn", "total"][name] / TABLE2["tgcn", "total"][name] for name in SMALL_NAMES]
+    mean = math.prod(gains) ** (1 / len(gains))
+    spaces = [
+        TABLE3[baseline][name] / TABLE3["tgcn"][name]
+        for baseline in ("dygnn", "jodie")
+        for name in SMALL_NAMES
+    ]
+    shares = [
+        100 * TABLE2[system, "compute"][name] / total
+        for system in ("dygnn", "tgcn")
+        for name, total in TABLE2[system, "total"].items()
+    ]
+    twitter = BY_NAME["twitter"].printed
+    assert twitter is not None
+    seconds = TABLE2["tgcn", "total"]["twitter"]
+    one_gpu = twitter.edges / seconds
+    rates = [
+        BY_NAME[n].printed.edges / TABLE2["dygnn", "total"][n]  # type: ignore[union-attr]
+        for n in SMALL_NAMES
+    ]
+    nearest = min(rates, key=lambda rate: abs(math.log(rate / DYGNN_RATE)))
+    return (
+        Derived("s24-marius-throughput", "Marius, edges per second", 115.9e3,
+                TWITTER_EDGES / (3600 * MARIUS_HOURS), "edges/s", "1.46 billion edges, 3.5 hours"),
+        Derived("fig6-vs-dygnn", "least gain over DyGNN", 2.6, min(gains), "x", "Table 2"),
+        Derived("fig6-vs-dygnn", "largest gain over DyGNN", 5.1, max(gains), "x", "Table 2"),
+        Derived("fig6-vs-dygnn", "mean gain over DyGNN", 3.3, mean, "x", "Table 2"),
+        Derived("s66-max-space-saving", "largest saving of memory", 2.58, max(spaces), "x",
+                "Table 3"),
+        Derived("tab2-compute-share", "least share of computing", 83, min(shares), "%", "Table 2"),
+        Derived("tab2-compute-share", "largest share of computing", 88, max(shares), "%",
+                "Table 2"),
+        Derived("fig6-twitter-time", "seconds on Twitter", 9237.4, seconds, "s", "Table 2"),
+        Derived("s62-throughput-dygnn", "DyGNN, edges per second, nearest row", DYGNN_RATE, nearest,
+                "edges/s", "Tables 1 and 2"),
+        Derived("s62-throughput-tgcn", "T-GCN, edges per second, eight GPUs", 815.7e3,
+                5.2 * one_gpu, "edges/s", "Tables 1 and 2, 5.2x for eight GPUs"),
+        Derived("s1-twitter-edge-count", "billion edges of Twitter", 1.46, twitter.edges / 1e9,
+                "billion edges", "Table 1"),
+    )  # fmt: skip
+
+
+class Cited(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "What is quoted, and the paper's numbers against each other"
+    question = "Do the numbers that the paper quotes and prints agree with each other?"
+    reading = (
+        "Results of other works are quoted without their settings and are not run again here. "
+        "Where two or more printed numbers give a third, we form it; nothing is measured."
+    )
+    claims = (
+        "tgcn-s2-graphsaint-over-clustergcn",
+        "tgcn-s24-dglke-gpu-utilisation",
+        "tgcn-s24-pbg-gpu-utilisation",
+        "tgcn-s24-marius-epoch-time",
+        "tgcn-s24-marius-throughput",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(paper=self.paper, experiment=NAME, params={"what": "arithmetic"}, group=NAME)
+        ]  # fmt: skip
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        found = Measurement(
+            data={"dataset": "none", "twin": False, "scale": 1.0, "note": "printed numbers only"}
+        )
+        for one in derived():
+            found.values[one.words] = one.follows
+            found.units[one.words] = one.unit
+        seconds = 3600 * BRS_HOURS
+        found.values["BRS on Twitter, us a draw"] = 1e6 * seconds / TWITTER_EDGES
+        return found
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name=NAME,
+                title="Printed numbers over what follows from other printed numbers",
+                points=points,
+                options={
+                    "xlabel": "",
+                    "ylabel": "printed / derived",
+                    "ylog": False,
+                    "sort": False,
+                    "hline": 1.0,
+                    "hline_label": "agree",
+                },
+            )
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        if not select(rows, experiment=NAME):
+            return ""
+        all_of = derived()
+        apart = [one for one in all_of if not one.agrees]
+        return (
+            f"{len(all_of) - len(apart)} of {len(all_of)} agree. Not: "
+            + "; ".join(f"{o.words}, {o.printed:g} and {o.follows:.3g} ({o.by})" for o in apart)
+            + "."
+        )
+
+
+def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `sweep`: every printed number over the derived one."""
+    return [
+        {
+            "series": "printed / derived",
+            "x": one.words,
+            "y": one.printed / row.values[one.words],
+            "counted": True,
+            "row_ids": [row.id],
+        }
+        for row in select(rows, experiment=NAME)
+        for one in derived()
+    ]
