@@ -2,7 +2,8 @@
 
 from dgbench.models.streaming.build import INTERACTION_MODELS, build_interaction_model
 from dgbench.models.streaming.cell import DECAYS, TimeLstm
-from dgbench.models.streaming.dygnn import Dygnn, Refreshed
+from dgbench.models.streaming.dygnn import Dygnn, Link, Refreshed
+from dgbench.models.streaming.edges import IntervalEdges
 from dgbench.models.streaming.heads import ClassHead, DotHead
 from dgbench.models.streaming.state import DygnnState, Pending, Rows
 
@@ -13,6 +14,8 @@ __all__ = [
     "DotHead",
     "Dygnn",
     "DygnnState",
+    "IntervalEdges",
+    "Link",
     "Pending",
     "Refreshed",
     "Rows",

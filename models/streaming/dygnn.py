@@ -19,8 +19,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from dgbench.kernels_cuda.interact import edge_dots, partner_sums
 from dgbench.models.streaming.cell import TimeLstm
+from dgbench.models.streaming.edges import IntervalEdges
 from dgbench.models.streaming.heads import ClassHead, DotHead
 from dgbench.models.streaming.state import DygnnState, Pending
 from dgbench.runtime.errors import unknown_key
@@ -31,6 +34,20 @@ ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid}
 @dataclass(slots=True, eq=False)
 class Refreshed(DygnnState):
     """State of some vertices with what waited taken in: `DygnnState` that has a graph."""
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """How a network scored B edges.
+
+    Attributes:
+        right, wrong: [B] scores of the edges and of the pairs that are none; higher is likelier.
+        loss: scalar, summed over the edges.
+    """
+
+    right: Tensor
+    wrong: Tensor
+    loss: Tensor
 
 
 class Dygnn(nn.Module):
@@ -110,34 +127,78 @@ class Dygnn(nn.Module):
             are as they were.
         """
         new = rows.columns()
-        e = rows.embedding
-        for role in ("s", "g"):
-            count, last = getattr(pending, f"count_{role}"), getattr(rows, f"last_{role}")
-            c, h = getattr(rows, f"c{role}"), getattr(rows, f"h{role}")
-            push = getattr(pending, f"push_{role}")
-            if push is not None:
-                c = c + getattr(self, f"push_{role}")(push)
-                # Only where something was pushed, as tanh of an untouched cell is not its hidden.
-                h = torch.where((push != 0).any(1, keepdim=True), torch.tanh(c), h)
+        e, moved = rows.embedding, pending.count_s + pending.count_g > 0
+        for role, cell in (("s", self.update_s), ("g", self.update_g)):
+            count, last = getattr(pending, f"count_{role}"), new[f"last_{role}"]
             took = count.nonzero().squeeze(1)
             if took.numel():
-                partner = getattr(pending, f"sum_{role}")[took]
-                partner = partner / count[took].unsqueeze(1)
+                partner = getattr(pending, f"sum_{role}")[took] / count[took].unsqueeze(1)
                 mine = e[took]
                 x = self.message(*((mine, partner) if role == "s" else (partner, mine)))
                 time = getattr(pending, f"time_{role}")[took]
                 age = ((time - last[took]) / self.unit).clamp_(min=0)
                 age = torch.where(age.isfinite(), age, 0.0).to(e.dtype)  # 0 for the first
-                update = self.update_s if role == "s" else self.update_g
-                c_took, h_took = update(c[took], h[took], age, x)
-                c, h = c.index_copy(0, took, c_took), h.index_copy(0, took, h_took)
+                c, h = cell(new[f"c{role}"][took], new[f"h{role}"][took], age, x)
+                new[f"c{role}"] = new[f"c{role}"].index_copy(0, took, c)
+                new[f"h{role}"] = new[f"h{role}"].index_copy(0, took, h)
                 new[f"last_{role}"] = last.index_copy(0, took, time)
-            new[f"c{role}"], new[f"h{role}"] = c, h
-        moved = (pending.count_s + pending.count_g) > 0
-        if pending.push_s is not None:
-            moved = moved | (pending.push_s != 0).any(1) | (pending.push_g != 0).any(1)
+            push = getattr(pending, f"push_{role}")
+            if push is not None:
+                # Neighbours push after a vertex's own interaction, so what they pushed comes last.
+                pushed = (push != 0).any(1)
+                at = pushed.nonzero().squeeze(1)
+                c = new[f"c{role}"][at] + getattr(self, f"push_{role}")(push[at])
+                new[f"c{role}"] = new[f"c{role}"].index_copy(0, at, c)
+                new[f"h{role}"] = new[f"h{role}"].index_copy(0, at, torch.tanh(c))
+                moved = moved | pushed
         at = moved.nonzero().squeeze(1)
         if at.numel():
             both = torch.cat([new["hs"][at], new["hg"][at]], dim=1)
             new["embedding"] = e.index_copy(0, at, self.merge(both))
         return Refreshed(**new)
+
+    def link(self, now: Refreshed, old: DygnnState, edges: IntervalEdges) -> Link:
+        """Score every edge and its negative, and the summed cross entropy of both.
+
+        Args:
+            now: the U rows, refreshed.
+            old: as they were; not read (JODIE's loss is on how far they moved).
+            edges: over these rows.
+        """
+        keys = self.head.keys(now.embedding[: edges.sources])
+        values = self.head.values(now.embedding[edges.targets :])
+        right = edge_dots(edges.src, edges.target, keys, values, by_src=edges.by_src,
+                          by_dst=edges.by_dst)  # fmt: skip
+        wrong = edge_dots(edges.src, edges.neg - edges.targets, keys, values, by_src=edges.by_src)
+        right, wrong = right[: edges.real], wrong[: edges.real]
+        loss = functional.softplus(-right).sum() + functional.softplus(wrong).sum()
+        return Link(right, wrong, loss)
+
+    def classify(self, now: Refreshed) -> Tensor:
+        """Logits [n, classes] of refreshed rows; needs `classes`."""
+        return self.head(now.embedding)
+
+    def pend(self, now: Refreshed, edges: IntervalEdges, aggregate: str = "mean") -> Pending:
+        """What waits for the ends of the edges, rows [0, ends): sums of partners as they are now.
+
+        Args:
+            now: the U rows, refreshed.
+            edges: over these rows.
+            aggregate: `mean` of a role's interactions, or the `last` of them.
+        """
+        e = now.embedding.detach()
+        sums = partner_sums(
+            edges.src, edges.target, e[: edges.sources], e[edges.targets :],
+            last=aggregate == "last", by_src=edges.by_src, by_dst=edges.by_dst,
+        )  # fmt: skip
+        found = Pending.none(
+            edges.ends, self.hidden_dim, propagation=self.propagation, dtype=e.dtype,
+            device=e.device,
+        )  # fmt: skip
+        targets = edges.ends - edges.targets
+        found.sum_s[: edges.sources], found.count_s[: edges.sources] = sums.sum_s, sums.count_s
+        found.time_s[: edges.sources] = edges.last_times(edges.by_src)
+        found.sum_g[edges.targets :] = sums.sum_g[:targets]
+        found.count_g[edges.targets :] = sums.count_g[:targets]
+        found.time_g[edges.targets :] = edges.last_times(edges.by_dst)[:targets]
+        return found

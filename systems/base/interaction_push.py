@@ -1,0 +1,117 @@
+"""Propagation of DyGNN: neighbours of the ends of an edge take in a part of it too.
+
+DyGNN (Ma et al., SIGIR 2020, section 3.3) pushes e(t) to the neighbours of both ends, weighed by
+attention over them, by a decay in the age of the edge to a neighbour, and cut off beyond an age.
+T-GCN does not mention it. Our form keeps the last `KEPT` neighbours of a vertex. What they are
+pushed waits for them as interactions do; W of the push is learned, the rest has no parameters.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.models.streaming import Dygnn, DygnnState, IntervalEdges, Pending
+from dgbench.systems.base.interactions import InteractionData
+
+KEPT: Final = 5
+"""Neighbours of a vertex that are kept, the most recent ones."""
+CUT: Final = 4.0
+"""Age beyond which a neighbour is left out, in units of time of the workload."""
+
+Pushes = tuple[Tensor, Tensor, Tensor]
+"""int64[M] vertices, bool[M] whether each takes it in as a source, [M, H] what is pushed."""
+
+
+class Propagation:
+    """Recent neighbours of every vertex, and what an interval pushes to them.
+
+    Attributes:
+        neighbour: int32[N, KEPT], -1 where there is none.
+        since: float64[N, KEPT], time of the edge to each.
+        as_source: bool[N, KEPT], whether the neighbour was the source of that edge.
+    """
+
+    def __init__(self, model: Dygnn, data: InteractionData, device: torch.device) -> None:
+        shape = (data.events.num_nodes, KEPT)
+        self._model = model
+        self.neighbour = torch.full(shape, -1, dtype=torch.int32, device=device)
+        self.since = torch.zeros(shape, dtype=torch.float64, device=device)
+        self.as_source = torch.zeros(shape, dtype=torch.bool, device=device)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the neighbours."""
+        return sum(x.numel() * x.element_size() for x in self._columns())
+
+    def _columns(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.neighbour, self.since, self.as_source
+
+    def reset(self) -> None:
+        """Forget all neighbours."""
+        self.neighbour.fill_(-1)
+
+    def clone(self) -> tuple[Tensor, ...]:
+        """A copy of all neighbours."""
+        return tuple(column.clone() for column in self._columns())
+
+    def restore(self, columns: Any) -> None:
+        """Back to a copy."""
+        for mine, other in zip(self._columns(), columns, strict=True):
+            mine.copy_(other)
+
+    @torch.no_grad()
+    def find(self, edges: IntervalEdges, now: DygnnState, state: DygnnState) -> Pushes:
+        """What the edges of a step push to neighbours that their ends had before it.
+
+        Args:
+            edges: of the step.
+            now: refreshed rows of the edges.
+            state: of all vertices; attention reads a neighbour's embedding as it is kept there.
+        """
+        src, dst = edges.src[: edges.real], edges.dst[: edges.real]
+        e = now.embedding.detach()
+        message = self._model.message(e[src], e[dst])  # [B, H]
+        rows = torch.cat([src, dst])  # [2 B]
+        ids = edges.ids[rows]
+        found = self.neighbour[ids].long()  # [2 B, KEPT]
+        age = edges.t[: edges.real].repeat(2).unsqueeze(1) - self.since[ids]
+        age = age.clamp_(min=0) / self._model.unit
+        near = (found >= 0) & (age <= CUT)
+        score = (state.embedding[found.clamp(min=0)] * e[rows].unsqueeze(1)).sum(2)
+        score = (score / math.sqrt(e.shape[1])).masked_fill(~near, -torch.inf)
+        weight = torch.softmax(score, dim=1).nan_to_num(0.0)
+        weight = weight * torch.log(math.e + age).reciprocal().to(weight.dtype)
+        edge, place = near.nonzero(as_tuple=True)
+        pushed = message[edge % src.numel()] * weight[edge, place].unsqueeze(1)
+        return found[edge, place], self.as_source[ids][edge, place], pushed
+
+    @torch.no_grad()
+    def apply(self, pushes: Pushes, edges: IntervalEdges, pending: Pending) -> None:
+        """Let pushes wait for their vertices, and take in the step's edges as neighbours."""
+        ids, as_source, value = pushes
+        for column, mine in ((pending.push_s, as_source), (pending.push_g, ~as_source)):
+            column.index_add_(0, ids[mine], value[mine])
+        src, dst = edges.ids[edges.src[: edges.real]], edges.ids[edges.dst[: edges.real]]
+        vertex = torch.stack([src, dst], dim=1).flatten()  # both ends of an edge side by side
+        other = torch.stack([dst, src], dim=1).flatten().int()
+        time = edges.t[: edges.real].repeat_interleave(2)
+        source = torch.arange(vertex.numel(), device=vertex.device) % 2 == 1
+        # The last KEPT entries of every vertex, old ones first, in their order.
+        touched, row = vertex.unique(return_inverse=True)
+        count = torch.bincount(row, minlength=touched.numel())
+        order = row.sort(stable=True).indices
+        begin = count.cumsum(0) - count
+        rank = torch.empty_like(row)
+        rank[order] = torch.arange(row.numel(), device=row.device) - begin[row[order]]
+        keep = rank >= count[row] - KEPT
+        at = (KEPT - count[row] + rank)[keep]  # the newest is the last place
+        shift = count.clamp(max=KEPT)
+        places = torch.arange(KEPT, device=row.device) + shift.unsqueeze(1)  # of the old ones
+        for column, new in zip(self._columns(), (other, time, source), strict=True):
+            old = column[touched].gather(1, places.clamp(max=KEPT - 1))
+            old[row[keep], at] = new[keep]
+            column[touched] = old

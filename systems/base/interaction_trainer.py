@@ -1,0 +1,404 @@
+"""Training on interactions, shared by all systems with a state per vertex.
+
+A system says how edges are laid out (`groups`), and may replace how a step reads and writes the
+state. What is scored, learned and remembered is here and in the network, so that a difference
+between systems can only come from the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dgbench.kernels_cuda.interact import local_rows
+from dgbench.models.streaming import IntervalEdges, build_interaction_model
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.interaction_layout import (
+    Group,
+    edge_groups,
+    interval_groups,
+    t_batch_groups,
+)
+from dgbench.systems.base.interaction_push import Propagation
+from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
+from dgbench.systems.base.scores import average_precision
+from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.training import check_device
+
+Order = Literal["t-batches", "events", "intervals"]
+
+
+@dataclass(frozen=True, slots=True)
+class InteractionScores:
+    """How well some events were told from random pairs, or their ends classified.
+
+    Attributes:
+        ap: average precision over all events and their negatives; NaN in the `classify` task.
+        accuracy: share of events whose score is above their negative's (half where equal); in the
+            `classify` task of right classes among the ends that are held out, NaN where none is.
+        loss: per event of the range.
+        n: events scored.
+    """
+
+    ap: float
+    accuracy: float
+    loss: float
+    n: int
+
+
+@dataclass(slots=True, eq=False)
+class StepResult:
+    """What one step gave.
+
+    Attributes:
+        loss: summed over its events, without a graph.
+        right, wrong: scores [B] in the order of the step's events; empty in `classify`.
+        correct, asked: held-out ends of events classified rightly, and all of them.
+    """
+
+    loss: Tensor
+    right: Tensor
+    wrong: Tensor
+    correct: Tensor
+    asked: Tensor
+
+
+class InteractionTrainer(Trainer):
+    """Trains a network over interactions; a frame is an optimiser step of epoch 0.
+
+    Frames are trained on in order, as the state moves on with them. A trainer that keeps the state
+    elsewhere overrides `read` and `commit`, or `run_step` as a whole.
+
+    Attributes:
+        model: with its head, on the device.
+        vertices, pending: the state of every vertex and what waits for it, there.
+        notes: sentences that a row of this trainer should carry.
+    """
+
+    def __init__(
+        self,
+        workload: InteractionWorkload,
+        data: InteractionData,
+        *,
+        device: str = "cpu",
+        meter: Meter | None = None,
+        dtype: torch.dtype = torch.float32,
+        order: Order = "t-batches",
+        spare_rows: int = 0,
+    ) -> None:
+        """Build the model and a state to which nothing has happened.
+
+        Args:
+            workload, data: of `load_interactions`.
+            device: of model and state.
+            meter: gets the phases io, refresh, score, backward, interact, update, and counters.
+            dtype: float32 or float64.
+            order: how `groups` lays edges out: in `intervals` of equal numbers of edges, edge by
+                edge (`events`), or in `t-batches` that amount to that.
+            spare_rows: rows of state beyond those of the vertices.
+        """
+        self.workload = workload.check()
+        self.data = data
+        self.device = check_device(device)
+        self.dtype = dtype
+        self.meter = meter if meter is not None else Meter(device=device)
+        self.order = order
+        self.model = build_interaction_model(workload, classes=data.num_classes, unit=data.unit).to(
+            self.device, dtype
+        )
+        self._spare = spare_rows
+        self.vertices, self.pending = self._fresh()
+        self.notes: list[str] = list(data.notes)
+        self._scratch = torch.full((data.events.num_nodes,), -1, dtype=torch.int32)
+        self._laid: dict[tuple[int, int], list[Group]] = {}
+        self._push = Propagation(self.model, data, self.device) if workload.propagation else None
+        self._classes = None
+        if data.classes is not None:
+            taught = torch.where(data.held_out, -1, data.classes)
+            self._taught, self._classes = taught.to(self.device), data.classes.to(self.device)
+            self._asked = (data.held_out & (data.classes >= 0)).to(self.device)
+        self._optimiser: torch.optim.Adam | None = None
+
+    def _fresh(self) -> tuple[Any, Any]:
+        return self.model.new_state(
+            self.data.events.num_nodes + self._spare,
+            seed=self.workload.seed,
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    # --- what a system replaces -------------------------------------------------------------------
+
+    def groups(self, first: int, last: int, epoch: int = 0) -> list[Group]:
+        """Steps of each optimiser step on events first .. last - 1, in order.
+
+        Args:
+            first, last: ordinals of events.
+            epoch: for layouts that change; here they do not.
+        """
+        key = (first, last)
+        if key not in self._laid:
+            w = self.workload
+            if self.order == "t-batches":
+                self._laid[key] = t_batch_groups(self.data, first, last, w.batch)
+            elif self.order == "events":
+                self._laid[key] = edge_groups(first, last, w.batch)
+            else:
+                self._laid[key] = interval_groups(first, last, self.width)
+        return self._laid[key]
+
+    @property
+    def width(self) -> int:
+        """Events of an interval, where edges are laid out in intervals."""
+        intervals = self.workload.intervals
+        if intervals is None:
+            return self.workload.batch
+        return max(1, -(-self.data.train_end // intervals))
+
+    def scoring_groups(self, first: int, last: int) -> list[Group]:
+        """As `groups`, for events that are scored and not trained on."""
+        return self.groups(first, last)
+
+    def edges(self, events: Tensor) -> IntervalEdges:
+        """The edges of a step over rows, on the device."""
+        stream = self.data.events
+        negative = self.data.negative[events] if self.workload.task == "link" else None
+        rows = local_rows(stream.src[events], stream.dst[events], negative, self._scratch)
+        return IntervalEdges.of(rows, stream.t[events], events, self.device)
+
+    def read(self, edges: IntervalEdges) -> tuple[Any, Any]:
+        """State of the vertices that a step names, and what waits for them."""
+        return self.vertices[edges.ids], self.pending[edges.ids]
+
+    def commit(self, edges: IntervalEdges, now: Any) -> None:
+        """Keep the state of a step's ends, and let its interactions wait for them."""
+        ends = edges.ids[: edges.ends]
+        pushes = None if self._push is None else self._push.find(edges, now, self.vertices)
+        self.vertices.write(ends, now[: edges.ends])
+        self.pending.write(ends, self.model.pend(now, edges, self.workload.aggregate))
+        if self._push is not None:
+            self._push.apply(pushes, edges, self.pending)
+
+    # --- one step ---------------------------------------------------------------------------------
+
+    def run_step(self, events: Tensor, *, scale: float | None) -> StepResult:
+        """Score the events of a step, then let them change the state.
+
+        Args:
+            events: int64[B] ordinals, ascending.
+            scale: of the loss whose gradients are added up; None to train nothing.
+        """
+        with self.meter.phase("io"):
+            edges = self.edges(events)
+            self._wait()
+        self.meter.count("edges", edges.real)
+        self.meter.count("rows", edges.ids.numel())
+        with torch.set_grad_enabled(scale is not None):
+            with self.meter.phase("refresh"):
+                old, waiting = self.read(edges)
+                now = self.model.refresh(old, waiting)
+            with self.meter.phase("score"):
+                found = self.score(now, old, edges)
+            if scale is not None and found.loss.requires_grad:
+                with self.meter.phase("backward"):
+                    (found.loss * scale).backward()
+        with torch.no_grad(), self.meter.phase("interact"):
+            self.commit(edges, now)
+        found.loss = found.loss.detach()
+        return found
+
+    def score(self, now: Any, old: Any, edges: IntervalEdges) -> StepResult:
+        """Loss and scores of a step's edges from refreshed rows."""
+        none = now.columns()["last_s"].new_zeros(())
+        if self._classes is None:
+            link = self.model.link(now, old, edges)
+            return StepResult(link.loss, link.right.detach(), link.wrong.detach(), none, none)
+        logits = self.model.classify(now[: edges.ends])
+        ids = edges.ids[: edges.ends]
+        # Each end of each event counts, so that numbers do not depend on how edges are laid out.
+        ends = torch.cat([edges.src[: edges.real], edges.dst[: edges.real]])
+        weight = torch.bincount(ends, minlength=edges.ends).to(logits.dtype)
+        each = functional.cross_entropy(
+            logits, self._taught[ids], ignore_index=-1, reduction="none"
+        )
+        asked = weight * self._asked[ids]
+        hit = logits.argmax(1) == self._classes[ids]
+        empty = logits.new_zeros(0)
+        loss = (each * weight).sum()
+        return StepResult(loss, empty, empty, (asked * hit).sum(), asked.sum())
+
+    def _wait(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    # --- training and scoring ---------------------------------------------------------------------
+
+    def train_group(self, group: Group) -> float:
+        """One optimiser step on a group; the loss per event before it."""
+        if self._optimiser is None:
+            self._optimiser = torch.optim.Adam(
+                self.model.parameters(), lr=self.workload.lr, fused=True
+            )
+        self._optimiser.zero_grad(set_to_none=True)
+        size = sum(events.numel() for events in group)
+        losses = [self.run_step(events, scale=1 / max(1, size)).loss for events in group]
+        self.agree()
+        with self.meter.phase("update"):
+            self._optimiser.step()
+        total = float(torch.stack(losses).sum()) if losses else 0.0
+        self._wait()
+        return total / max(1, size)
+
+    def agree(self) -> None:
+        """Called between the backward pass and the update: add up gradients of all workers."""
+
+    def reset_state(self) -> None:
+        """Forget what happened to vertices, as before every epoch."""
+        state, pending = self._fresh()
+        self.vertices.copy_(state)
+        self.pending.copy_(pending)
+        if self._push is not None:
+            self._push.reset()
+
+    def train(self, first: int, last: int, *, epoch: int = 0) -> float:
+        """Train on events first .. last - 1 in order; the mean loss of an event."""
+        self._check_range(first, last)
+        total = events = 0.0
+        for group in self.groups(first, last, epoch):
+            size = sum(part.numel() for part in group)
+            total += self.train_group(group) * size
+            events += size
+        return total / max(1.0, events)
+
+    def train_epoch(self) -> float:
+        """Forget the state and train on all events of the training part once."""
+        self.reset_state()
+        return self.train(0, self.data.train_end)
+
+    def evaluate_range(self, first: int, last: int, *, remember: bool = False) -> InteractionScores:
+        """Score events first .. last - 1 without training; the state moves on while scoring.
+
+        Every event is scored before it changes anything.
+
+        Args:
+            first, last: the state has to have seen what comes before.
+            remember: keep the state that scoring leads to, instead of going back.
+        """
+        self._check_range(first, last)
+        with self._passing(remember):
+            found = [
+                self.run_step(events, scale=None)
+                for group in self.scoring_groups(first, last)
+                for events in group
+            ]
+        return scores_of(found, last - first, self.data.num_classes > 0)
+
+    # --- the interface of every trainer -----------------------------------------------------------
+
+    @property
+    def num_frames(self) -> int:  # type: ignore[override]
+        """Optimiser steps of an epoch."""
+        return len(self.groups(0, self.data.train_end))
+
+    def step(self, frame: int) -> float:
+        if frame == 0:
+            self.reset_state()
+        return self.train_group(self._frame(frame))
+
+    def evaluate(self, frame: int) -> Tensor:
+        """Embeddings of the ends of a frame's last step, [ends, H] on the CPU."""
+        with self._passing(False):
+            *before, last = self._frame(frame)
+            for events in before:
+                self.run_step(events, scale=None)
+            with torch.no_grad():
+                edges = self.edges(last)
+                now = self.model.refresh(*self.read(edges))
+        return now.embedding[: edges.ends].cpu()
+
+    def gradients(self, frame: int) -> dict[str, Tensor]:
+        leaves = dict(self.model.named_parameters())
+        kept = {name: leaf.grad for name, leaf in leaves.items()}
+        for leaf in leaves.values():
+            leaf.grad = None
+        group = self._frame(frame)
+        size = sum(events.numel() for events in group)
+        with self._passing(False):
+            for events in group:
+                self.run_step(events, scale=1 / size)
+        found = {
+            name: (torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).cpu()
+            for name, leaf in leaves.items()
+        }
+        for name, leaf in leaves.items():
+            leaf.grad = kept[name]
+        return found
+
+    def state(self) -> dict[str, Tensor]:
+        return {name: p.detach().cpu().clone() for name, p in self.model.named_parameters()}
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the state of all vertices and of what waits for them."""
+        return self.vertices.nbytes + self.pending.nbytes
+
+    def close(self) -> None:
+        self._optimiser = None
+
+    def _frame(self, frame: int) -> Group:
+        groups = self.groups(0, self.data.train_end)
+        if not 0 <= frame < len(groups):
+            raise InvalidInputError(f"frame is {frame}, there are 0 .. {len(groups) - 1}")
+        return groups[frame]
+
+    def _check_range(self, first: int, last: int) -> None:
+        if not 0 <= first <= last <= len(self.data.events):
+            raise InvalidInputError(
+                f"events [{first}, {last}) asked for; 0 <= first <= last <= "
+                f"{len(self.data.events)} is allowed"
+            )
+
+    @contextmanager
+    def _passing(self, remember: bool) -> Iterator[None]:
+        """Go back to the state of now afterwards, unless asked to remember."""
+        if remember:
+            yield
+            return
+        state, pending = self.vertices.clone(), self.pending.clone()
+        ring = None if self._push is None else self._push.clone()
+        try:
+            yield
+        finally:
+            self.vertices.copy_(state)
+            self.pending.copy_(pending)
+            if self._push is not None:
+                self._push.restore(ring)
+
+
+def scores_of(found: list[StepResult], events: int, classify: bool) -> InteractionScores:
+    """The scores of a range from those of its steps."""
+    loss = sum(float(one.loss) for one in found) / max(1, events)
+    if classify:
+        asked = sum(float(one.asked) for one in found)
+        correct = sum(float(one.correct) for one in found)
+        return InteractionScores(
+            float("nan"), correct / asked if asked else float("nan"), loss, events
+        )
+    none = torch.zeros(0)
+    right = torch.cat([none, *(one.right.cpu().float() for one in found)])
+    wrong = torch.cat([none, *(one.wrong.cpu().float() for one in found)])
+    label = torch.cat([torch.ones_like(right), torch.zeros_like(wrong)]).long()
+    above = (right > wrong).float().mean() + 0.5 * (right == wrong).float().mean()
+    return InteractionScores(
+        average_precision(torch.cat([right, wrong]), label),
+        float(above) if right.numel() else float("nan"),
+        loss,
+        right.numel(),
+    )
