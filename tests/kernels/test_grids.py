@@ -1,0 +1,168 @@
+"""Edges sorted into grids, against a stable sort by key."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from dgbench.kernels_cuda import _cpu
+from dgbench.kernels_cuda.grids import SortedGrids, count_grids, place_grids, sort_grids
+from dgbench.runtime.errors import InvalidInputError
+
+
+def ints(*numbers: int) -> Tensor:
+    return torch.tensor(numbers, dtype=torch.int64)
+
+
+def rising(rng: np.random.Generator, pieces: int, last: int) -> Tensor:
+    inner = np.sort(rng.integers(0, last + 1, pieces - 1))
+    return ints(0, *inner.tolist(), last)
+
+
+def case(seed: int, vertices: int, edges: int, steps: int, parts: int):
+    """Vertices with hubs, duplicate and self edges; intervals and parts that may be empty."""
+    rng = np.random.default_rng(seed)
+    ends = np.minimum(rng.geometric(0.3, (2, edges)) - 1, vertices - 1)
+    src, dst = (torch.from_numpy(end.astype(np.int64)) for end in ends)
+    return src, dst, rising(rng, steps, edges), rising(rng, parts, vertices)
+
+
+def plain(src: Tensor, dst: Tensor, intervals: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
+    """Order and counts, edge by edge."""
+    steps, parts = intervals.numel() - 1, bounds.numel() - 1
+
+    def range_of(value: int, starts: list[int]) -> int:
+        return next(k for k in range(len(starts) - 1) if starts[k] <= value < starts[k + 1])
+
+    counts = torch.zeros(steps, parts, parts, dtype=torch.int64)
+    grids: dict[tuple[int, int, int], list[int]] = {}
+    for e, (u, v) in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
+        k = range_of(e, intervals.tolist())
+        i, j = (range_of(w, bounds.tolist()) for w in (u, v))
+        counts[k, i, j] += 1
+        grids.setdefault((k, i, j), []).append(e)
+    return ints(*[e for key in sorted(grids) for e in grids[key]]), counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    vertices=st.integers(1, 20),
+    edges=st.integers(0, 60),
+    steps=st.integers(1, 5),
+    parts=st.integers(1, 5),
+)
+def test_it_is_the_stable_sort(seed, vertices, edges, steps, parts) -> None:
+    src, dst, intervals, bounds = case(seed, vertices, edges, steps, parts)
+    order, counts = plain(src, dst, intervals, bounds)
+    found = sort_grids(src, dst, intervals, bounds, local=True)
+    assert torch.equal(found.order, order)
+    assert torch.equal(found.offsets.diff().view_as(counts), counts)
+    assert torch.equal(count_grids(src, dst, intervals, bounds), counts)
+    owner = torch.bucketize(src[order], bounds[1:-1], right=True)
+    assert torch.equal(found.local_src.long() + bounds[owner], src[order])
+    owner = torch.bucketize(dst[order], bounds[1:-1], right=True)
+    assert torch.equal(found.local_dst.long() + bounds[owner], dst[order])
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), cuts=st.lists(st.integers(0, 60), max_size=4))
+def test_pieces_give_what_the_whole_gives(seed, cuts) -> None:
+    src, dst, intervals, bounds = case(seed, 12, 60, 4, 3)
+    whole = sort_grids(src, dst, intervals, bounds, local=True)
+    counts = torch.zeros(4, 3, 3, dtype=torch.int64)
+    ends = [0, *sorted(cuts), 60]
+    pieces = [slice(a, b) for a, b in pairwise(ends)]
+    starts = [(intervals - p.start).clamp(0, p.stop - p.start) for p in pieces]
+    for piece, start in zip(pieces, starts, strict=True):
+        count_grids(src[piece], dst[piece], start, bounds, into=counts)
+    offsets = torch.cat([ints(0), counts.view(-1).cumsum(0)])
+    found = SortedGrids(
+        offsets, torch.empty(60, dtype=torch.int64), torch.empty(60, dtype=torch.int32),
+        torch.empty(60, dtype=torch.int32),
+    )  # fmt: skip
+    cursors = offsets[:-1].clone().view(4, 3, 3)
+    for piece, start in zip(pieces, starts, strict=True):
+        place_grids(
+            src[piece], dst[piece], start, bounds, found, cursors, base=piece.start
+        )  # fmt: skip
+    assert torch.equal(cursors.view(-1), offsets[1:])
+    for name in ("offsets", "order", "local_src", "local_dst"):
+        assert torch.equal(getattr(found, name), getattr(whole, name)), name
+
+
+@pytest.mark.parametrize("parts", [1, 3, 8])
+@pytest.mark.parametrize("steps", [1, 7])
+def test_the_result_does_not_depend_on_threads(parts, steps) -> None:
+    rng = np.random.default_rng(parts)
+    edges, vertices = 150_000, 70_000
+    src, dst = (torch.from_numpy(rng.zipf(1.3, edges) % vertices) for _ in range(2))
+    intervals, bounds = rising(rng, steps, edges), rising(rng, parts, vertices)
+    one = sort_grids(src, dst, intervals, bounds, local=True, threads=1)
+    for threads in (2, 3, 64):
+        many = sort_grids(src, dst, intervals, bounds, local=True, threads=threads)
+        for name in ("offsets", "order", "local_src", "local_dst"):
+            assert torch.equal(getattr(one, name), getattr(many, name)), name
+        counts = count_grids(src, dst, intervals, bounds, threads=threads)
+        assert torch.equal(counts.view(-1), one.offsets.diff())
+    key = torch.bucketize(torch.arange(edges), intervals[1:-1], right=True)
+    for ids in (src, dst):
+        key = key * parts + torch.bucketize(ids, bounds[1:-1], right=True)
+    assert torch.equal(torch.sort(key, stable=True).indices, one.order)
+
+
+def test_no_edges_and_no_vertices() -> None:
+    none = ints()
+    found = sort_grids(none, none, ints(0, 0, 0), ints(0, 0), local=True)
+    assert found.offsets.tolist() == [0, 0, 0]
+    assert found.order.numel() == 0
+    assert found.local_src.numel() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"src": ints(0, 9)}, "src must satisfy 0 <= x < 4"),
+        ({"dst": ints(-1, 1)}, "dst must satisfy 0 <= x < 4"),
+        ({"dst": ints(1)}, "dst has 1 elements, expected 2"),
+        ({"src": torch.zeros(2)}, "src is torch.float32"),
+        ({"intervals": ints(0, 1)}, "intervals is .*end at 2"),
+        ({"intervals": ints(0, 2, 1, 2)}, "intervals is .*never fall"),
+        ({"bounds": ints(1, 4)}, "bounds is .*begin at 0"),
+        ({"bounds": ints(0)}, "bounds is"),
+        ({"bounds": torch.arange(5000)}, "bounds makes 4999 parts"),
+        ({"src": torch.arange(4)[::2]}, "src is not contiguous"),
+    ],
+)
+def test_bad_arguments_are_named(change, words) -> None:
+    good = {"src": ints(0, 3), "dst": ints(1, 1), "intervals": ints(0, 2), "bounds": ints(0, 2, 4)}
+    for call in (sort_grids, count_grids):
+        with pytest.raises(InvalidInputError, match=words):
+            call(**{**good, **change})
+
+
+def test_a_piece_that_comes_twice_is_refused() -> None:
+    src, dst, intervals, bounds = ints(0, 3), ints(1, 1), ints(0, 2), ints(0, 2, 4)
+    whole = sort_grids(src, dst, intervals, bounds)
+    cursors = whole.offsets[:-1].clone().view(1, 2, 2)
+    place_grids(src, dst, intervals, bounds, whole, cursors, base=0)
+    with pytest.raises(InvalidInputError, match="no room"):
+        place_grids(src, dst, intervals, bounds, whole, cursors, base=0)
+    with pytest.raises(InvalidInputError, match="into is torch"):
+        count_grids(src, dst, intervals, bounds, into=torch.zeros(2, 2, 2, dtype=torch.int64))
+
+
+def test_the_extension_looks_for_itself() -> None:
+    src, two = ints(0, 1), ints(0, 2)
+    with pytest.raises(ValueError, match="bounds must not fall"):
+        _cpu.count_grids(src, src, two, ints(0, 3, 2), torch.zeros(4, dtype=torch.int64), 1)
+    with pytest.raises(ValueError, match="counts has 3 elements"):
+        _cpu.count_grids(src, src, two, two, torch.zeros(3, dtype=torch.int64), 1)
+    with pytest.raises(ValueError, match="ids outside"):
+        _cpu.count_grids(ints(0, 7), src, two, two, torch.zeros(1, dtype=torch.int64), 1)
