@@ -1,0 +1,173 @@
+"""How many vertices a sample reaches as layers are added (section 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from dgbench.kernels_cuda.edge_sampling import sample_layerwise, sample_nodewise
+from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.tgcn.experiments.common import (
+    failed,
+    failures,
+    graph_title,
+    open_graph,
+    origin_data,
+    panel,
+)
+from dgbench.systems.tgcn.experiments.settings import BY_NAME, SHARE
+
+NAME: Final = "depth"
+SHOWN: Final = {
+    "smoke": ("college-msg",),
+    "quick": ("flickr", "wikipedia", "sx-mathoverflow"),
+    "full": ("lastfm", "reddit", "flickr", "twitter", "wikipedia", "enron", "sx-mathoverflow"),
+    "paper": ("lastfm", "reddit", "flickr", "twitter", "wikipedia", "enron", "sx-mathoverflow"),
+}
+LAYERS: Final = 5
+FANOUT: Final = 4
+"""Neighbours a vertex samples: small, so that five layers do not reach the whole graph."""
+WIDTH: Final = 256
+"""Edges that a layer of layer-wise sampling draws."""
+ROOTS: Final = {"smoke": 50, "quick": 200, "full": 1000, "paper": 1000}
+WAYS: Final = {
+    "node": f"node-wise, {FANOUT} of every vertex",
+    "union": "node-wise, half of the union",
+    "layer": f"layer-wise, {WIDTH} a layer",
+}
+"""A fixed number of every vertex's neighbours, as the statement is meant; half of them, as the
+experiments sample; a fixed number for all vertices of a layer."""
+
+Rows = Sequence[Any]
+
+
+class Depth(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Samples by depth"
+    question = (
+        "Does a sample grow exponentially with layers, node by node, and linearly, layer-wise?"
+    )
+    reading = (
+        "Counted over random roots. Node-wise and union samples are per root, a layer-wise one is "
+        "of a batch. A vertex that is reached twice in a layer is sampled once, so that growth "
+        "bends where a sample covers much of the graph."
+    )
+    claims = ("tgcn-s2-nodewise-exponential", "tgcn-s2-layerwise-linear")
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name},
+                group=name,
+                timeout_s={"smoke": 60, "quick": 60, "full": 600, "paper": 3600}[preset],
+            )
+            for name in SHOWN[preset]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        graph = BY_NAME[str(cell.params["dataset"])]
+        events = open_graph(graph.name, context.preset)
+        table = EdgeTable.build(
+            events.src, events.dst, events.t, events.num_nodes, undirected=True
+        )  # fmt: skip
+        found = Measurement(
+            data=origin_data(events.origin),
+            counters={
+                "vertices": table.occupied.numel(),
+                "edges": len(events),
+                "roots": ROOTS[context.preset],
+            },
+            values={"mean degree": 2 * len(events) / max(1, table.occupied.numel())},
+        )
+        numbers = torch.Generator().manual_seed(5)
+        places = torch.randint(
+            table.occupied.numel(), (ROOTS[context.preset],), generator=numbers
+        )  # fmt: skip
+        roots = table.occupied[places].long()
+        for way, drawn in counts(table, roots).items():
+            for layer, mean in enumerate(drawn, 1):
+                found.values[f"{way} {layer}"] = mean
+        return found
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name=NAME,
+                title="Edges that a sample draws in each layer",
+                points=points,
+                options={
+                    "xlabel": "layer",
+                    "ylabel": "edges drawn in the layer",
+                    "xlog": False,
+                    "names": False,
+                },
+            )
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = select(rows, experiment=NAME)
+        if not found:
+            return ""
+        grown = [
+            row.values[f"node {LAYERS}"] / row.values["node 1"] for row in found
+        ]  # fmt: skip
+        flat = [row.values[f"layer {LAYERS}"] / row.values["layer 1"] for row in found]
+        return (
+            f"The last of {LAYERS} layers draws {min(grown):.0f} to {max(grown):.0f} times the "
+            f"edges of the first node-wise ({FANOUT}^{LAYERS - 1} = {FANOUT ** (LAYERS - 1)} with "
+            f"no vertex met twice), {min(flat):.1f} to {max(flat):.1f} times layer-wise."
+        )
+
+
+def counts(table: EdgeTable, roots: torch.Tensor) -> dict[str, list[float]]:
+    """Edges drawn in each layer: of a root on average, of a batch if layer-wise."""
+    sizes = [FANOUT] * LAYERS
+    found = {
+        "node": sample_nodewise(table, roots, sizes, union=False, seed=1),
+        "union": sample_nodewise(table, roots, share=SHARE, layers=3, seed=1),
+        "layer": sample_layerwise(table, roots, [WIDTH] * LAYERS, seed=1),
+    }
+    return {
+        way: [ids.numel() / (1 if way == "layer" else roots.numel()) for ids in sample.eids]
+        for way, sample in found.items()
+    }
+
+
+def drawn(row: Any, way: str) -> list[float]:
+    """Edges drawn in layers 1, 2, ..."""
+    return [
+        row.values[f"{way} {layer}"] for layer in range(1, LAYERS + 1)
+        if f"{way} {layer}" in row.values
+    ]  # fmt: skip
+
+
+def points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `sweep`: edges by layer."""
+    made = [
+        {
+            "panel": panel(row),
+            "series": words,
+            "x": layer,
+            "y": edges,
+            "counted": True,
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in select(rows, experiment=NAME)
+        for way, words in WAYS.items()
+        for layer, edges in enumerate(drawn(row, way), 1)
+        if edges > 0
+    ]
+    return made + [
+        {"panel": graph_title(row.params["dataset"]), "series": WAYS["node"], "x": 1,
+         "failed": failed(row), "row_ids": [row.id]}
+        for row in failures(rows, NAME)
+    ]  # fmt: skip

@@ -1,0 +1,356 @@
+"""Figure 8: what one draw costs as the set that is drawn from grows (sections 3 and 6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.weighted import DrawStats, draw_without_replacement
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.statistics import median
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.turns import gain_of, gains
+from dgbench.systems.tgcn.experiments.common import failed, failures, one_thread, synthetic_data
+from dgbench.systems.tgcn.experiments.frontier import (
+    frontier_calls,
+    frontier_draws,
+)
+from dgbench.systems.tgcn.experiments.methods import (
+    BASE,
+    LINEAR,
+    TITLES,
+    arity_of,
+    name_of,
+    timed,
+)
+
+NAME: Final = "fig8"
+SIZES: Final = {
+    "smoke": (1_000, 10_000),
+    "quick": (1_000, 10_000, 100_000, 1_000_000),
+    "full": (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+    "paper": (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
+}
+WEIGHTS: Final = {
+    "smoke": ("equal",),
+    "quick": ("equal",),
+    "full": ("equal", "degrees"),
+    "paper": ("equal", "degrees"),
+}
+"""Equal, as for node-wise and layer-wise sampling, or of a power law as degrees are."""
+TURNS: Final = {"smoke": 2, "quick": 6, "full": 11, "paper": 21}
+DRAWS: Final = 20_000
+"""Draws of a method whose draw does not read the whole set."""
+READ: Final = 8_000_000
+"""Elements that a method which does may read in a call."""
+LONGEST: Final = {"smoke": 1_000, "quick": 10_000, "full": 100_000, "paper": 100_000}
+"""Sets of which linear methods draw one half: a hundred times the work for ten times the set."""
+FRONTIERS: Final = {"smoke": 10_000, "quick": 100_000, "full": 1_000_000, "paper": 1_000_000}
+"""Largest frontier by preset."""
+EXPONENT: Final = 2.1
+LARGEST: Final = 1_000
+"""Of the weights that stand for degrees: at most so many, by a power law of this exponent."""
+READY: Final = "ready"
+HALF: Final = "half"
+REPLACED: Final = "replaced"
+PANELS: Final = {
+    READY: "one draw, its table or tree ready",
+    HALF: "half of the set, building included",
+    REPLACED: "one step of a frontier",
+}
+
+Rows = Sequence[Any]
+
+
+class Fig8(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Figure 8: one draw as the set grows"
+    question = "Which samplers slow down as the set that they draw from grows?"
+    reading = (
+        "One thread. With its table or tree ready, a draw is the difference between many draws "
+        "and one, over their number. Half of the set is drawn with building in the time, so that "
+        "a draw is the whole over the number drawn. A step of a frontier replaces the drawn vertex "
+        "by a neighbour, whose degree enters the tree (SIS) or the prefix sums (BRS): only there "
+        "does BRS cost time linear in the set. Methods that take all at once have no single draw. "
+        "Counts of steps and of elements read are exact."
+    )
+    claims = (
+        "tgcn-fig8-sis-flat",
+        "tgcn-fig8-its-brs-grow",
+        "tgcn-fig8-order",
+        "tgcn-s2-brs-complexity",
+        "tgcn-s2-its-complexity",
+        "tgcn-s3-sis-query-complexity",
+        "tgcn-s3-sis-modify-complexity",
+        "tgcn-s3-sis-total-complexity",
+        "tgcn-s3-sis-no-repeats",
+        "tgcn-s3-tree-height-example",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"weights": weights},
+                group=weights,
+                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 3600}[preset],
+            )
+            for weights in WEIGHTS[preset]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        with one_thread():
+            return measure(str(cell.params["weights"]), context.preset)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="fig8",
+                title="Time of one draw by the size of the set",
+                points=time_points,
+                options={
+                    "xlabel": "elements to draw from",
+                    "ylabel": "seconds of a draw",
+                    "base": 10,
+                    "guide_slope": 1.0,
+                    "names": False,
+                },
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig8_counts",
+                title="Steps and elements of one draw by the size of the set",
+                points=count_points,
+                options={
+                    "xlabel": "elements to draw from",
+                    "ylabel": "steps and elements read",
+                    "base": 10,
+                    "guide_slope": 1.0,
+                    "names": False,
+                },
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = rows_of(rows)
+        if not found:
+            return ""
+        row = found[0]
+        sizes = sizes_of(row)
+        grown = {
+            name: row.values[f"{name} {READY} {sizes[-1]}"]
+            / row.values[f"{name} {READY} {sizes[0]}"]
+            for name in ("sis", "its_bitmap", "its_linear")
+        }
+        bfs = row.values[f"brs {REPLACED} {sizes[-1]}"] / row.values[f"brs {REPLACED} {sizes[0]}"]
+        return (
+            f"From {sizes[0]:,} to {sizes[-1]:,} elements a draw of SIS takes "
+            f"{grown['sis']:.1f}x as long, of ITS with a bitmap {grown['its_bitmap']:.1f}x, of ITS "
+            f"with a scan {grown['its_linear']:.0f}x, and a step of BRS on a frontier {bfs:.0f}x."
+        )
+
+
+def weights_of(kind: str, size: int) -> Tensor:
+    """int64[size] weights, by a fixed seed."""
+    if kind == "equal":
+        return torch.ones(size, dtype=torch.int64)
+    drawn = torch.rand(size, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
+    return (1 - drawn).pow(-1 / (EXPONENT - 1)).clamp_(max=LARGEST).long()
+
+
+def chosen(method: str) -> dict[str, Any]:
+    """Arguments that choose a method."""
+    return {"method": name_of(method), "arity": arity_of(method)}
+
+
+def few_of(method: str, size: int) -> int:
+    """Draws of a timed call where the table is ready: as many as a fixed amount of work allows."""
+    wanted = max(8, READ // size) if method in LINEAR else DRAWS
+    return min(wanted, size // 4)
+
+
+def methods_for(kind: str) -> list[str]:
+    """Methods that draw by such weights."""
+    return [name for name in TITLES if kind == "equal" or name != "reservoir"]
+
+
+def calls_for(kind: str, size: int, preset: Preset) -> dict[str, Callable[[], Tensor]]:
+    """Calls whose times make up the first two panels, by `<method> <what>`."""
+    weights = weights_of(kind, size)
+
+    def call(method: str, count: int) -> Callable[[], Tensor]:
+        return lambda: draw_without_replacement(weights, count, seed=count, **chosen(method))
+
+    calls: dict[str, Callable[[], Tensor]] = {}
+    for method in methods_for(kind):
+        if method != "keys":
+            calls[f"{method} one"] = call(method, 1)
+            calls[f"{method} few"] = call(method, few_of(method, size))
+        if method not in LINEAR or size <= LONGEST[preset]:
+            calls[f"{method} {HALF}"] = call(method, size // 2)
+    return calls
+
+
+def measure(kind: str, preset: Preset) -> Measurement:
+    """Every method at every size, in turns."""
+    found = Measurement(
+        data=synthetic_data(f"{kind} weights"),
+        counters={"turns": TURNS[preset]},
+        deviation={"repeats": 0.0},
+        notes=[f"linear methods draw half of a set up to {LONGEST[preset]:,} elements"],
+    )
+    sizes = SIZES[preset]
+    calls = {n: calls_for(kind, n, preset) | frontier_part(kind, n, preset) for n in sizes}
+    for n in sizes:
+        count(found, kind, n, preset)
+    spent: dict[int, dict[str, list[float]]] = {n: {} for n in sizes}
+    for turn in range(-1, TURNS[preset]):
+        for n in sizes:
+            timed(calls[n], spent[n], turn)
+    draws = {n: per_draw(kind, n, seconds) for n, seconds in spent.items()}
+    for n, by_name in draws.items():
+        for name, seconds in by_name.items():
+            found.values[f"{name} {n}"] = median(seconds)
+            found.units[f"{name} {n}"] = "s"
+            baseline = f"{BASE} {name.split()[1]}"
+            if name != baseline:
+                found.values |= gains(f"{name} {n}", seconds, by_name[baseline])
+    for small, large in pairwise(sizes):
+        for name in draws[large]:
+            if name in draws[small]:
+                found.values |= gains(f"growth {name} {large}", draws[large][name],
+                                      draws[small][name])  # fmt: skip
+    return found
+
+
+def frontier_part(kind: str, size: int, preset: Preset) -> dict[str, Callable[[], Any]]:
+    """Calls of the third panel; they belong to the row of equal weights, of which there is one."""
+    return frontier_calls(size) if kind == "equal" and size <= FRONTIERS[preset] else {}
+
+
+def per_draw(kind: str, size: int, seconds: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Seconds of one draw in each turn, by `<method> <panel>`; at least a nanosecond."""
+    found: dict[str, list[float]] = {}
+    for method in methods_for(kind):
+        if f"{method} few" in seconds:
+            more = few_of(method, size) - 1
+            found[f"{method} {READY}"] = [
+                max(1e-9, (few - one) / more)
+                for few, one in zip(seconds[f"{method} few"], seconds[f"{method} one"], strict=True)
+            ]
+        if f"{method} {HALF}" in seconds:
+            found[f"{method} {HALF}"] = [s / (size // 2) for s in seconds[f"{method} {HALF}"]]
+    return found | frontier_draws(size, seconds)
+
+
+def count(found: Measurement, kind: str, size: int, preset: Preset) -> None:
+    """What one draw of each method does, exactly, and that no index comes twice."""
+    weights = weights_of(kind, size)
+    for method in methods_for(kind):
+        if method == "keys":
+            continue
+        many = few_of(method, size)
+        stats = DrawStats()
+        drawn = draw_without_replacement(weights, many, seed=many, stats=stats, **chosen(method))
+        if drawn.unique().numel() != many:
+            raise CheckFailed(f"'{method}' drew an index twice among {many} of {size}")
+        key = f"{method} {size}"
+        found.counters |= {
+            f"draws {key}": stats.draws,
+            f"redraws {key}": stats.redraws,
+            f"steps {key}": stats.nodes_visited,
+            f"read {key}": stats.elements_scanned,
+            f"rebuilt {key}": stats.rebuilt,
+        }
+
+
+def rows_of(rows: Rows) -> list[Any]:
+    """Usable rows of this experiment."""
+    return select(rows, experiment=NAME)
+
+
+def sizes_of(row: Any) -> list[int]:
+    """Sizes of the sets of a row, ascending."""
+    return sorted({int(key.split()[-1]) for key in row.values if key.startswith("sis ")})
+
+
+def growth_of(row: Any, name: str) -> dict[int, Ratio]:
+    """Gain of a draw `<method> <panel>` from each size to the next, by the larger size."""
+    return {
+        size: gain_of([row], f"growth {name} {size}")
+        for size in sizes_of(row)
+        if f"gain growth {name} {size}" in row.values
+    }
+
+
+def counted(row: Any, method: str, what: str) -> dict[int, float]:
+    """`steps`, `read`, `redraws` or `rebuilt` of one draw, by size."""
+    return {
+        size: row.counters[f"{what} {method} {size}"] / row.counters[f"draws {method} {size}"]
+        for size in sizes_of(row)
+        if row.counters.get(f"draws {method} {size}")
+    }
+
+
+def time_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `sweep`: seconds of a draw by size, a panel for each way to count a draw."""
+    points: list[dict[str, Any]] = []
+    for row in rows_of(rows):
+        weights = row.params["weights"]
+        words = "" if weights == "equal" else f", weights like {weights}"
+        for panel, title in PANELS.items():
+            if panel == REPLACED and weights != "equal":
+                continue  # degrees of the graph are the weights there
+            for method, name in TITLES.items():
+                for size in sizes_of(row):
+                    common = {
+                        "panel": title + (words if panel != REPLACED else ""),
+                        "series": name,
+                        "x": size,
+                        "row_ids": [row.id],
+                    }
+                    seconds = row.values.get(f"{method} {panel} {size}")
+                    if seconds is not None:
+                        points.append({"y": seconds, **common})
+                    elif panel == HALF and method in LINEAR:
+                        reason = f"skipped: {(size // 2) * size // 4:.0e} elements to read"
+                        points.append({"failed": reason, **common})
+    return points + [
+        {"panel": PANELS[READY], "series": TITLES["sis"], "x": SIZES["smoke"][0],
+         "failed": failed(row), "row_ids": [row.id]}
+        for row in failures(rows, NAME)
+    ]  # fmt: skip
+
+
+def count_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `sweep`: what a draw touches, by size."""
+    points: list[dict[str, Any]] = []
+    for row in rows_of(rows):
+        weights = row.params["weights"]
+        for method, name in TITLES.items():
+            steps, read = (counted(row, method, what) for what in ("steps", "read"))
+            points += [
+                {
+                    "panel": f"{weights} weights",
+                    "series": name,
+                    "x": size,
+                    "y": steps[size] + read[size],
+                    "counted": True,
+                    "row_ids": [row.id],
+                }
+                for size in steps
+                if steps[size] + read[size] > 0
+            ]
+    return points + [
+        {"panel": "equal weights", "series": TITLES["sis"], "x": SIZES["smoke"][0],
+         "failed": failed(row), "row_ids": [row.id]}
+        for row in failures(rows, NAME)
+    ]  # fmt: skip

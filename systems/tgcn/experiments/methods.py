@@ -1,0 +1,68 @@
+"""Ways to draw, as the sampling experiments name them, and how they are timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+TITLES: Final = {
+    "sis": "SIS",
+    "sis8": "SIS wide",
+    "its_linear": "ITS scan",
+    "its_bitmap": "ITS bitmap",
+    "its_list": "ITS list",
+    "its_rebuild": "ITS rebuild",
+    "alias": "alias",
+    "brs": "BRS",
+    "brs_literal": "BRS as printed",
+    "reservoir": "Fisher-Yates",
+    "keys": "keys",
+}
+"""Of every method of `kernels_cuda.weighted`; `sis` is the paper's binary tree, `sis8` ours."""
+WORDS: Final = {
+    "sis8": "eight children a node instead of two",
+    "its_linear": "the prefix sums are read one after the other",
+    "its_bitmap": "binary search, a bit for what is taken",
+    "its_list": "binary search, a list of what is taken is read",
+    "its_rebuild": "prefix sums are formed anew after every draw",
+    "alias": "alias tables, a bit for what is taken",
+    "brs": "region search, as corrected",
+    "brs_literal": "region search, as printed: biased",
+    "keys": "exponential keys and a selection: all draws at once",
+    "reservoir": "partial Fisher-Yates shuffle, equal weights only",
+}
+BASE: Final = "sis"
+"""What gains are formed over: the paper's tree."""
+ITS: Final = ("its_linear", "its_bitmap", "its_list", "its_rebuild")
+"""The forms that "inverse transform sampling" may have had (dossier 3.4)."""
+LINEAR: Final = ("its_linear", "its_list", "its_rebuild")
+"""Those whose draw costs time linear in the set."""
+
+
+def name_of(method: str) -> str:
+    """The name that the kernels know a method by."""
+    return "sis" if method == "sis8" else method
+
+
+def arity_of(method: str) -> int:
+    """Children of a node of the tree: two in the paper, eight in a cache line."""
+    return 8 if method == "sis8" else 2
+
+
+def timed(
+    calls: Mapping[str, Callable[[], object]], seconds: dict[str, list[float]], turn: int
+) -> None:
+    """Run all calls once, every second turn in reverse order; the turns below 0 warm up.
+
+    Args:
+        calls: by name.
+        seconds: by name, one number appended from turn 0 on.
+        turn: which one this is.
+    """
+    for name in calls if turn % 2 == 0 else reversed(list(calls)):
+        start = time.perf_counter()
+        calls[name]()
+        spent = time.perf_counter() - start
+        if turn >= 0:
+            seconds.setdefault(name, []).append(spent)
