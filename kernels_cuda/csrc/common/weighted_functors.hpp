@@ -49,8 +49,9 @@ DGB_HD int choose_child(const W* children, W& g) {
   return chosen;
 }
 
-template <class W>
-DGB_HD int64_t choose_of_two(const W* children, W& g) {
+template <int A, class W>
+DGB_HD int64_t choose(const W* children, W& g) {
+  if constexpr (A > 2) return choose_child<A>(children, g);
   const bool right = g >= children[0] && children[1] > W(0);
   g -= right ? children[0] : W(0);
   return right;
@@ -65,8 +66,7 @@ DGB_HD int64_t descend(const W* heap, int height, W g) {
   for (int d = 0; d < height; ++d) {
     level += width;
     width *= A;
-    const W* children = level + node * A;
-    node = node * A + (A == 2 ? choose_of_two(children, g) : choose_child<A>(children, g));
+    node = node * A + choose<A>(level + node * A, g);
   }
   return node;
 }
@@ -152,23 +152,96 @@ DGB_HD int64_t alias_answer(const double* keep, const int64_t* other, int64_t n,
 }
 
 // --- Keys ----------------------------------------------------------------------------------------
+//
+// Item i of a stream has word i % 4 of philox block i / 4, so four neighbours share one call. Sums and
+// products are spelled as fused ones: every machine and device has the same keys, to the bit.
 
-// -ln u for u in (0, 1], from 32 random bits. Small values decide who is drawn and come from u next to
-// 1, where 1 - u must not be rounded: with y = bits >> 1, 1 - u is (y + 1/2) 2^-31 and is taken from
-// the integer. `more` refines the lowest 2^8 of 2^31 values, which would else be too coarse for weights
-// that differ by more than 2^31. Relative error below 3e-7.
-DGB_HD float exponential_of(uint32_t bits, uint32_t more) {
-  const auto y = static_cast<int32_t>(bits >> 1);
-  if (y < 256) return (static_cast<float>(y) + (static_cast<float>(more) + 0.5f) * 0x1p-32f) * 0x1p-31f;
-  const float gap = (static_cast<float>(y) + 0.5f) * 0x1p-31f;
-  if (y < (1 << 30)) return -log1pf(-gap);
-  return -logf((static_cast<float>(0x7fffffff - y) + 0.5f) * 0x1p-31f);
+constexpr uint32_t kKeyPurpose = 0x4b455953u;  // apart from the numbers of other operators
+
+// Block i / 4 of the numbers of a stream; `again` gives a second, independent one.
+DGB_HD Draws key_block(uint64_t seed, uint64_t stream, uint64_t block, bool again) {
+  return philox(static_cast<uint32_t>(block),
+                static_cast<uint32_t>(block >> 32) | (again ? 0x80000000u : 0u),
+                static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32),
+                static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32) ^ kKeyPurpose);
 }
+
+DGB_HD uint32_t key_word(const Draws& block, uint64_t item) {
+  const uint64_t half = item & 2 ? block.odd : block.even;
+  return static_cast<uint32_t>(item & 1 ? half >> 32 : half);
+}
+
+DGB_HD float bits_as_float(uint32_t bits) {
+#if DGB_ON_DEVICE
+  return __uint_as_float(bits);
+#else
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+#endif
+}
+
+DGB_HD uint32_t float_as_bits(float value) {
+#if DGB_ON_DEVICE
+  return __float_as_uint(value);
+#else
+  uint32_t bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  return bits;
+#endif
+}
+
+// Coefficients of ln(1 + z) = z + z^2 p(z), the highest power first (Cephes, logf).
+constexpr float kLog[10] = {7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f,
+                            1.4249322787e-1f,  -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f,
+                            3.3333331174e-1f,  -0.5f};
+constexpr float kLn2 = 0.69314718056f;
+constexpr uint32_t kSqrtHalf = 0x3f3504f3u;  // bits of the float next to sqrt(1/2)
+constexpr int32_t kCoarse = 256;
+
+// -ln u for u in (0, 1), from 31 of 32 random bits. Small values decide who is drawn and come from u
+// next to 1, where 1 - u must not be rounded: with y = bits >> 1 it is (y + 1/2) 2^-31, and it is taken
+// from the integer. Where y < kCoarse that is too coarse still for weights that differ by 2^31, and
+// `fine_exponential` has 32 bits more. Relative error below 3e-7.
+DGB_HD float exponential_of(uint32_t bits) {
+  const auto y = static_cast<int32_t>(bits >> 1);
+  const float gap = fmaf(static_cast<float>(y), -0x1p-31f, -0x1p-32f);
+  const uint32_t u = float_as_bits(static_cast<float>(0x7fffffff - y) + 0.5f);
+  const int32_t e = static_cast<int32_t>(u - kSqrtHalf) >> 23;  // u = 2^e (1 + z), z in [-.3, .42]
+  const float near = bits_as_float(u - (static_cast<uint32_t>(e) << 23)) - 1.0f;
+  const float z = e == 31 ? gap : near;
+  float p = kLog[0];
+  for (int c = 1; c < 10; ++c) p = fmaf(p, z, kLog[c]);
+  return fmaf(static_cast<float>(31 - e), kLn2, -fmaf(p, z * z, z));
+}
+
+// The same where y = bits >> 1 is below kCoarse.
+DGB_HD float fine_exponential(uint32_t bits, uint32_t more) {
+  const float low = (static_cast<float>(more) + 0.5f) * 0x1p-32f;
+  return (static_cast<float>(bits >> 1) + low) * 0x1p-31f;
+}
+
+DGB_HD bool is_coarse(uint32_t bits) { return bits < 2u * kCoarse; }
 
 // Key of an item: the k smallest are a draw of k without replacement, in the order of their keys, each
 // in proportion to the weights that are left. Infinite without weight, and then never taken.
 DGB_HD float key_of(float exponential, float weight) {
-  return weight > 0.0f ? exponential / weight : INFINITY;
+  return weight > 0.0f ? exponential / weight : bits_as_float(0x7f800000u);
+}
+
+// All of it for one item of weight in [kLeastWeight, kMostWeight] or 0; between these bounds no key is
+// rounded to zero or infinity.
+constexpr float kLeastWeight = 0x1p-60f;
+constexpr float kMostWeight = 0x1p60f;
+
+DGB_HD float item_exponential(uint64_t seed, uint64_t stream, uint64_t item) {
+  const uint32_t bits = key_word(key_block(seed, stream, item / 4, false), item);
+  if (!is_coarse(bits)) return exponential_of(bits);
+  return fine_exponential(bits, key_word(key_block(seed, stream, item / 4, true), item));
+}
+
+DGB_HD float item_key(uint64_t seed, uint64_t stream, uint64_t item, float weight) {
+  return key_of(item_exponential(seed, stream, item), weight);
 }
 
 }  // namespace dgbench

@@ -31,6 +31,8 @@ void bind_temporal_store(nb::module_& m);
 void bind_temporal_sample(nb::module_& m);
 void bind_row_cache(nb::module_& m);
 void bind_tcsr(nb::module_& m);
+void bind_weighted(nb::module_& m);
+void bind_weighted_tree(nb::module_& m);
 void bind_edge_table(nb::module_& m);
 void bind_edge_sampling_roots(nb::module_& m);
 void bind_edge_sampling_subgraph(nb::module_& m);
@@ -68,6 +70,8 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_temporal_sample(m);
   dgbench::bind_row_cache(m);
   dgbench::bind_tcsr(m);
+  dgbench::bind_weighted(m);
+  dgbench::bind_weighted_tree(m);
   dgbench::bind_edge_table(m);
   dgbench::bind_edge_sampling_roots(m);
   dgbench::bind_edge_sampling_subgraph(m);

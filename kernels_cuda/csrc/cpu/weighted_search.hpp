@@ -68,30 +68,30 @@ class DrawNumbers {
   uint64_t seed_, stream_, next_ = 0, odd_ = 0;
 };
 
-// Which indices are taken, and how many with weight are not.
+// Which indices must not be drawn (taken, or without weight), and how many may.
 template <class W>
 class Free {
  public:
   void begin(const W* weights, int64_t n) {
-    taken_.assign(static_cast<std::size_t>(n), 0);
-    left_ = 0;
-    for (int64_t i = 0; i < n; ++i) left_ += weights[i] > W(0);
+    closed_.resize(static_cast<std::size_t>(n));
+    open_ = n;
+    for (int64_t i = 0; i < n; ++i) {
+      closed_[i] = !(weights[i] > W(0));
+      open_ -= closed_[i];
+    }
   }
-  bool taken(int64_t i) const { return taken_[i]; }
-  void take(int64_t i, W weight) {
-    left_ -= weight > W(0);
-    taken_[i] = 1;
-  }
-  void replace(int64_t i, W before, W after) {
-    if (!taken_[i]) left_ -= before > W(0);
-    taken_[i] = 0;
-    left_ += after > W(0);
-  }
-  bool any() const { return left_ > 0; }
+  bool closed(int64_t i) const { return closed_[i]; }
+  void take(int64_t i) { set(i, 1); }
+  void replace(int64_t i, W weight) { set(i, !(weight > W(0))); }
+  bool any() const { return open_ > 0; }
 
  private:
-  std::vector<uint8_t> taken_;
-  int64_t left_ = 0;
+  void set(int64_t i, uint8_t closed) {
+    open_ += closed_[i] - closed;
+    closed_[i] = closed;
+  }
+  std::vector<uint8_t> closed_;
+  int64_t open_ = 0;
 };
 
 // sis: the tree of sums. What is taken weighs nothing, so no draw is ever repeated.
@@ -147,7 +147,7 @@ class PrefixTable {
   void rebuild_without_taken() {
     const int64_t n = size();
     for (int64_t i = 0; i < n; ++i) {
-      if (free_.taken(i)) weights_[i] = W(0);
+      if (free_.closed(i)) weights_[i] = W(0);
     }
     add_up(0, counts_);
     counts_.rebuilt++;
@@ -158,7 +158,7 @@ class PrefixTable {
     return first_above(sums_.data(), n, g);
   }
   void change(int64_t index, W weight) {
-    free_.replace(index, weights_[index], weight);
+    free_.replace(index, weight);
     weights_[index] = weight;
     add_up(index, counts_);
     counts_.rebuilt++;
@@ -203,7 +203,7 @@ class ItsSearch : public PrefixTable<W> {
   }
 
   void take(int64_t index) {
-    free_.take(index, weights_[index]);
+    free_.take(index);
     if constexpr (Form == Its::list) list_.push_back(index);
     if constexpr (Form == Its::rebuild) {
       weights_[index] = W(0);
@@ -227,10 +227,10 @@ class ItsSearch : public PrefixTable<W> {
     return i;
   }
   bool is_taken(int64_t index) {
-    if constexpr (Form != Its::list) return free_.taken(index);
+    if constexpr (Form != Its::list) return free_.closed(index);
     const auto at = std::find(list_.begin(), list_.end(), index);
     counts_.elements_scanned += at - list_.begin() + (at != list_.end());
-    return at != list_.end();
+    return at != list_.end() || !(weights_[index] > W(0));
   }
 
   std::vector<int64_t> list_;
@@ -258,7 +258,7 @@ class BrsSearch : public PrefixTable<double> {
       }
       const double u = unit_of(rng());
       int64_t index = find(u * total());
-      if (free_.taken(index)) {
+      if (free_.closed(index)) {
         counts_.redraws++;
         const double low = index ? sums_[index - 1] : 0.0;
         const double size = sums_[index] - low;
@@ -272,7 +272,7 @@ class BrsSearch : public PrefixTable<double> {
         if (Form == Region::recycled) v = std::min((u * total() - low) / size, 1 - 0x1p-53);
         const double y = around_region(v * rest, low, size);
         index = find(std::min(y, below_total()));
-        if (free_.taken(index)) {
+        if (free_.closed(index)) {
           counts_.redraws++;
           continue;  // from the start: then several taken indices keep the distribution exact
         }
@@ -281,7 +281,7 @@ class BrsSearch : public PrefixTable<double> {
       return index;
     }
   }
-  void take(int64_t index) { free_.take(index, weights_[index]); }
+  void take(int64_t index) { free_.take(index); }
   void replace(int64_t index, W weight) { change(index, static_cast<double>(weight)); }
 
  private:
@@ -306,23 +306,23 @@ class AliasSearch {
     for (int64_t failures = 0;; ++failures) {
       if (failures == kPatience || !filled_) {
         for (std::size_t i = 0; i < weights_.size(); ++i) {
-          if (free_.taken(static_cast<int64_t>(i))) weights_[i] = W(0);
+          if (free_.closed(static_cast<int64_t>(i))) weights_[i] = W(0);
         }
         renew();
         failures = 0;
       }
       const auto n = static_cast<int64_t>(weights_.size());
       const int64_t index = alias_answer(keep_.data(), other_.data(), n, rng());
-      if (!free_.taken(index)) {
+      if (!free_.closed(index)) {
         counts_.draws++;
         return index;
       }
       counts_.redraws++;
     }
   }
-  void take(int64_t index) { free_.take(index, weights_[index]); }
+  void take(int64_t index) { free_.take(index); }
   void replace(int64_t index, W weight) {
-    free_.replace(index, weights_[index], weight);
+    free_.replace(index, weight);
     weights_[index] = weight;
     renew();
   }
