@@ -168,9 +168,9 @@ def its_linear(claim: Claim, rows: Rows) -> Finding:
         holds=_proportional(read),
         reason=(
             "so it is with a scan, with a list of what is taken "
-            f"({half['its_list'][0]:.3g} read a draw) and with sums formed anew; with a bitmap half "
-            f"a set of equal weights needs {1 + half['its_bitmap'][1]:.2f} numbers a draw and no "
-            f"reading, with alias tables {1 + half['alias'][1]:.2f}"
+            f"({half['its_list'][0]:.3g} read a draw) and with sums formed anew; with a bitmap "
+            f"half a set of equal weights needs {1 + half['its_bitmap'][1]:.2f} numbers a draw and "
+            f"no reading, with alias tables {1 + half['alias'][1]:.2f}"
         ),
     )
 

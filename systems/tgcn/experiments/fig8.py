@@ -16,9 +16,11 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.turns import gain_of, gains
 from dgbench.systems.tgcn.experiments.common import failed, failures, one_thread, synthetic_data
+from dgbench.systems.tgcn.experiments.frontier import METHODS as FRONTIER_METHODS
 from dgbench.systems.tgcn.experiments.frontier import (
     frontier_calls,
     frontier_draws,
+    walk,
 )
 from dgbench.systems.tgcn.experiments.methods import (
     BASE,
@@ -150,11 +152,11 @@ class Fig8(Experiment):
             / row.values[f"{name} {READY} {sizes[0]}"]
             for name in ("sis", "its_bitmap", "its_linear")
         }
-        bfs = row.values[f"brs {REPLACED} {sizes[-1]}"] / row.values[f"brs {REPLACED} {sizes[0]}"]
+        brs = row.values[f"brs {REPLACED} {sizes[-1]}"] / row.values[f"brs {REPLACED} {sizes[0]}"]
         return (
             f"From {sizes[0]:,} to {sizes[-1]:,} elements a draw of SIS takes "
             f"{grown['sis']:.1f}x as long, of ITS with a bitmap {grown['its_bitmap']:.1f}x, of ITS "
-            f"with a scan {grown['its_linear']:.0f}x, and a step of BRS on a frontier {bfs:.0f}x."
+            f"with a scan {grown['its_linear']:.0f}x, and a step of BRS on a frontier {brs:.0f}x."
         )
 
 
@@ -252,24 +254,36 @@ def per_draw(kind: str, size: int, seconds: dict[str, list[float]]) -> dict[str,
 
 
 def count(found: Measurement, kind: str, size: int, preset: Preset) -> None:
-    """What one draw of each method does, exactly, and that no index comes twice."""
+    """What draws do, exactly, and that no index comes twice."""
     weights = weights_of(kind, size)
     for method in methods_for(kind):
         if method == "keys":
             continue
-        many = few_of(method, size)
-        stats = DrawStats()
-        drawn = draw_without_replacement(weights, many, seed=many, stats=stats, **chosen(method))
-        if drawn.unique().numel() != many:
-            raise CheckFailed(f"'{method}' drew an index twice among {many} of {size}")
-        key = f"{method} {size}"
-        found.counters |= {
-            f"draws {key}": stats.draws,
-            f"redraws {key}": stats.redraws,
-            f"steps {key}": stats.nodes_visited,
-            f"read {key}": stats.elements_scanned,
-            f"rebuilt {key}": stats.rebuilt,
-        }
+        amounts = {"": few_of(method, size)}
+        if method not in LINEAR or size <= LONGEST[preset]:
+            amounts[f"{HALF} "] = size // 2
+        for words, many in amounts.items():
+            stats = DrawStats()
+            drawn = draw_without_replacement(
+                weights, many, seed=many, stats=stats, **chosen(method)
+            )
+            if drawn.unique().numel() != many:
+                raise CheckFailed(f"'{method}' drew an index twice among {many} of {size}")
+            note(found, f"{method} {words}{size}", stats)
+    if frontier_part(kind, size, preset):
+        for method in FRONTIER_METHODS:
+            note(found, f"{method} frontier {size}", walk(method, size, 32).stats)
+
+
+def note(found: Measurement, key: str, stats: DrawStats) -> None:
+    """Counters of some draws: `<what> <method> ... <size>`."""
+    found.counters |= {
+        f"draws {key}": stats.draws,
+        f"redraws {key}": stats.redraws,
+        f"steps {key}": stats.nodes_visited,
+        f"read {key}": stats.elements_scanned,
+        f"rebuilt {key}": stats.rebuilt,
+    }
 
 
 def rows_of(rows: Rows) -> list[Any]:

@@ -1,0 +1,252 @@
+"""T-GCN's sampling experiments on small sets, and what checks say of times made by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from msgspec import structs
+
+from dgbench.datasets.twins.limits import twin_rule
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import decide
+from dgbench.harness.store.row import Row
+from dgbench.systems.base import Finding, RunContext
+from dgbench.systems.tgcn import PAPER
+from dgbench.systems.tgcn.checks import draws
+from dgbench.systems.tgcn.experiments import depth, fig7, fig8, frontier
+from dgbench.systems.tgcn.experiments.methods import ITS, LINEAR, TITLES, arity_of, name_of, timed
+
+BY_ID = {claim.id.removeprefix("tgcn-"): claim for claim in load_ledger(PAPER.ledger)}
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "tgcn-paper"))
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+
+
+def row_of(experiment, params, **fields) -> Row:
+    return Row(
+        **{
+            "id": f"{experiment.name}-{'-'.join(map(str, params.values()))}", "run": "test",
+            "cell_hash": "x", "status": "ok", "paper": "tgcn", "experiment": experiment.name,
+            "params": dict(params), "group": "x", "device": "cpu", "preset": "quick", "round": 1,
+            **fields,
+        }
+    )  # fmt: skip
+
+
+def run(experiment, params) -> Row:
+    cell = next(c for c in experiment.cells("smoke", "cpu") if c.params == params)
+    found = experiment.run(cell, RunContext("cpu", "smoke", 1))
+    assert all(math.isfinite(v) for v in found.values.values()), found.values
+    return row_of(experiment, params, **structs.asdict(found))
+
+
+def judged(name, rows):
+    claim = BY_ID[name]
+    found = PAPER.checks[claim.id](claim, rows)
+    return found, decide(claim, found, twin_rule=twin_rule(claim.id))
+
+
+def test_methods_have_names() -> None:
+    assert set(LINEAR) < set(ITS) < set(TITLES)
+    assert (name_of("sis8"), arity_of("sis8"), arity_of("sis")) == ("sis", 8, 2)
+    assert len(set(TITLES.values())) == len(TITLES)
+
+
+def test_turns_alternate_and_the_first_is_dropped() -> None:
+    order: list[str] = []
+    seconds: dict[str, list[float]] = {}
+    for turn in (-1, 0, 1):
+        timed({name: lambda name=name: order.append(name) for name in "ab"}, seconds, turn)
+    assert order == ["b", "a", "a", "b", "b", "a"]
+    assert {name: len(found) for name, found in seconds.items()} == {"a": 2, "b": 2}
+
+
+# Figure 8.
+
+
+@pytest.fixture(scope="module")
+def small_fig8():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(fig8.SIZES, "smoke", (64, 1024))
+        patch.setattr(fig8, "READ", 100_000)
+        patch.setattr(fig8, "DRAWS", 2_000)
+        patch.setattr(frontier, "READ", 100_000)
+        patch.setattr(frontier, "STEPS", 500)
+        return run(fig8.Fig8(), {"weights": "equal"})
+
+
+def test_counts_of_draws(small_fig8) -> None:
+    found, verdict = judged("s3-sis-no-repeats", [small_fig8])
+    assert found.measured.startswith("0 of ")
+    assert verdict.verdict == "reproduced"
+    for name in ("s3-sis-query-complexity", "s3-sis-modify-complexity", "s3-tree-height-example"):
+        assert judged(name, [small_fig8])[1].verdict == "reproduced", name
+    assert judged("s2-brs-complexity", [small_fig8])[1].verdict == "reproduced"
+    assert judged("s2-its-complexity", [small_fig8])[1].verdict == "reproduced"
+    found, verdict = judged("s3-sis-total-complexity", [small_fig8])
+    assert verdict.verdict == "direction only"
+    assert "ITS bitmap" in found.measured["not linear"]
+    assert "ITS scan" in found.measured["linear"]
+
+
+def test_figure_8_is_drawn(small_fig8) -> None:
+    for figure in fig8.Fig8().figures():
+        points = figure.points([small_fig8])
+        assert {"SIS", "ITS scan", "BRS"} <= {point["series"] for point in points}
+        assert all(point["y"] > 0 for point in points if "failed" not in point)
+    assert fig8.Fig8().answer([small_fig8])
+
+
+def test_half_of_a_large_set_is_left_out(small_fig8) -> None:
+    row = structs.replace(
+        small_fig8,
+        values={k: v for k, v in small_fig8.values.items() if k != "its_list half 1024"},
+    )
+    gaps = [p for p in fig8.time_points([row]) if "failed" in p]
+    assert [(p["series"], p["x"]) for p in gaps] == [("ITS list", 1024)]
+
+
+def grown(**factors) -> Row:
+    """A row of figure 8 by the growth of its forms for ten times the set."""
+    values = {f"sis ready {n}": 1e-7 for n in SIZES}
+    for name, factor in factors.items():
+        for n in SIZES[1:]:
+            values[f"gain growth {name.replace('__', ' ')} {n}"] = factor
+    return row_of(
+        fig8.Fig8(), {"weights": "equal"}, values=values, deviation={"repeats": 0.0},
+        data={"twin": False},
+    )  # fmt: skip
+
+
+LINEARLY = {
+    "its_linear__ready": 10.0, "its_list__half": 10.0, "its_rebuild__ready": 10.0,
+    "brs__replaced": 9.0,
+}  # fmt: skip
+
+
+def test_growth_of_draws() -> None:
+    row = grown(sis__ready=1.4, sis__half=1.3, its_bitmap__ready=1.3, brs__ready=1.5, **LINEARLY)
+    assert judged("fig8-sis-flat", [row])[1].verdict == "reproduced"
+    found, verdict = judged("fig8-its-brs-grow", [row])
+    assert verdict.verdict == "direction only"
+    assert "ITS bitmap" in found.reason
+    found, verdict = judged("fig8-order", [row])
+    assert verdict.verdict == "direction only"
+    assert "ITS bitmap no worse" in found.reason
+    row = grown(sis__ready=1.4, sis__half=1.3, **LINEARLY)
+    assert judged("fig8-its-brs-grow", [row])[1].verdict == "reproduced"
+    assert judged("fig8-order", [row])[1].verdict == "reproduced"
+    steep = grown(sis__ready=6.0, sis__half=1.3, **LINEARLY)
+    assert judged("fig8-sis-flat", [steep])[0].direction is False
+    assert draws.per_decade({}) is None
+
+
+# Figure 7.
+
+
+@pytest.fixture(scope="module")
+def small_fig7():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(fig7.SCALES, "lastfm", (1 / 1024,) * 4)
+        patch.setitem(fig7.STEPS, "smoke", 20)
+        patch.setitem(fig7.READ, "smoke", 1e6)
+        return run(fig7.Fig7(), {"dataset": "lastfm"})
+
+
+def test_sampling_is_raced(small_fig7) -> None:
+    row = small_fig7
+    for task in fig7.TASKS:
+        ways = fig7.FRONTIERS if task.startswith("subgraph") else fig7.POOLED
+        for way in ways[1:]:
+            raced = fig7.gain(row, task, way) is not None
+            assert raced != bool(fig7.left_out(row, task, way)), (task, way)
+    assert row.counters["subgraph 10^4 frontier"] == 10_000  # more than there are vertices
+    for figure in fig7.Fig7().figures():
+        points = figure.points([row])
+        assert len(points) == len({(p["panel"], p["row"]) for p in points})
+    assert fig7.Fig7().answer([row])
+    for name in fig7.Fig7().claims:
+        claim = BY_ID[name.removeprefix("tgcn-")]
+        assert isinstance(PAPER.checks[claim.id](claim, [row]), Finding)
+
+
+def raced(dataset, gains, edges=1000, vertices=100, twin=True, **values) -> Row:
+    spread = {f"gain {name}": g for name, g in gains.items()}
+    spread |= {f"low {name}": g * 0.9 for name, g in gains.items()}
+    spread |= {f"high {name}": g * 1.1 for name, g in gains.items()}
+    return row_of(
+        fig7.Fig7(), {"dataset": dataset}, values=spread | values,
+        counters={"edges": edges, "vertices": vertices, "node 2 mean pool": 500,
+                  "subgraph 10^4 frontier": 10_000, "subgraph 10^4 draws": 1_000},
+        deviation={"sizes": 0.0}, data={"twin": twin},
+    )  # fmt: skip
+
+
+def test_gains_by_form() -> None:
+    gains = {f"node 2 {way}": g for way, g in zip(ITS, (8.0, 0.7, 6.0, 9.0), strict=True)}
+    rows = [raced("lastfm", gains), raced("wikipedia", {**gains, "node 2 its_linear": 80.0})]
+    found, verdict = judged("fig7-nodewise-2layer", rows)
+    assert found.measured["ITS scan"] == "8x"
+    assert found.measured["ITS bitmap"] == "0.7x"
+    assert "ahead of ITS scan, ITS list, ITS rebuild" in found.reason
+    assert "real graphs: ITS scan 80x" in found.reason
+    assert verdict.verdict == "direction only"
+    behind = [raced("lastfm", dict.fromkeys(gains, 0.5))]
+    assert judged("fig7-nodewise-2layer", behind)[1].other_way
+    same = [raced("lastfm", dict.fromkeys(gains, 1.02))]
+    assert judged("fig7-nodewise-2layer", same)[0].undecided
+
+
+def test_the_largest_gain() -> None:
+    rows = [
+        raced("lastfm", {"subgraph 10^4 brs": 60.0, "subgraph 10^4 brs rest": 30.0}),
+        raced("wikipedia", {"subgraph 10^4 brs": 90.0}),
+    ]
+    found, verdict = judged("abs-sampling-max-speedup", rows)
+    assert (found.measured, found.target) == (60.0, 38.8)
+    assert "BRS half 30x" in found.reason
+    assert verdict.verdict == "direction only"
+    row = raced("twitter", {}, **{f"subgraph 10^4 {w} s": 3.7e-3 for w in ("brs", "brs rest", "sis")})
+    found, verdict = judged("s1-brs-twitter-time", [row])
+    assert found.measured == pytest.approx(1.5, abs=0.01)
+    assert verdict.glyph == "p"
+
+
+def test_degrees_and_gains() -> None:
+    def rows(dense, sparse):
+        return [
+            raced("lastfm", {f"node 2 {way}": dense for way in ITS}, edges=10_000),
+            raced("flickr", {f"node 2 {way}": sparse for way in ITS}, edges=200),
+        ]
+
+    assert judged("fig7-degree-trend", rows(9.0, 3.0))[0].holds
+    assert judged("fig7-degree-trend", rows(3.0, 9.0))[0].holds is False
+    assert judged("fig7-degree-trend", rows(3.0, 9.0)[:1])[1].verdict == "not run here"
+
+
+# Frontiers and depth.
+
+
+def test_a_frontier_steps() -> None:
+    table = frontier.ring_of(500)
+    assert table.num_nodes == 500
+    assert int(table.degrees.min()) > 0
+    sample = frontier.walk("brs", 500, 40)
+    assert sample.stats.draws == 40
+    assert sample.stats.elements_scanned == 40 * 500  # the whole table, each step
+    assert frontier.walk("sis", 500, 40).stats.elements_scanned == 0
+    assert frontier.frontier_calls(frontier.MOST + 1) == {}
+
+
+def test_depth_is_counted() -> None:
+    table = frontier.ring_of(2_000)
+    found = depth.counts(table, table.occupied[:20].long())
+    assert found["node"][0] <= depth.FANOUT
+    assert found["node"][2] > 2 * found["node"][1]
+    assert found["layer"] == [20 * 8 if n < 0 else n for n in found["layer"]]
+    assert max(found["layer"]) <= depth.WIDTH
