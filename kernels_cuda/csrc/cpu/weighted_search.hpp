@@ -83,6 +83,7 @@ class Free {
   bool closed(int64_t i) const { return closed_[i]; }
   void take(int64_t i) { set(i, 1); }
   void replace(int64_t i, W weight) { set(i, !(weight > W(0))); }
+  void replace(int64_t i, W, W after) { replace(i, after); }
   bool any() const { return open_ > 0; }
 
  private:
