@@ -1,0 +1,131 @@
+"""A plan's arrays in the form that they are sent in, and their way to a device ahead of time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dgbench.runtime.transfer import Link, Staged, Ticket
+from dgbench.systems.tgcn.intervals import Interval, Pairs, Share, Task
+from dgbench.systems.tgcn.regions import Regions
+
+Key = tuple[int, int, int]
+"""Interval, source part, destination part (-1: the rows of the part)."""
+
+
+@dataclass(slots=True, eq=False)
+class Load:
+    """One interval, staged.
+
+    Attributes:
+        key: tells it from all other intervals of its trainer.
+        events: int64[n] ordinals, in time order.
+        shares: of each part, in host memory; what is sent of it.
+        grids: pairs by source and destination part, in host memory; what is sent of them.
+        tasks: pairs in stream order, where there are no grids.
+        edge_order, wrong_order: int64[n], for each edge (negative) in grid order its place among
+            `events`; None where that is the order.
+        following: the interval after it, where that is known.
+    """
+
+    key: int
+    events: Tensor
+    shares: list[tuple[Share, Staged]]
+    grids: dict[tuple[int, int], tuple[Pairs, Staged]]
+    tasks: list[tuple[Task, Staged]]
+    edge_order: Tensor | None
+    wrong_order: Tensor | None
+    following: Load | None = None
+
+    @classmethod
+    def of(cls, interval: Interval, link: Link, key: int) -> Load:
+        """Stage an interval; the arrays it came from may then be dropped."""
+        shares = []
+        for share in interval.shares:
+            staged = link.stage_all(share.tensors())
+            shares.append((share.received(list(staged)), staged))
+        grids = {}
+        for i, j, pairs in interval.grids():
+            staged = link.stage_all(pairs.tensors())
+            grids[i, j] = (pairs.received(list(staged)), staged)
+        tasks = []
+        for task in interval.tasks:
+            staged = link.stage_all(task.pairs.tensors())
+            tasks.append(
+                (Task(task.sources, task.targets, task.pairs.received(list(staged))), staged)
+            )
+        return cls(
+            key, interval.events, shares, grids, tasks, interval.edge_order, interval.wrong_order
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows of all parts."""
+        return sum(share.ids.numel() for share, _ in self.shares)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in host memory."""
+        staged = [one for _, one in (*self.shares, *self.grids.values(), *self.tasks)]
+        return self.events.nbytes + sum(one.layout.span for one in staged)
+
+    def in_order(self, pieces: list[Tensor], order: Tensor | None) -> Tensor:
+        """Scores by grid, each grid's in time order, as one column in the order of `events`."""
+        if not pieces:
+            return torch.zeros(0)
+        scores = torch.cat(pieces)
+        if order is None:
+            return scores
+        found = torch.empty_like(scores)
+        found[order.to(scores.device)] = scores
+        return found
+
+
+class Feeder:
+    """Brings a device what it trains on next while it trains (R3), or when asked (no overlap)."""
+
+    def __init__(self, regions: Regions) -> None:
+        self._regions = regions
+        self._open: dict[Key, Ticket] = {}
+        self._used: set[Key] = set()
+
+    def ahead(self, key: Key, staged: Staged) -> None:
+        """Begin to bring what will be asked for; nothing without a third region."""
+        if not self._regions.overlap or key in self._open:
+            return
+        waiting = [one for one in self._open if one not in self._used]
+        if len(waiting) < 2:
+            self._open[key] = self._regions.send(staged)
+            self._account()
+
+    def get(self, key: Key, staged: Staged) -> list[Tensor]:
+        """The tensors, on the device until `done`."""
+        if key not in self._open:
+            for stale in [one for one in self._open if one not in self._used and one[0] != key[0]]:
+                self.done(stale)
+            self._open[key] = self._regions.send(staged)
+            self._account()
+        self._used.add(key)
+        return self._regions.arrived(self._open[key])
+
+    def done(self, key: Key) -> None:
+        """They are not needed any more."""
+        self._used.discard(key)
+        ticket = self._open.pop(key, None)
+        if ticket is not None:
+            ticket.release()
+            self._account()
+
+    def forget(self) -> None:
+        """Release everything."""
+        for key in list(self._open):
+            self.done(key)
+
+    def _account(self) -> None:
+        now = sum(t.nbytes for key, t in self._open.items() if key in self._used)
+        all_ = sum(t.nbytes for t in self._open.values())
+        account = self._regions.account
+        account.hold("R2 edges", now)
+        account.hold("R3 edges", all_ - now)

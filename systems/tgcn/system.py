@@ -1,0 +1,65 @@
+"""T-GCN as a plugin: its switches and its trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.interactions import (
+    InteractionData,
+    InteractionWorkload,
+    load_interactions,
+)
+from dgbench.systems.base.system import System
+from dgbench.systems.tgcn.techniques import TECHNIQUES
+from dgbench.systems.tgcn.trainer import TgcnTrainer
+
+
+class TgcnSystem(System):
+    """T-GCN: samples, cuts into grids, and passes destinations round a ring of devices."""
+
+    name = "tgcn"
+    title = "T-GCN"
+    kind = "paper"
+    about = (
+        "Trains DyGNN on half of every neighbourhood, cut by time, source and destination; sources "
+        "stay on their device, destinations go round a ring."
+    )
+    provenance = "re-implemented from the paper"
+    techniques = TECHNIQUES
+
+    def unsupported(self, workload: Any, device: str) -> list[str]:
+        reasons = []
+        if not isinstance(workload, InteractionWorkload):
+            reasons.append("T-GCN trains on interactions (`InteractionWorkload`)")
+        else:
+            if workload.model != "dygnn":
+                reasons.append(f"T-GCN trains dygnn, not '{workload.model}'")
+            if workload.propagation:
+                reasons.append("T-GCN has no propagation to neighbours: propagation=False")
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            reasons.append("there is no CUDA device here")
+        return reasons
+
+    def open(
+        self,
+        workload: InteractionWorkload,
+        *,
+        device: str = "cpu",
+        switches: Mapping[str, bool] | None = None,
+        meter: Meter | None = None,
+        data: InteractionData | None = None,
+        **options: Any,
+    ) -> TgcnTrainer:
+        """As `System.open`.
+
+        Args:
+            data: the workload's, where it is loaded already.
+            options: of `TgcnTrainer`: devices, resident, memory_bytes, program and others.
+        """
+        on = self.switches(switches)
+        data = load_interactions(workload) if data is None else data
+        return TgcnTrainer(workload, data, on, device=device, meter=meter, **options)

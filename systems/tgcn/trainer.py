@@ -1,0 +1,364 @@
+"""Training a network over interactions as T-GCN does: sampled, in grids, interval by interval."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.models.streaming import DygnnState, Pending
+from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.interaction_layout import Group, t_batch_groups
+from dgbench.systems.base.interaction_trainer import InteractionTrainer, StepResult
+from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
+from dgbench.systems.tgcn.device import Labels, Scored
+from dgbench.systems.tgcn.feeding import Load
+from dgbench.systems.tgcn.grids import cut_vertices
+from dgbench.systems.tgcn.intervals import Interval, Planner
+from dgbench.systems.tgcn.program import Edges, Program, check_sets
+from dgbench.systems.tgcn.regions import Account, Regions
+from dgbench.systems.tgcn.rounds import Device, Rounds, Settings
+from dgbench.systems.tgcn.schedule import make_schedule
+from dgbench.systems.tgcn.streamed import HostRounds
+
+LEAF_COPIES: Final = 4
+"""Of a parameter: itself, its gradient, and two moments of Adam."""
+STATE_VECTORS: Final = 7
+"""Of a vertex: two cells, two hidden states, an embedding, and a sum over partners by role."""
+STATE_NUMBERS: Final = 40
+"""Bytes of a vertex beside its vectors: two counts and four times."""
+RESIDENT_SHARE: Final = 0.7
+"""Of a limited device's memory, what state may take at most, unless it is asked for."""
+SCORINGS: Final = ("intervals", "t-batches")
+
+
+def state_bytes(hidden_dim: int, dtype: torch.dtype) -> int:
+    """Bytes of one vertex's state and of what waits for it."""
+    return STATE_VECTORS * hidden_dim * dtype.itemsize + STATE_NUMBERS
+
+
+class TgcnTrainer(InteractionTrainer):
+    """Trains on intervals in time order, on one device or on several virtual ones.
+
+    Losses do not depend on the number of devices, nor on any exact switch, up to rounding.
+
+    Attributes:
+        parts: of the vertices. resident: whether their state lies on the devices.
+        accounts: bytes of each device, by region.
+        kept: the sets of events that are trained on, int64 ordinals; None before `prepare`.
+        sample_s, partition_s: seconds of the work before the first epoch.
+    """
+
+    def __init__(
+        self,
+        workload: InteractionWorkload,
+        data: InteractionData,
+        switches: Mapping[str, bool],
+        *,
+        devices: int = 1,
+        parts: int | None = None,
+        resident: bool | None = None,
+        memory_bytes: int | None = None,
+        vertex_cut: str = "equal",
+        scoring: str = "intervals",
+        program: Program | None = None,
+        device: str = "cpu",
+        meter: Meter | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """Build model, state and regions; nothing is sampled before `prepare`.
+
+        Args:
+            workload, data: of `load_interactions`.
+            switches: a truth value for each of `TgcnSystem.techniques`.
+            devices: virtual devices that take turns.
+            parts: of the vertices; None: one for each device. More only where state streams.
+            resident: state lies on the devices; False: in host memory, parts stream in and out.
+                None: on the devices, if it leaves room for the work.
+            memory_bytes: that a device may use; None: no limit.
+            vertex_cut: see `grids.cut_vertices`.
+            scoring: events that are not trained on are scored in `intervals`, or exactly in time
+                order (`t-batches`), as the sequential systems do.
+            program: what samples, partitions and trains; None: T-GCN's own.
+            device, meter, dtype: as in `InteractionTrainer`.
+
+        Raises:
+            InvalidInputError: an option out of range.
+            DeviceFull: the state is to be resident and does not fit.
+        """
+        self.on = dict(switches)
+        _check(devices, parts, resident, scoring, self.on)
+        ordered = not self.on["partition"]
+        count = 1 if ordered else parts or devices
+        self.num_devices, self.scoring = devices, scoring
+        self.parts = cut_vertices(
+            data.events.num_nodes, count, cut=vertex_cut, src=data.events.src[: data.train_end]
+        )
+        most = max(self.parts.sizes) * state_bytes(workload.hidden_dim, dtype)
+        fits = memory_bytes is None or most <= RESIDENT_SHARE * memory_bytes
+        wanted = fits and count == devices if resident is None else resident
+        self.resident = wanted and not ordered
+        self.accounts = [Account(memory_bytes) for _ in range(devices)]
+        super().__init__(workload, data, device=device, meter=meter, dtype=dtype, order="intervals")
+        last = workload.aggregate == "last"
+        self.planner = Planner(
+            self.parts, touched=self.on["touched"], latest=last, tasks=devices if ordered else 0
+        )
+        self._settings = Settings(
+            self.model, self.meter, link=workload.task == "link", last=last, direct=self.on["p2p"]
+        )
+        self.kept: list[Tensor] | None = None
+        self.sample_s = self.partition_s = 0.0
+        self._loads: dict[tuple[int, int, int], list[Load]] = {}
+        self._known: dict[tuple[int, ...], Load] = {}
+        self._count = self._epoch = 0
+        self.program = program if program is not None else Program()
+        self.program.bind(self)
+        self._open()
+
+    # --- where state lies -------------------------------------------------------------------------
+
+    def _fresh(self) -> tuple[DygnnState, Pending]:
+        """State in the order of rows: on the device, or in host memory."""
+        state, pending = self.model.new_state(
+            self.data.events.num_nodes, seed=self.workload.seed, dtype=self.dtype
+        )
+        if self.parts.rows is not None:
+            state = state[self.parts.vertices()]
+        if not self.resident:
+            return state, pending
+        return state.to(self.device), pending.to(self.device)
+
+    def _open(self) -> None:
+        """Regions, devices and what runs intervals on them."""
+        labels = None
+        if self._classes is not None:
+            order = self.parts.vertices().to(self.device)
+            labels = Labels(*(one[order] for one in (self._taught, self._classes, self._asked)))
+        overlap = self.on["overlap"]
+        self.regions = [
+            Regions(self.device, self.meter, account, overlap=overlap) for account in self.accounts
+        ]
+        leaves = sum(p.numel() * p.element_size() for p in self.model.parameters())
+        for number, account in enumerate(self.accounts):
+            account.hold("R1 parameters", LEAF_COPIES * leaves)
+            if self.resident:
+                rows = self.parts.sizes[number]
+                account.hold("R1 state", rows * state_bytes(self.workload.hidden_dim, self.dtype))
+        if not self.resident:
+            self.rounds = HostRounds(
+                self.regions, self._settings, self.parts, self.vertices, self.pending, labels
+            )
+            return
+        kind = "ring" if self.on["schedule"] else "gather"
+        schedule = make_schedule(self.parts.count, kind)
+        devices = []
+        for number, regions in enumerate(self.regions):
+            part = self.parts.slice(number)
+            mine = None if labels is None else labels[part]
+            devices.append(
+                Device(
+                    number, self._settings, self.vertices[part], self.pending[part], regions, mine
+                )
+            )
+        self.rounds = Rounds(devices, self._settings, schedule)
+
+    # --- what is trained on -----------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Sample the training edges and cut them into grids."""
+        if self.kept is None:
+            self.resample()
+
+    def resample(self) -> None:
+        """Sample and cut anew (with another draw, where the program draws another)."""
+        edges = self._edges(torch.arange(self.data.train_end))
+        start = time.perf_counter()
+        with self.meter.phase("sample"):
+            self.kept = check_sets(self.program.sampling(edges), len(edges))
+        self.sample_s = time.perf_counter() - start
+        self._loads.clear()
+        self.partition_s = 0.0
+        for number in range(len(self.kept)):
+            self.loads(0, self.data.train_end, number)
+
+    def _edges(self, events: Tensor) -> Edges:
+        stream = self.data.events
+        link = self.workload.task == "link"
+        negative = self.data.negative[events] if link else events[:0]
+        return Edges(
+            stream.src[events], stream.dst[events], negative, stream.t[events], events,
+            stream.num_nodes,
+        )  # fmt: skip
+
+    def loads(self, first: int, last: int, epoch: int = 0) -> list[Load]:
+        """The intervals of what was sampled of events first .. last - 1, ready to be sent."""
+        self.prepare()
+        number = epoch % len(self.kept)
+        key = (first, last, number)
+        if key not in self._loads:
+            kept = self.kept[number]
+            if last > self.data.train_end:
+                kept = torch.cat([kept, torch.arange(self.data.train_end, last)])
+            kept = kept[(kept >= first) & (kept < last)]
+            start = time.perf_counter()
+            with self.meter.phase("partition"):
+                intervals = self.program.partition(self._edges(kept))
+            self.partition_s += time.perf_counter() - start
+            self._loads[key] = self._staged(intervals)
+        return self._loads[key]
+
+    def _staged(self, intervals: list[Interval]) -> list[Load]:
+        loads = []
+        for interval in intervals:
+            self._count += 1
+            loads.append(Load.of(interval, self.regions[0].link, self._count))
+        for one, following in itertools.pairwise(loads):
+            one.following = following
+        most = max((share.travelling for one in loads for share, _ in one.shares), default=0)
+        self.rounds.reserve(most, self.workload.hidden_dim, self.dtype)
+        return loads
+
+    def groups(self, first: int, last: int, epoch: int = 0) -> list[Group]:
+        loads = self.loads(first, last, epoch)
+        self._known = {_key(one.events): one for one in loads}
+        return [[one.events] for one in loads]
+
+    def scoring_groups(self, first: int, last: int) -> list[Group]:
+        events = torch.arange(first, last)
+        if self.scoring == "t-batches":
+            steps = t_batch_groups(self.data, first, last, self.workload.batch)
+            parts = [part for group in steps for part in group]
+            events = torch.cat([events[:0], *parts])
+            cuts = torch.tensor([0, *(part.numel() for part in parts)]).cumsum(0)
+        else:
+            cuts = self._scoring_cuts(last - first)
+        edges = self._edges(events)
+        plan = self.planner.plan(edges.events, edges.src, edges.dst, edges.negative, edges.t, cuts)
+        loads = self._staged(plan)
+        self._known = {_key(one.events): one for one in loads}
+        return [[one.events] for one in loads]
+
+    def _scoring_cuts(self, count: int) -> Tensor:
+        """Intervals of as many edges as those of training have on average."""
+        loads = self.loads(0, self.data.train_end)
+        width = max(1, self.data.train_end // max(1, len(loads)))
+        steps = max(1, -(-count // width))
+        return torch.arange(steps + 1) * count // steps
+
+    # --- one interval -----------------------------------------------------------------------------
+
+    def run_step(self, events: Tensor, *, scale: float | None) -> StepResult:
+        """One interval; `events` are those of a group that was laid out last."""
+        load = self._known.get(_key(events))
+        if load is None:
+            raise InvalidInputError(
+                f"{events.numel()} events from {events[:1].tolist()} are no interval that is laid "
+                "out", hint="call `groups` or `scoring_groups` first"
+            )  # fmt: skip
+        return self._run(load, scale)
+
+    def _run(self, load: Load, scale: float | None) -> StepResult:
+        found = self.rounds.run(load, scale=scale)
+        return result_of(load, found, self.workload.task == "link")
+
+    def train_interval(self, load: Load) -> float:
+        """One optimiser step on an interval; the loss per edge before it."""
+        self._known = {_key(load.events): load}
+        return super().train_group([load.events])
+
+    def train(self, first: int, last: int, *, epoch: int = 0) -> float:
+        self._check_range(first, last)
+        total, edges = 0.0, 0
+        for load in self.loads(first, last, epoch):
+            total += self.program.train(load, self.num_devices) * load.events.numel()
+            edges += load.events.numel()
+        return total / max(1, edges)
+
+    def train_epoch(self) -> float:
+        """Forget the state and train on all that was sampled, once."""
+        self.reset_state()
+        self._epoch += 1
+        return self.train(0, self.data.train_end, epoch=self._epoch - 1)
+
+    def reset_state(self) -> None:
+        state, pending = self.model.new_state(
+            self.data.events.num_nodes, seed=self.workload.seed, dtype=self.dtype
+        )
+        self.vertices.copy_(state if self.parts.rows is None else state[self.parts.vertices()])
+        self.pending.copy_(pending)
+
+    def read(self, edges: Any) -> tuple[DygnnState, Pending]:
+        rows = self.parts.row(edges.ids.cpu()).to(self.vertices.embedding.device)
+        return self.vertices[rows].to(self.device), self.pending[rows].to(self.device)
+
+    # --- the interface of every trainer -----------------------------------------------------------
+
+    def report(self) -> dict[str, float]:
+        found = {
+            "sample_s": self.sample_s,
+            "partition_s": self.partition_s,
+            "kept_edges": float(sum(kept.numel() for kept in self.kept or ())),
+            "device_bytes": float(max(account.peak for account in self.accounts)),
+            "host_bytes": float(self.host_bytes),
+        }
+        for region in self.accounts[0].peaks:
+            peak = max(account.peaks.get(region, 0) for account in self.accounts)
+            found[f"{region} bytes"] = float(peak)
+        return found
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes that would lie in host memory beside a device: grids, and state that streams."""
+        grids = sum(load.nbytes for loads in self._loads.values() for load in loads)
+        return grids + (0 if self.resident else self.state_bytes)
+
+    def close(self) -> None:
+        super().close()
+        self._loads.clear()
+        self._known.clear()
+        for one in self.regions:
+            one.close()
+
+
+def result_of(load: Load, found: Sequence[Scored], link: bool) -> StepResult:
+    """What an interval gave, its scores in the order of its events."""
+    loss = torch.stack([one.loss for one in found]).sum()
+    columns = []
+    for name, order in (("right", load.edge_order), ("wrong", load.wrong_order)):
+        if not link:
+            columns.append(loss.new_zeros(0))
+            continue
+        cells: dict[tuple[int, int], Tensor] = {}
+        for one in found:
+            cells |= getattr(one, name)
+        columns.append(load.in_order([cells[cell] for cell in sorted(cells)], order))
+    asked = torch.stack([one.asked for one in found]).sum()
+    return StepResult(loss, *columns, torch.stack([one.correct for one in found]).sum(), asked)
+
+
+def _key(events: Tensor) -> tuple[int, ...]:
+    """Tells intervals of one layout apart."""
+    return (events.numel(), int(events[0]), int(events[-1]))
+
+
+def _check(
+    devices: int, parts: int | None, resident: bool | None, scoring: str, on: Mapping[str, bool]
+) -> None:
+    if devices < 1 or (parts is not None and parts < devices):
+        raise InvalidInputError(
+            f"{devices} devices and {parts} parts; needed: at least 1, and a part for each device"
+        )
+    if resident and parts not in (None, devices):
+        raise InvalidInputError(
+            f"{parts} parts on {devices} devices; where state is resident each device has one part"
+        )
+    if resident and not on["partition"]:
+        raise InvalidInputError("resident is True, and state lies on the host without 'partition'")
+    if scoring not in SCORINGS:
+        raise unknown_key("scoring", scoring, SCORINGS)
