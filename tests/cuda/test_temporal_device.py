@@ -261,6 +261,19 @@ def test_several_mirrors_share_one_store(open_device):
         there.pop().close()
 
 
+def test_pools_of_many_page_locked_steps_are_sent(open_device):
+    """A copy that crosses two ranges of page-locked memory is one that the runtime refuses."""
+    vertices = 200_000
+    store = TemporalStore(vertices, policy=BlockPolicy("adaptive", 64), undirected=True)
+    store.insert(*events(1, 300_000, vertices=vertices))
+    there = [open_device(store, placement) for placement in (*PLACEMENTS, "cuda", "uva")]
+    for size in (100, 250_000):
+        store.insert(*events(size, size, store.last_time, vertices))
+        for one in there:
+            one.update()
+            assert_equal(one, store, policy="uniform")
+
+
 def test_positions_make_a_part_of_a_batch_what_it_is_in_the_whole(open_device):
     store = a_store()
     there = open_device(store, "hybrid")

@@ -41,6 +41,8 @@ int dgb_copy_in(void* to, const void* from, uint64_t bytes, void* stream) {
   return settled(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, as_stream(stream)));
 }
 
+int dgb_wait(void* stream) { return settled(cudaStreamSynchronize(as_stream(stream))); }
+
 int dgb_scatter_words(const ScatterWords* functor, int64_t words, void* stream) {
   return for_each(words, *functor, stream);
 }

@@ -29,7 +29,10 @@ int dgb_device_free(void* at);
 int dgb_pin(void* at, uint64_t bytes);
 int dgb_unpin(void* at);
 int dgb_same_addresses(int* yes);  // whether this device can
+// Of the host's memory, `from` to its end lies in one page-locked range or in none: the runtime
+// refuses a copy that begins in one range and ends in another.
 int dgb_copy_in(void* to, const void* from, uint64_t bytes, void* stream);
+int dgb_wait(void* stream);  // until all of it is done
 int dgb_scatter_words(const ScatterWords* functor, int64_t words, void* stream);
 }
 

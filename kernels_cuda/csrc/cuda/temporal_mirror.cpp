@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -12,6 +13,7 @@
 namespace dgbench::temporal {
 namespace {
 
+constexpr int kRefused = 1;   // cudaErrorInvalidValue
 constexpr int kNoMemory = 2;  // cudaErrorMemoryAllocation
 constexpr uint64_t kPinStep = uint64_t{2} << 20;  // the host's pools grow by as much
 constexpr const char* kNames[kPools] = {"vertices", "fences", "blocks", "records", "the guide"};
@@ -62,6 +64,35 @@ void drop_step(void* at) {
 
 void check(int status, const std::string& what) {
   if (status != 0) throw std::runtime_error(what + ": " + dgb_error_text(status));
+}
+
+// Whether a mirror page-locked any of these bytes of the host.
+bool locked(const uint8_t* from, uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(steps_mutex);
+  const auto after = steps.lower_bound(const_cast<uint8_t*>(from) + bytes);
+  return after != steps.begin() && static_cast<uint8_t*>(std::prev(after)->first) + kPinStep > from;
+}
+
+// A pool's bytes from the host to the device. Another mirror of the same store may have page-locked
+// some of its steps: each is a range of its own to the runtime, which copies no two of them at once
+// and returns before it has read what is page-locked. The host may write there after an update, so
+// that such a copy is waited for.
+int copy_pool(uint8_t* to, const uint8_t* from, uint64_t bytes, void* stream) {
+  if (!locked(from, bytes)) {
+    const int status = dgb_copy_in(to, from, bytes, stream);
+    if (status != kRefused) return status;
+  }
+  std::vector<uint8_t> plain;
+  for (uint64_t at = 0; at < bytes; at += kPinStep) {
+    const uint64_t size = std::min(kPinStep, bytes - at);
+    int status = dgb_copy_in(to + at, from + at, size, stream);
+    if (status == kRefused) {  // page-locked by somebody else, in other pieces
+      plain.assign(from + at, from + at + size);
+      status = dgb_copy_in(to + at, plain.data(), size, stream);
+    }
+    if (status != 0) return status;
+  }
+  return dgb_wait(stream);
 }
 
 }  // namespace
@@ -297,7 +328,7 @@ Sent TemporalMirror::update(const HostPools& given, bool rewritten, void* stream
       if (memory_of(p) == Memory::Managed) {
         std::memcpy(pools_[p].at, host.data[p], host.bytes[p]);
       } else {
-        check(dgb_copy_in(pools_[p].at, host.data[p], host.bytes[p], stream),
+        check(copy_pool(pools_[p].at, host.data[p], host.bytes[p], stream),
               std::string(kNames[p]) + " cannot be sent");
       }
     }

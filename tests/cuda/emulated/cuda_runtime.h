@@ -38,6 +38,14 @@ struct float4 {
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 inline dim3 threadIdx, blockIdx, gridDim;
 
@@ -51,7 +59,7 @@ struct Fibre {
   State state = State::ready;
   bool predicate = false;
   unsigned members = 0;  // lanes of the warp that this one exchanges with
-  float sent = 0.0f;
+  std::uint64_t sent = 0;  // a value of up to 8 bytes
 };
 
 constexpr std::size_t kStack = 64 << 10;
@@ -187,15 +195,69 @@ inline int __syncthreads_or(int predicate) {
   return any;
 }
 
-// Two meetings: nobody may send again before everybody has read.
-inline float __shfl_xor_sync(unsigned members, float value, int distance) {
-  const unsigned self = threadIdx.x;
-  emulated::fibres[self].members = members;
-  emulated::fibres[self].sent = value;
-  emulated::wait(emulated::State::at_exchange);
-  const float received = emulated::fibres[self ^ static_cast<unsigned>(distance)].sent;
-  emulated::wait(emulated::State::at_exchange);
+// Hands `value` to the lanes of `members` and returns what `from` has sent. Two meetings: nobody may
+// send again before everybody has read.
+namespace emulated {
+template <class T>
+T exchange(unsigned members, T value, unsigned from) {
+  static_assert(sizeof(T) <= sizeof(std::uint64_t));
+  Fibre& self = fibres[threadIdx.x];
+  const unsigned warp = threadIdx.x & ~31u;
+  const bool valid = from < 32 && (members >> from & 1u) != 0;  // else a lane keeps its own
+  self.members = members;
+  self.sent = 0;
+  std::memcpy(&self.sent, &value, sizeof(T));
+  wait(State::at_exchange);
+  T received = value;
+  if (valid) std::memcpy(&received, &fibres[warp + from].sent, sizeof(T));
+  wait(State::at_exchange);
   return received;
+}
+}  // namespace emulated
+
+template <class T>
+T __shfl_sync(unsigned members, T value, int from) {
+  return emulated::exchange(members, value, static_cast<unsigned>(from) & 31u);
+}
+template <class T>
+T __shfl_xor_sync(unsigned members, T value, int distance) {
+  return emulated::exchange(members, value, (threadIdx.x & 31u) ^ static_cast<unsigned>(distance));
+}
+template <class T>
+T __shfl_up_sync(unsigned members, T value, unsigned distance) {
+  const unsigned lane = threadIdx.x & 31u;
+  return emulated::exchange(members, value, lane < distance ? lane : lane - distance);
+}
+template <class T>
+T __shfl_down_sync(unsigned members, T value, unsigned distance) {
+  const unsigned lane = threadIdx.x & 31u;
+  return emulated::exchange(members, value, lane + distance > 31 ? lane : lane + distance);
+}
+inline unsigned __ballot_sync(unsigned members, int predicate) {
+  emulated::Fibre& self = emulated::fibres[threadIdx.x];
+  const unsigned warp = threadIdx.x & ~31u;
+  self.members = members;
+  self.sent = predicate != 0;
+  emulated::wait(emulated::State::at_exchange);
+  unsigned votes = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if (members >> lane & 1u) votes |= (emulated::fibres[warp + lane].sent != 0) << lane;
+  }
+  emulated::wait(emulated::State::at_exchange);
+  return votes;
+}
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __clz(int bits) { return bits == 0 ? 32 : __builtin_clz(static_cast<unsigned>(bits)); }
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+inline void __threadfence() {}
+
+template <class A, class B>
+inline auto min(A a, B b) -> decltype(a + b) {
+  return a < b ? a : b;
+}
+template <class A, class B>
+inline auto max(A a, B b) -> decltype(a + b) {
+  return a < b ? b : a;
 }
 
 // A clock that loads and its own readings move on.
@@ -216,6 +278,12 @@ template <class T>
 T atomicAdd(T* to, T value) {
   const T before = *to;
   *to += value;
+  return before;
+}
+template <class T>
+T atomicMax(T* to, T value) {
+  const T before = *to;
+  if (value > before) *to = value;
   return before;
 }
 inline int atomicCAS(int* to, int expected, int value) {
@@ -333,8 +401,15 @@ inline cudaError_t cudaHostUnregister(void* at) {
   return emulated::registered.erase(at) == 1 ? cudaSuccess : cudaErrorInvalidValue;
 }
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1 };
+// As the runtime does it: what is copied lies in one registered range or in none.
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                                    cudaStream_t) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(from);
+  for (const auto& [at, size] : emulated::registered) {
+    const auto taken = reinterpret_cast<std::uintptr_t>(at);
+    const bool touches = begin < taken + size && taken < begin + bytes;
+    if (touches && (begin < taken || begin + bytes > taken + size)) return cudaErrorInvalidValue;
+  }
   std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
