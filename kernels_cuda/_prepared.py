@@ -10,20 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from dgbench.kernels_cuda._dispatch import call
+from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.csr_check import check_csr
 from dgbench.kernels_cuda.transpose import transpose_unchecked
 from dgbench.runtime.errors import InvalidInputError
 
 Arrays = tuple[Tensor | None, ...]
-"""indptr, indices, values, ex_indptr, ex_entries, ex_values, order, in a compiled call's order."""
+"""indptr, indices, values, ex_indptr, ex_entries, ex_values, order, in a compiled call's order.
+
+`order` is the order of rows on the CPU and the table of long rows on CUDA."""
+
+FEW_ENTRIES: Final = 1 << 13
+"""Entries up to which a device needs no table of long rows: one block adds up any of them soon."""
 
 AnyParts = TypeVar("AnyParts")
 
@@ -37,11 +43,13 @@ class Extras:
             of `column << bits | snapshot`; three times None where there are none.
         by_length: both lists with their rows sorted by length, and the row that each one is.
         asked: how often `by_length` was asked for. A copy pays from the second product on.
+        heavy: on CUDA the rows that are cut into segments, int32; None where there are few entries.
     """
 
     exclusive: tuple[Tensor | None, Tensor | None, Tensor | None]
     by_length: Arrays | None = None
     asked: int = 0
+    heavy: Tensor | None = None
 
     def arrays(self, over: Csr, dtype: torch.dtype, ordered: bool) -> Arrays:
         values = None if over.values is None else over.values.detach()
@@ -51,6 +59,10 @@ class Extras:
             if self.by_length is None and self.asked > 1:
                 self.by_length = _sort(lists)
             lists = self.by_length or lists
+        elif over.indptr.device.type == "cuda":
+            if self.heavy is None:
+                self.heavy = list_heavy(lists)
+            lists = (*lists[:6], self.heavy)
         if dtype == torch.float32:
             return lists
         return tuple(a.to(dtype) if a is not None and a.is_floating_point() else a for a in lists)
@@ -236,6 +248,18 @@ def _merge(exclusive: Sequence[Csr]) -> tuple[Tensor | None, Tensor | None, Tens
         values,
     )
     return indptr, entries, values
+
+
+def list_heavy(lists: Arrays) -> Tensor | None:
+    """The table of long rows of a topology on CUDA; made there, so that the host does not wait."""
+    indptr, indices, _, ex_indptr, ex_entries, *_ = lists
+    entries = indices.numel() + (0 if ex_entries is None else ex_entries.numel())
+    if entries <= FEW_ENTRIES:
+        return None
+    size = extension(indptr.device).heavy_size(entries)
+    table = torch.empty(size, dtype=torch.int32, device=indptr.device)
+    call("list_heavy", indptr.device, indptr, ex_indptr, entries, table)
+    return table
 
 
 def _sort(lists: Arrays) -> Arrays:

@@ -15,6 +15,7 @@ from torch import Tensor
 from dgbench.kernels_cuda._checks import check_features, check_scale
 from dgbench.kernels_cuda._dispatch import call
 from dgbench.kernels_cuda._prepared import Arrays, Prepared, prepare, prepare_parts
+from dgbench.kernels_cuda.build_info import extension
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
@@ -218,14 +219,24 @@ def _aggregate(*arguments: Any) -> Tensor:
     lists, (x, row_scale, col_scale, self_loop, _) = arguments[:7], arguments[14:]
     y = x.new_empty(lists[0].numel() - 1, x.shape[1], x.shape[2])
     x = x.detach()
+    named = {} if x.device.type == "cpu" else segments(lists, x)
     if x.shape[1] == 1 and lists[3] is None:
         flat = [None if s is None else s.view(-1) for s in (row_scale, col_scale)]
         values = None if lists[2] is None else lists[2].view(-1)
         args = (*lists[:2], values, lists[6], x.squeeze(1), y.squeeze(1), *flat, self_loop)
-        call("spmm", x.device, *args)
+        call("spmm", x.device, *args, **named)
     else:
-        call("aggregate_parts", x.device, *lists, x, y, row_scale, col_scale, self_loop)
+        call("aggregate_parts", x.device, *lists, x, y, row_scale, col_scale, self_loop, **named)
     return y
+
+
+def segments(lists: Arrays, x: Tensor) -> dict[str, Tensor]:
+    """Room for the partial sums of rows that a device cuts into segments; {} where it cuts none."""
+    if lists[6] is None:
+        return {}
+    entries = lists[1].numel() + (0 if lists[4] is None else lists[4].numel())
+    slots = extension(x.device).heavy_slots(entries)
+    return {"partials": x.new_empty(slots, x.shape[1] * x.shape[2])}
 
 
 def _aggregate_scatter(*arguments: Any) -> Tensor:

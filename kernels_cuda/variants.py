@@ -191,7 +191,7 @@ def spmm_gespmm(csr: Csr, x: Tensor, csc: Csr | None = None) -> Tensor:
             without `csc`.
         UnsupportedError: a CPU tensor, or the CUDA operators are not built.
     """
-    _check_gespmm(csr, "csr", x)
+    check_kernel(csr, "csr", x)
     if not (x.requires_grad and torch.is_grad_enabled()):
         return _gespmm(csr, x, None)
     if csc is None:
@@ -240,7 +240,7 @@ def warp_clocks(
     native, stream = extension(device), stream_of(device)
     x = x.detach().contiguous()
     if isinstance(matrix, Csr):
-        _check_gespmm(matrix, "matrix", x)
+        check_kernel(matrix, "matrix", x)
         clocks = _clocks(native.gespmm_warp_count(matrix.num_rows, x.shape[1]), device)
         _gespmm(matrix, x, clocks)
         return clocks.cpu()
@@ -373,12 +373,13 @@ def _gespmm(csr: Csr, x: Tensor, clocks: Tensor | None) -> Tensor:
     return y
 
 
-def _check_gespmm(csr: Csr, name: str, x: Tensor) -> None:
+def check_kernel(csr: Csr, name: str, x: Tensor, kernel: str = "spmm_gespmm") -> None:
+    """Raise UnsupportedError or InvalidInputError for what a kernel over whole rows cannot take."""
     check_layout(csr, name)
     _check(x, "x", csr.num_cols, csr.indptr.device)
     if x.device.type != "cuda":
         raise UnsupportedError(
-            f"spmm_gespmm is a CUDA kernel, x lies on {x.device}",
+            f"{kernel} is a CUDA kernel, x lies on {x.device}",
             hint="use dgbench.kernels_cuda.aggregate.spmm on the CPU",
         )
     if csr.values is not None and csr.values.dim() != 1:

@@ -1,4 +1,4 @@
-"""PiPAD's operators on a device: widths, vector loads, slice caps, load balance, link; one table.
+"""PiPAD's operators on a device: rivals, widths, vector loads, slices, balance, link; one table.
 
 Bytes of a row are those that its access pattern asks for: every gathered neighbour row in whole
 sectors of 32 bytes, the lists, and the result once; so a share of the copy rate above 1 is the
@@ -22,6 +22,7 @@ from dgbench.kernels_cuda.balance import balance
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.memory_model import row_transactions
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.kernels_cuda.row_owner import spmm_row_owner
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.transpose import transpose
 from dgbench.kernels_cuda.variants import (
@@ -65,14 +66,50 @@ def gathered(nnz: int, width: int) -> float:
 def product(csr: Csr, x: Tensor) -> Tensor:
     """A x in float64 by torch."""
     values = torch.ones(csr.nnz, device=x.device, dtype=torch.float64)
-    shape = csr.num_rows, csr.num_cols
-    return torch.sparse_csr_tensor(csr.indptr, csr.indices.long(), values, shape) @ x.double()
+    return torch.sparse_csr_tensor(csr.indptr, csr.indices.long(), values, size(csr)) @ x.double()
+
+
+def size(csr: Csr) -> tuple[int, int]:
+    return csr.num_rows, csr.num_cols
 
 
 def gradient(parts: PartTopology, x: Tensor, grad: Tensor) -> Tensor:
     x = x.detach().requires_grad_()
     aggregate_parts_scatter(parts, x).backward(grad)
     return x.grad
+
+
+def rivals(checked: Checked, csr: Csr) -> None:
+    """The product's own operator, forward and backward, beside what else there is for it."""
+    values = torch.ones(csr.nnz, device=DEVICE)
+    library = torch.sparse_csr_tensor(csr.indptr.int(), csr.indices, values, size(csr))
+    rows = torch.repeat_interleave(torch.arange(csr.num_rows, device=DEVICE), csr.indptr.diff())
+    columns, back = csr.indices.long(), transpose(csr)
+
+    def scattered(x: Tensor) -> Tensor:
+        return torch.zeros_like(x).index_add_(0, rows, x.index_select(0, columns))
+
+    def both(x: Tensor, grad: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        spmm(csr, x).backward(grad)
+        return x.grad
+
+    for width in (1, 2, 4, 6, 8, 16, 32, 64, 128, 256):
+        x = torch.randn(csr.num_cols, width, device=DEVICE)
+        y, moved = product(csr, x), gathered(csr.nnz, width) + 4.0 * csr.nnz + 4.0 * x.numel()
+        one = partial(checked.run, f"rivals d={width}", bytes_=moved, expected=y)
+        one("spmm", work=partial(spmm, csr, x))
+        one("without segments", work=partial(spmm_row_owner, csr, x))
+        one("cuSPARSE", work=lambda x=x: library @ x)
+        one("select and scatter, as PyG", work=partial(scattered, x))
+        if width in (16, 64):
+            found = partial(both, torch.randn_like(x), x)
+            checked.run(f"rivals d={width}", "spmm forward + backward", 2 * moved,
+                        product(back, x), found)  # fmt: skip
+
+
+def one_by_one(group: list[Csr], slabs: list[Tensor]) -> Tensor:
+    return torch.stack([spmm(csr, x) for csr, x in zip(group, slabs, strict=True)], 1)
 
 
 def widths(checked: Checked, group: list[Csr], parts: PartTopology) -> None:
@@ -90,6 +127,8 @@ def widths(checked: Checked, group: list[Csr], parts: PartTopology) -> None:
         one = partial(checked.run, f"width d={d} (S={COUNT} F={features})")
         y = torch.stack([product(c, x[:, i]) for i, c in enumerate(group)], 1)
         one("one launch", moved, y, partial(aggregate_parts, parts, x))
+        uncut = partial(one_by_one, group, [x[:, i].contiguous() for i in range(COUNT)])
+        one("one by one", moved, y, uncut)
         one("paper's kernel", added, y, partial(aggregate_parts_sliced, sliced, x))
         alone = partial(aggregate_parts_sliced, sliced, x, coalesce=False)
         one("paper's, one slice a warp", added, y, alone)
@@ -109,7 +148,7 @@ def vectors_and_caps(checked: Checked, csr: Csr) -> None:
         for vector in (1, 2, 4):
             work = partial(spmm_sliced, sliced, x, vector=vector)
             one(f"slices, {vector} floats a lane", work=work)
-        one("row owner, ours", work=partial(spmm, csr, x))
+        one("spmm", work=partial(spmm, csr, x))
         one("GE-SpMM like", work=partial(spmm_gespmm, csr, x))
     for width in (2, 6, 16):
         x = torch.randn(csr.num_cols, width, device=DEVICE)
@@ -180,6 +219,7 @@ def main() -> None:
     limits(table)
     group = sequence(200_000, 3_000_000, COUNT, 0.9)
     parts = PartTopology.build(group)
+    rivals(checked, group[0])
     widths(checked, group, parts)
     vectors_and_caps(checked, group[0])
     lines = balances(group[0], options.out)

@@ -8,13 +8,15 @@ open): one copy of the topology travels and none is made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda._dispatch import call
+from dgbench.kernels_cuda._prepared import list_heavy
+from dgbench.kernels_cuda.aggregate import segments
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.workspace import scratch
@@ -32,12 +34,14 @@ class Received:
         times: its snapshots.
         parts: overlap and exclusive parts, or whole snapshots where they travel one by one.
         row_scale, col_scale: float32[N, S], formed from the degrees of what arrived.
+        heavy: on CUDA the table of long rows of each snapshot that was asked for alone.
     """
 
     times: range
     parts: PartTopology | list[Csr]
     row_scale: Tensor
     col_scale: Tensor
+    heavy: dict[int, Tensor | None] = field(default_factory=dict)
 
     @staticmethod
     def of(times: range, found: Sequence[PartTopology | Csr], norm: str) -> Received:
@@ -69,7 +73,9 @@ class Received:
             lists = (csr.indptr, csr.indices, values, None, None, None)
             nnz = csr.nnz
         row, col = (s[:, i : i + 1].contiguous() for s in (self.row_scale, self.col_scale))
-        return Single((*lists, None), row, col, nnz)
+        if i not in self.heavy:
+            self.heavy[i] = list_heavy((*lists, None)) if row.is_cuda else None
+        return Single((*lists, self.heavy[i]), row, col, nnz)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +90,15 @@ class Single:
     def forward(self, x: Tensor, y: Tensor) -> None:
         """y = R (A + I) C x, both float32[N, F]."""
         rows, cols = self.row_scale, self.col_scale
+        wide = x.unsqueeze(1), y.unsqueeze(1)
+        named = segments(self.lists, wide[0])
         if self.lists[3] is None:
             values = None if self.lists[2] is None else self.lists[2].view(-1)
-            args = (*self.lists[:2], values, None, x, y, rows.view(-1), cols.view(-1), True)
-            call("spmm", x.device, *args)
+            heavy = self.lists[6]
+            args = (*self.lists[:2], values, heavy, x, y, rows.view(-1), cols.view(-1), True)
+            call("spmm", x.device, *args, **named)
             return
-        wide = x.unsqueeze(1), y.unsqueeze(1)
-        call("aggregate_parts", x.device, *self.lists, *wide, rows, cols, True)
+        call("aggregate_parts", x.device, *self.lists, *wide, rows, cols, True, **named)
 
     def backward(self, grad: Tensor, dx: Tensor) -> None:
         """dx = C (A + I)^T R grad, both float32[N, F]."""

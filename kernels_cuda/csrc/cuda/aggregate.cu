@@ -1,21 +1,31 @@
 // Y = R (A [+ I]) C X for S snapshots in one launch, without atomics.
 //
-// A row of Y has one owner: a group of L = 2^k lanes, each holding VEC neighbouring columns of the
-// d = S F of the row in registers. The owner adds the shared neighbours, the neighbours of single
-// snapshots and the row itself and writes once, so the result is the same in every run. The lanes
-// of a group load the same index word, which the hardware broadcasts; an exchange by shuffle would
-// need run-time masks, which cost more than the loads.
+// A row of Y has one owner: a group of 2^k lanes. L of them hold the d = S F columns of the row in
+// registers, VEC neighbouring ones each; where d is small or rows are long, a group has several times
+// L lanes, which take the entries in turns and add up by shuffles. The owner adds the shared
+// neighbours, the neighbours of single snapshots and the row itself and writes once, so the result
+// is the same in every run. Lanes of the same entry load the same index word, which the hardware
+// broadcasts.
 //
-// A row of more than kHeavyRow entries is left to the whole block of its owner: each group sums
-// every so-manieth entry and the partial sums are added in the order of the groups.
+// A row of more than kHeavyRow entries would hold up its owner's warp. It is cut into segments of
+// kSegment entries that a whole block adds up. Rows of one segment are finished by that block; the
+// partial sums of the others are added in the order of the segments by a second kernel. Which rows
+// those are stands in a table made once per topology on the device, so that no host looks at it;
+// small topologies have none, there the block of a heavy row's owner adds it.
+#include "cuda/heavy_rows.hpp"
 #include "cuda/launch.cuh"
 #include "cuda/launchers.h"
 
 namespace dgbench {
 namespace {
 
-constexpr int64_t kHeavyRow = 1024;
 constexpr int kInFlight = 4;  // neighbour rows loaded before the first is used
+constexpr int kWarps = kBlock / 32;
+constexpr int kFewEntries = 4;  // of a row for each lane that takes entries in turns
+// 128 rows of 512 bytes in flight hide the memory of a processor; 64 registers allow that.
+constexpr int kBlocksPerProcessor = 4;
+constexpr int kEverything = 0x7fffffff;
+constexpr int kMostBlocks = 132 * 16;  // that take segments or split rows in turns
 
 enum Weights { kNone, kOne, kPerSnapshot };
 
@@ -40,15 +50,13 @@ __device__ __forceinline__ void scale_by(const float* scale, int64_t vertex,
   for (int e = 0; e < VEC; ++e) value[e] *= __ldg(of_vertex + lane.snapshot[e]);
 }
 
-// Adds every step-th shared neighbour of a row from number `offset` on. Positions inside a row are
-// 32 bits wide, which saves registers.
+// Adds every step-th of the shared neighbours [offset, count) of a row whose first is `begin`.
+// Positions inside a row are 32 bits wide, which saves registers.
 template <int VEC, int WEIGHTS, bool SCALED>
 __device__ __forceinline__ void add_shared(const AggregateArgs& a, const Lane<VEC>& lane,
-                                           int64_t row, int offset, int step,
+                                           int64_t begin, int offset, int count, int step,
                                            float (&sum)[VEC]) {
   const int64_t d = static_cast<int64_t>(a.snapshots) * a.features;
-  const int64_t begin = a.over_indptr[row];
-  const int count = static_cast<int>(a.over_indptr[row + 1] - begin);
   const int32_t* indices = a.over_indices + begin;
   const float* x = a.x + lane.column;
   for (int p = offset; p < count; p += kInFlight * step) {
@@ -79,12 +87,10 @@ __device__ __forceinline__ void add_shared(const AggregateArgs& a, const Lane<VE
 // Adds the neighbours of single snapshots; a lane loads only where one of its columns is meant.
 template <int VEC, bool SCALED>
 __device__ __forceinline__ void add_single(const AggregateArgs& a, const Lane<VEC>& lane,
-                                           int64_t row, int offset, int step,
+                                           int64_t begin, int offset, int count, int step,
                                            float (&sum)[VEC]) {
   const int64_t d = static_cast<int64_t>(a.snapshots) * a.features;
   const uint32_t low = (1u << a.shift) - 1u;
-  const int64_t begin = a.ex_indptr[row];
-  const int count = static_cast<int>(a.ex_indptr[row + 1] - begin);
   const uint32_t* entries = a.ex_entries + begin;
   const float* x = a.x + lane.column;
   for (int p = offset; p < count; p += kInFlight * step) {
@@ -119,11 +125,46 @@ __device__ __forceinline__ void add_single(const AggregateArgs& a, const Lane<VE
   }
 }
 
+// Adds every step-th of the entries [first, last) of a row, from `offset` behind the first on; the
+// shared ones are numbered before those of single snapshots.
 template <int VEC, int WEIGHTS, bool SCALED>
 __device__ __forceinline__ void add_row(const AggregateArgs& a, const Lane<VEC>& lane, int64_t row,
-                                        int offset, int step, float (&sum)[VEC]) {
-  add_shared<VEC, WEIGHTS, SCALED>(a, lane, row, offset, step, sum);
-  if (a.ex_indptr != nullptr) add_single<VEC, SCALED>(a, lane, row, offset, step, sum);
+                                        int first, int last, int offset, int step,
+                                        float (&sum)[VEC]) {
+  const int64_t begin = a.over_indptr[row];
+  const int count = static_cast<int>(a.over_indptr[row + 1] - begin);
+  add_shared<VEC, WEIGHTS, SCALED>(a, lane, begin, first + offset, min(last, count), step, sum);
+  if (a.ex_indptr != nullptr) {
+    const int64_t ex_begin = a.ex_indptr[row];
+    const int ex_count = static_cast<int>(a.ex_indptr[row + 1] - ex_begin);
+    add_single<VEC, SCALED>(a, lane, ex_begin, max(first - count, 0) + offset,
+                            min(last - count, ex_count), step, sum);
+  }
+}
+
+// The sum over the lanes of a warp whose numbers differ in the bits [from, to).
+template <int VEC>
+__device__ __forceinline__ void add_lanes(int from, int to, float (&sum)[VEC]) {
+  for (int bit = from; bit < to; ++bit) {
+#pragma unroll
+    for (int e = 0; e < VEC; ++e) sum[e] += __shfl_xor_sync(0xffffffffu, sum[e], 1 << bit);
+  }
+}
+
+// The sum over all threads of a block that hold the same columns, to those of the first group.
+template <int VEC>
+__device__ __forceinline__ void add_block(float* shared, int lane_bits, float (&sum)[VEC]) {
+  add_lanes<VEC>(lane_bits, 5, sum);
+#pragma unroll
+  for (int e = 0; e < VEC; ++e) shared[e * kBlock + threadIdx.x] = sum[e];
+  __syncthreads();
+  if (threadIdx.x < 1u << lane_bits) {
+    for (int warp = 1; warp < kWarps; ++warp) {
+#pragma unroll
+      for (int e = 0; e < VEC; ++e) sum[e] += shared[e * kBlock + warp * 32 + threadIdx.x];
+    }
+  }
+  __syncthreads();
 }
 
 // Self loop, row scale, store.
@@ -148,54 +189,131 @@ __device__ __forceinline__ int64_t entries_of(const AggregateArgs& a, int64_t ro
   return count;
 }
 
+// Blocks up to `table_blocks` take the segments of the table in turns, the others rows in order.
 template <int VEC, int WEIGHTS, bool SCALED>
-__global__ void __launch_bounds__(kBlock) aggregate_rows(const AggregateArgs a, int lane_bits) {
-  __shared__ float partial[kBlock * VEC];
+__global__ void __launch_bounds__(kBlock, kBlocksPerProcessor)
+    aggregate_rows(const AggregateArgs a, const HeavyRows heavy, int lane_bits, int group_bits,
+                   int most, int table_blocks) {
+  __shared__ float shared[kBlock * VEC];
   __shared__ bool heavy_row[kBlock];
   const int lanes = 1 << lane_bits;
-  const int groups = kBlock >> lane_bits;
-  const int group = threadIdx.x >> lane_bits;
   const Lane<VEC> lane(a, (blockIdx.y * lanes + (threadIdx.x & (lanes - 1))) * VEC);
-  const bool has_columns = lane.column < a.snapshots * a.features;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * groups;
-  const int64_t row = first + group;
-
-  bool heavy = false;
-  if (row < a.rows) {
-    heavy = entries_of(a, row) > kHeavyRow;
-    if (!heavy && has_columns) {
-      float sum[VEC] = {};
-      add_row<VEC, WEIGHTS, SCALED>(a, lane, row, 0, 1, sum);
-      finish<VEC, SCALED>(a, lane, row, sum);
-    }
-  }
-  heavy_row[group] = heavy;  // every lane of the group writes the same
-  if (!__syncthreads_or(heavy)) return;
-
-  for (int g = 0; g < groups; ++g) {
-    if (!heavy_row[g]) continue;
+  const int64_t d = static_cast<int64_t>(a.snapshots) * a.features;
+  const bool has_columns = lane.column < d;
+  const bool from_table = static_cast<int>(blockIdx.x) < table_blocks;
+  const int groups = kBlock >> group_bits;
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) - table_blocks) * groups;
+  int job = 0, jobs = groups, step = 1;
+  if (from_table) {
+    job = blockIdx.x;
+    jobs = heavy.at[kSegments];
+    step = table_blocks;
+  } else {
+    const int group = threadIdx.x >> group_bits;
+    const int turn = (threadIdx.x & ((1 << group_bits) - 1)) >> lane_bits;
+    const int64_t row = first + group;
+    const bool exists = row < a.rows;
+    const bool is_heavy = exists && entries_of(a, row) > most;
+    const bool mine = exists && !is_heavy && has_columns;
     float sum[VEC] = {};
-    if (has_columns) add_row<VEC, WEIGHTS, SCALED>(a, lane, first + g, group, groups, sum);
-#pragma unroll
-    for (int e = 0; e < VEC; ++e) partial[e * kBlock + threadIdx.x] = sum[e];
-    __syncthreads();
-    if (group == 0 && has_columns) {
-      for (int other = 1; other < groups; ++other) {
-#pragma unroll
-        for (int e = 0; e < VEC; ++e) {
-          sum[e] += partial[e * kBlock + (other << lane_bits) + threadIdx.x];
-        }
-      }
-      finish<VEC, SCALED>(a, lane, first + g, sum);
+    if (mine) {
+      add_row<VEC, WEIGHTS, SCALED>(a, lane, row, 0, kEverything, turn,
+                                    1 << (group_bits - lane_bits), sum);
     }
-    __syncthreads();
+    add_lanes<VEC>(lane_bits, group_bits, sum);
+    if (mine && turn == 0) finish<VEC, SCALED>(a, lane, row, sum);
+    if (heavy.at != nullptr) return;
+    heavy_row[group] = is_heavy;  // every lane of the group writes the same
+    if (!__syncthreads_or(is_heavy)) return;
+  }
+  for (; job < jobs; job += step) {
+    int64_t row = first + job;
+    int begin = 0, end = kEverything, slot = -1;
+    if (from_table) {
+      const int32_t* segment = heavy.segment(job);
+      row = segment[0];
+      begin = segment[1];
+      end = segment[2];
+      slot = segment[3];
+    } else if (!heavy_row[job]) {
+      continue;
+    }
+    float sum[VEC] = {};
+    if (has_columns) {
+      add_row<VEC, WEIGHTS, SCALED>(a, lane, row, begin, end, threadIdx.x >> lane_bits,
+                                    kBlock >> lane_bits, sum);
+    }
+    add_block<VEC>(shared, lane_bits, sum);
+    if (threadIdx.x < lanes && has_columns) {
+      if (slot < 0) {
+        finish<VEC, SCALED>(a, lane, row, sum);
+      } else {
+        store_floats<VEC>(a.partials + slot * d + lane.column, sum);
+      }
+    }
   }
 }
+
+// Adds the partial sums of the rows of several segments.
+template <int VEC, bool SCALED>
+__global__ void __launch_bounds__(kBlock)
+    combine_segments(const AggregateArgs a, const HeavyRows heavy, int lane_bits) {
+  __shared__ float shared[kBlock * VEC];
+  const int lanes = 1 << lane_bits;
+  const Lane<VEC> lane(a, (blockIdx.y * lanes + (threadIdx.x & (lanes - 1))) * VEC);
+  const int64_t d = static_cast<int64_t>(a.snapshots) * a.features;
+  const bool has_columns = lane.column < d;
+  const int rows = heavy.at[kSplitRows];
+  for (int job = blockIdx.x; job < rows; job += gridDim.x) {
+    const int32_t* split = heavy.split_row(job);
+    float sum[VEC] = {};
+    for (int i = threadIdx.x >> lane_bits; i < split[2] && has_columns; i += kBlock >> lane_bits) {
+      float part[VEC];
+      load_floats<VEC>(a.partials + (split[1] + i) * d + lane.column, part);
+#pragma unroll
+      for (int e = 0; e < VEC; ++e) sum[e] += part[e];
+    }
+    add_block<VEC>(shared, lane_bits, sum);
+    if (threadIdx.x < lanes && has_columns) finish<VEC, SCALED>(a, lane, split[0], sum);
+  }
+}
+
+// Enters row i where it has more than kHeavyRow entries.
+struct ListHeavy {
+  const int64_t* over_indptr;
+  const int64_t* ex_indptr;  // or null
+  HeavyRows heavy;
+
+  __device__ void operator()(int64_t row) const {
+    int64_t count = over_indptr[row + 1] - over_indptr[row];
+    if (ex_indptr != nullptr) count += ex_indptr[row + 1] - ex_indptr[row];
+    if (count <= kHeavyRow) return;
+    const int segments = static_cast<int>((count + kSegment - 1) / kSegment);
+    const int at = atomicAdd(heavy.at + kSegments, segments);
+    int slot = -1;
+    if (segments > 1) {
+      slot = atomicAdd(heavy.at + kSlots, segments);
+      int32_t* const split = heavy.split_row(atomicAdd(heavy.at + kSplitRows, 1));
+      split[0] = static_cast<int32_t>(row);
+      split[1] = slot;
+      split[2] = segments;
+    }
+    for (int i = 0; i < segments; ++i) {
+      int32_t* const segment = heavy.segment(at + i);
+      const int64_t end = static_cast<int64_t>(i + 1) * kSegment;
+      segment[0] = static_cast<int32_t>(row);
+      segment[1] = i * kSegment;
+      segment[2] = static_cast<int32_t>(end < count ? end : count);
+      segment[3] = slot < 0 ? slot : slot + i;
+    }
+  }
+};
 
 // The transposed product from the same lists: the owner of a row of A adds its own scaled features
 // to the rows of Y that the entries name. Order of additions, and so the last bits, vary.
 template <int VEC>
-__global__ void __launch_bounds__(kBlock) scatter_rows(const AggregateArgs a, int lane_bits) {
+__global__ void __launch_bounds__(kBlock)
+    scatter_rows(const AggregateArgs a, const HeavyRows heavy, int lane_bits, int table_blocks) {
   __shared__ bool heavy_row[kBlock];
   const int lanes = 1 << lane_bits;
   const int groups = kBlock >> lane_bits;
@@ -203,14 +321,17 @@ __global__ void __launch_bounds__(kBlock) scatter_rows(const AggregateArgs a, in
   const Lane<VEC> lane(a, (blockIdx.y * lanes + (threadIdx.x & (lanes - 1))) * VEC);
   const int64_t d = static_cast<int64_t>(a.snapshots) * a.features;
   const bool has_columns = lane.column < d;
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * groups;
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) - table_blocks) * groups;
   const uint32_t low = (1u << a.shift) - 1u;
 
-  const auto send = [&](int64_t row, int64_t offset, int64_t step) {
+  // Every step-th of the entries [begin, end) of a row.
+  const auto send = [&](int64_t row, int begin, int end, int offset, int step) {
     float own[VEC];
     load_floats<VEC>(a.x + row * d + lane.column, own);
     if (a.row_scale != nullptr) scale_by<VEC>(a.row_scale, row, a, lane, own);
-    for (int64_t p = a.over_indptr[row] + offset; p < a.over_indptr[row + 1]; p += step) {
+    const int64_t over = a.over_indptr[row];
+    const int count = static_cast<int>(a.over_indptr[row + 1] - over);
+    for (int64_t p = over + begin + offset; p < over + min(end, count); p += step) {
       const int64_t column = __ldg(a.over_indices + p);
       float value[VEC];
       const float weight =
@@ -222,7 +343,9 @@ __global__ void __launch_bounds__(kBlock) scatter_rows(const AggregateArgs a, in
       add_floats<VEC>(a.y + column * d + lane.column, value);
     }
     if (a.ex_indptr != nullptr) {
-      for (int64_t p = a.ex_indptr[row] + offset; p < a.ex_indptr[row + 1]; p += step) {
+      const int64_t ex = a.ex_indptr[row];
+      const int64_t last = min(static_cast<int64_t>(end) - count, a.ex_indptr[row + 1] - ex);
+      for (int64_t p = ex + max(begin - count, 0) + offset; p < ex + last; p += step) {
         const uint32_t entry = __ldg(a.ex_entries + p);
         const int snapshot = static_cast<int>(entry & low);
         if (snapshot < lane.snapshot[0] || snapshot > lane.snapshot[VEC - 1]) continue;
@@ -239,56 +362,89 @@ __global__ void __launch_bounds__(kBlock) scatter_rows(const AggregateArgs a, in
         }
       }
     }
-    if (a.self_loop && offset == 0) {
+    if (a.self_loop && begin + offset == 0) {
       if (a.col_scale != nullptr) scale_by<VEC>(a.col_scale, row, a, lane, own);
       add_floats<VEC>(a.y + row * d + lane.column, own);
     }
   };
 
-  bool heavy = false;
+  if (static_cast<int>(blockIdx.x) < table_blocks) {
+    const int segments = heavy.at[kSegments];
+    for (int job = blockIdx.x; job < segments && has_columns; job += table_blocks) {
+      const int32_t* segment = heavy.segment(job);
+      send(segment[0], segment[1], segment[2], group, groups);
+    }
+    return;
+  }
+  bool is_heavy = false;
   const int64_t row = first + group;
   if (row < a.rows) {
-    heavy = entries_of(a, row) > kHeavyRow;
-    if (!heavy && has_columns) send(row, 0, 1);
+    is_heavy = entries_of(a, row) > kHeavyRow;
+    if (!is_heavy && has_columns) send(row, 0, kEverything, 0, 1);
   }
-  heavy_row[group] = heavy;
-  if (!__syncthreads_or(heavy)) return;
+  if (heavy.at != nullptr) return;
+  heavy_row[group] = is_heavy;
+  if (!__syncthreads_or(is_heavy)) return;
   for (int g = 0; g < groups; ++g) {
-    if (heavy_row[g] && has_columns) send(first + g, group, groups);
+    if (heavy_row[g] && has_columns) send(first + g, 0, kEverything, group, groups);
   }
 }
 
 struct Launch {
   dim3 grid;
+  dim3 combine;  // x is 0 where no row has several segments
+  HeavyRows heavy;
   int lane_bits;
+  int group_bits;
   int vec;
+  int most;  // entries of a row that its owner adds
+  int table_blocks;
 };
 
-Launch plan(const AggregateArgs& a) {
+Launch plan(const AggregateArgs& a, bool in_turns) {
   const int d = a.snapshots * a.features;
   const auto fits = [&](int vec) {
     return d % vec == 0 && aligned(a.x, 4 * vec) && aligned(a.y, 4 * vec);
   };
-  Launch launch;
+  Launch launch{};
   launch.vec = fits(4) ? 4 : fits(2) ? 2 : 1;
-  launch.lane_bits = 0;
   while (launch.lane_bits < 5 && (launch.vec << launch.lane_bits) < d) ++launch.lane_bits;
-  launch.grid = dim3(static_cast<unsigned>(ceil_div(a.rows, kBlock >> launch.lane_bits)),
-                     static_cast<unsigned>(ceil_div(d, launch.vec << launch.lane_bits)));
+  launch.group_bits = launch.lane_bits;
+  launch.most = a.owner_alone ? kOwnersMost : kHeavyRow;
+  if (in_turns && !a.owner_alone) {
+    for (int turns = 2; launch.group_bits < 5; turns *= 2, ++launch.group_bits) {
+      if (a.entries < a.rows * turns * kFewEntries) break;
+    }
+  }
+  const auto tiles = static_cast<unsigned>(ceil_div(d, launch.vec << launch.lane_bits));
+  launch.combine = dim3(0, tiles);
+  if (a.heavy != nullptr && !a.owner_alone) {
+    launch.heavy = HeavyRows(const_cast<int32_t*>(a.heavy), a.entries);
+    const auto blocks = [](int64_t wanted) {
+      return static_cast<unsigned>(wanted < kMostBlocks ? wanted : kMostBlocks);
+    };
+    launch.table_blocks = static_cast<int>(blocks(HeavyRows::most_segments(a.entries)));
+    launch.combine = dim3(blocks(HeavyRows::most_split_rows(a.entries)), tiles);
+  }
+  launch.grid = dim3(static_cast<unsigned>(ceil_div(a.rows, kBlock >> launch.group_bits)) +
+                         static_cast<unsigned>(launch.table_blocks),
+                     tiles);
   return launch;
 }
 
 template <int VEC, int WEIGHTS>
 void aggregate_weighted(const AggregateArgs& a, const Launch& l, cudaStream_t stream) {
   if (a.col_scale != nullptr) {
-    aggregate_rows<VEC, WEIGHTS, true><<<l.grid, kBlock, 0, stream>>>(a, l.lane_bits);
+    aggregate_rows<VEC, WEIGHTS, true><<<l.grid, kBlock, 0, stream>>>(
+        a, l.heavy, l.lane_bits, l.group_bits, l.most, l.table_blocks);
   } else {
-    aggregate_rows<VEC, WEIGHTS, false><<<l.grid, kBlock, 0, stream>>>(a, l.lane_bits);
+    aggregate_rows<VEC, WEIGHTS, false><<<l.grid, kBlock, 0, stream>>>(
+        a, l.heavy, l.lane_bits, l.group_bits, l.most, l.table_blocks);
   }
 }
 
 template <int VEC>
-void aggregate_wide(const AggregateArgs& a, const Launch& l, cudaStream_t stream) {
+int aggregate_wide(const AggregateArgs& a, const Launch& l, cudaStream_t stream) {
   if (a.over_values == nullptr) {
     aggregate_weighted<VEC, kNone>(a, l, stream);
   } else if (a.per_snapshot) {
@@ -296,23 +452,38 @@ void aggregate_wide(const AggregateArgs& a, const Launch& l, cudaStream_t stream
   } else {
     aggregate_weighted<VEC, kOne>(a, l, stream);
   }
+  const int status = launch_status();
+  if (status != 0 || l.combine.x == 0) return status;
+  if (a.col_scale != nullptr) {
+    combine_segments<VEC, true><<<l.combine, kBlock, 0, stream>>>(a, l.heavy, l.lane_bits);
+  } else {
+    combine_segments<VEC, false><<<l.combine, kBlock, 0, stream>>>(a, l.heavy, l.lane_bits);
+  }
+  return launch_status();
 }
 
 }  // namespace
 
 extern "C" {
 
+int64_t dgb_heavy_size(int64_t entries) { return HeavyRows::size(entries); }
+
+int64_t dgb_heavy_slots(int64_t entries) { return HeavyRows::most_slots(entries); }
+
+int dgb_list_heavy(const int64_t* over_indptr, const int64_t* ex_indptr, int64_t rows,
+                   int64_t entries, int32_t* table, void* stream) {
+  const cudaError_t error =
+      cudaMemsetAsync(table, 0, kHeavyHead * sizeof(int32_t), as_stream(stream));
+  if (error != cudaSuccess) return static_cast<int>(error);
+  return for_each(rows, ListHeavy{over_indptr, ex_indptr, HeavyRows(table, entries)}, stream);
+}
+
 int dgb_aggregate(const AggregateArgs* args, void* stream) {
   if (args->rows == 0 || args->snapshots * args->features == 0) return 0;
-  const Launch l = plan(*args);
-  if (l.vec == 4) {
-    aggregate_wide<4>(*args, l, as_stream(stream));
-  } else if (l.vec == 2) {
-    aggregate_wide<2>(*args, l, as_stream(stream));
-  } else {
-    aggregate_wide<1>(*args, l, as_stream(stream));
-  }
-  return launch_status();
+  const Launch l = plan(*args, true);
+  if (l.vec == 4) return aggregate_wide<4>(*args, l, as_stream(stream));
+  if (l.vec == 2) return aggregate_wide<2>(*args, l, as_stream(stream));
+  return aggregate_wide<1>(*args, l, as_stream(stream));
 }
 
 int dgb_scatter(const AggregateArgs* args, void* stream) {
@@ -321,13 +492,16 @@ int dgb_scatter(const AggregateArgs* args, void* stream) {
   const cudaError_t error =
       cudaMemsetAsync(args->y, 0, args->columns * d * sizeof(float), as_stream(stream));
   if (error != cudaSuccess || args->rows == 0) return static_cast<int>(error);
-  const Launch l = plan(*args);
+  const Launch l = plan(*args, false);
   if (l.vec == 4) {
-    scatter_rows<4><<<l.grid, kBlock, 0, as_stream(stream)>>>(*args, l.lane_bits);
+    scatter_rows<4>
+        <<<l.grid, kBlock, 0, as_stream(stream)>>>(*args, l.heavy, l.lane_bits, l.table_blocks);
   } else if (l.vec == 2) {
-    scatter_rows<2><<<l.grid, kBlock, 0, as_stream(stream)>>>(*args, l.lane_bits);
+    scatter_rows<2>
+        <<<l.grid, kBlock, 0, as_stream(stream)>>>(*args, l.heavy, l.lane_bits, l.table_blocks);
   } else {
-    scatter_rows<1><<<l.grid, kBlock, 0, as_stream(stream)>>>(*args, l.lane_bits);
+    scatter_rows<1>
+        <<<l.grid, kBlock, 0, as_stream(stream)>>>(*args, l.heavy, l.lane_bits, l.table_blocks);
   }
   return launch_status();
 }

@@ -15,7 +15,7 @@
 namespace dgbench {
 namespace {
 
-constexpr int64_t kHeavyRow = 1024;
+constexpr int64_t kHeavyRow = 128;
 constexpr int kInFlight = 4;  // neighbours whose rows are loaded before the first is used
 constexpr int kMaxWidth = 128;
 

@@ -1,5 +1,5 @@
 // Bindings of the aggregation and of its transposed form; see cpu/aggregate.cpp for the arguments.
-// The order of rows that the CPU takes as a hint is not used here.
+// Where the CPU takes an order of rows, a device takes the table of long rows (heavy_rows.hpp).
 #include "cuda/arrays.hpp"
 
 using namespace nb::literals;
@@ -17,8 +17,21 @@ using ConstPlane = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, Device>;
 using Block = nb::ndarray<float, nb::ndim<3>, nb::c_contig, Device>;
 using ConstBlock = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, Device>;
 
-void spmm(Offsets indptr, Ids indices, In values, MaybeIds /*order*/, ConstPlane x, Plane y,
-          In row_scale, In col_scale, bool self_loop, std::uintptr_t stream) {
+// The table and the room for partial sums that belongs to it.
+void take_heavy(AggregateArgs& a, const MaybeIds& heavy, const MaybeDevice<float>& partials,
+                bool owner_alone) {
+  a.owner_alone = owner_alone;
+  if (!heavy) return;
+  check_size(*heavy, static_cast<std::size_t>(dgb_heavy_size(a.entries)), "order");
+  a.heavy = heavy->data();
+  const int64_t wanted = dgb_heavy_slots(a.entries) * a.snapshots * a.features;
+  if (partials && static_cast<int64_t>(partials->size()) < wanted) reject("partials is too small");
+  a.partials = address(partials);
+}
+
+void spmm(Offsets indptr, Ids indices, In values, MaybeIds heavy, ConstPlane x, Plane y,
+          In row_scale, In col_scale, bool self_loop, std::uintptr_t stream,
+          MaybeDevice<float> partials, bool owner_alone) {
   const std::size_t rows = y.shape(0);
   check_size(indptr, rows + 1, "indptr");
   check_optional(values, indices.size(), "values");
@@ -39,14 +52,18 @@ void spmm(Offsets indptr, Ids indices, In values, MaybeIds /*order*/, ConstPlane
   a.snapshots = 1;
   a.features = static_cast<int32_t>(x.shape(1));
   a.self_loop = self_loop;
+  a.entries = static_cast<int64_t>(indices.size());
+  take_heavy(a, heavy, partials, owner_alone);
+  if (a.heavy && !a.partials && dgb_heavy_slots(a.entries) > 0) reject("partials is missing");
   check_launch(dgb_aggregate(&a, stream_of(stream)), "spmm");
 }
 
 // Transposed: x has a row per row of A and y one per column; otherwise the other way round.
 template <bool TRANSPOSED>
 void aggregate_parts(Offsets over_indptr, Ids over_indices, In over_values, MaybeOffsets ex_indptr,
-                     MaybeIds ex_entries, In ex_values, MaybeIds /*order*/, ConstBlock x, Block y,
-                     In row_scale, In col_scale, bool self_loop, std::uintptr_t stream) {
+                     MaybeIds ex_entries, In ex_values, MaybeIds heavy, ConstBlock x, Block y,
+                     In row_scale, In col_scale, bool self_loop, std::uintptr_t stream,
+                     MaybeDevice<float> partials, bool owner_alone) {
   const std::size_t rows = TRANSPOSED ? x.shape(0) : y.shape(0);
   const std::size_t columns = TRANSPOSED ? y.shape(0) : x.shape(0);
   const std::size_t S = x.shape(1);
@@ -82,9 +99,12 @@ void aggregate_parts(Offsets over_indptr, Ids over_indices, In over_values, Mayb
   a.snapshots = static_cast<int32_t>(S);
   a.features = static_cast<int32_t>(x.shape(2));
   a.self_loop = self_loop;
+  a.entries = static_cast<int64_t>(over_indices.size() + (ex_entries ? ex_entries->size() : 0));
+  take_heavy(a, heavy, partials, owner_alone);
   if (TRANSPOSED) {
     check_launch(dgb_scatter(&a, stream_of(stream)), "aggregate_parts_scatter");
   } else {
+    if (a.heavy && !a.partials && dgb_heavy_slots(a.entries) > 0) reject("partials is missing");
     check_launch(dgb_aggregate(&a, stream_of(stream)), "aggregate_parts");
   }
 }
@@ -96,7 +116,17 @@ void define(nb::module_& m, const char* name, Function function) {
         "ex_entries"_a.noconvert().none(), "ex_values"_a.noconvert().none(),
         "order"_a.noconvert().none(), "x"_a.noconvert(), "y"_a.noconvert(),
         "row_scale"_a.noconvert().none(), "col_scale"_a.noconvert().none(), "self_loop"_a,
-        "stream"_a);
+        "stream"_a, "partials"_a.noconvert().none() = nb::none(), "owner_alone"_a = false);
+}
+
+void list_heavy(Offsets over_indptr, MaybeOffsets ex_indptr, int64_t entries,
+                DeviceArray<int32_t> table, std::uintptr_t stream) {
+  check_optional(ex_indptr, over_indptr.size(), "ex_indptr");
+  check_size(table, static_cast<std::size_t>(dgb_heavy_size(entries)), "table");
+  check_launch(dgb_list_heavy(over_indptr.data(), address(ex_indptr),
+                              static_cast<int64_t>(over_indptr.size()) - 1, entries, table.data(),
+                              stream_of(stream)),
+               "list_heavy");
 }
 
 }  // namespace
@@ -105,7 +135,12 @@ void bind_aggregate(nb::module_& m) {
   m.def("spmm", &spmm, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "values"_a.noconvert().none(), "order"_a.noconvert().none(), "x"_a.noconvert(),
         "y"_a.noconvert(), "row_scale"_a.noconvert().none(), "col_scale"_a.noconvert().none(),
-        "self_loop"_a, "stream"_a);
+        "self_loop"_a, "stream"_a, "partials"_a.noconvert().none() = nb::none(),
+        "owner_alone"_a = false);
+  m.def("heavy_size", &dgb_heavy_size, "entries"_a);
+  m.def("heavy_slots", &dgb_heavy_slots, "entries"_a);
+  m.def("list_heavy", &list_heavy, "over_indptr"_a.noconvert(), "ex_indptr"_a.noconvert().none(),
+        "entries"_a, "table"_a.noconvert(), "stream"_a);
   define(m, "aggregate_parts", &aggregate_parts<false>);
   define(m, "aggregate_parts_scatter", &aggregate_parts<true>);
 }

@@ -29,6 +29,10 @@ struct AggregateArgs {
   int64_t rows, columns;
   int32_t snapshots, features;
   int32_t self_loop;
+  int64_t entries;       // of both lists
+  const int32_t* heavy;  // table of long rows (heavy_rows.hpp), or null
+  float* partials;       // [dgb_heavy_slots(entries), S F], with `heavy`; not for scatter
+  int32_t owner_alone;   // no segments: every row by its owner or the owner's block
 };
 
 struct ScanArgs {
@@ -73,6 +77,11 @@ int dgb_split(const FillSplit* functor, int64_t rows, void* stream);
 int dgb_count_union(const CountUnion* functor, int64_t rows, void* stream);
 int dgb_unite(const FillUnion* functor, int64_t rows, void* stream);
 
+// Long rows of a topology into `table`, int32[dgb_heavy_size(entries)].
+int64_t dgb_heavy_size(int64_t entries);
+int64_t dgb_heavy_slots(int64_t entries);
+int dgb_list_heavy(const int64_t* over_indptr, const int64_t* ex_indptr, int64_t rows,
+                   int64_t entries, int32_t* table, void* stream);
 int dgb_aggregate(const AggregateArgs* args, void* stream);
 int dgb_scatter(const AggregateArgs* args, void* stream);
 
