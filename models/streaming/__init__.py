@@ -5,6 +5,7 @@ from dgbench.models.streaming.cell import DECAYS, TimeLstm
 from dgbench.models.streaming.dygnn import Dygnn, Link, Refreshed
 from dgbench.models.streaming.edges import IntervalEdges
 from dgbench.models.streaming.heads import ClassHead, DotHead
+from dgbench.models.streaming.jodie import Jodie, JodiePending, JodieState
 from dgbench.models.streaming.state import DygnnState, Pending, Rows
 
 __all__ = [
@@ -15,6 +16,9 @@ __all__ = [
     "Dygnn",
     "DygnnState",
     "IntervalEdges",
+    "Jodie",
+    "JodiePending",
+    "JodieState",
     "Link",
     "Pending",
     "Refreshed",

@@ -7,12 +7,13 @@ from typing import Any, Final
 import torch
 
 from dgbench.models.streaming.dygnn import Dygnn
+from dgbench.models.streaming.jodie import Jodie
 from dgbench.runtime.errors import unknown_key
 
 INTERACTION_MODELS: Final = ("dygnn", "jodie")
 
 
-def build_interaction_model(workload: Any, *, classes: int = 0, unit: float = 1.0) -> Dygnn:
+def build_interaction_model(workload: Any, *, classes: int = 0, unit: float = 1.0) -> Dygnn | Jodie:
     """The network of a workload with its head; the same parameters for the same seed.
 
     Args:
@@ -29,6 +30,8 @@ def build_interaction_model(workload: Any, *, classes: int = 0, unit: float = 1.
         raise unknown_key("model", w.model, INTERACTION_MODELS)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(w.seed)
+        if w.model == "jodie":
+            return Jodie(w.hidden_dim, classes=classes, unit=unit)
         return Dygnn(
             w.hidden_dim,
             classes=classes,

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dgbench.kernels_cuda.interact import edge_dots, partner_sums
-from dgbench.models.streaming.cell import TimeLstm
+from dgbench.models.streaming.cell import TimeLstm, spread
 from dgbench.models.streaming.edges import IntervalEdges
 from dgbench.models.streaming.heads import ClassHead, DotHead
 from dgbench.models.streaming.state import DygnnState, Pending
@@ -84,10 +84,11 @@ class Dygnn(nn.Module):
             raise unknown_key("activation", activation, ACTIVATIONS)
         self.hidden_dim, self.unit, self.propagation = hidden_dim, unit, propagation
         self.activation = activation
-        self.interact = nn.Linear(2 * hidden_dim, hidden_dim)
+        self.interact = spread(nn.Linear(2 * hidden_dim, hidden_dim))
         self.update_s = TimeLstm(hidden_dim, hidden_dim, decay)
         self.update_g = TimeLstm(hidden_dim, hidden_dim, decay)
-        self.merge = nn.Linear(2 * hidden_dim, hidden_dim)
+        # Hidden states are gated twice and small.
+        self.merge = spread(nn.Linear(2 * hidden_dim, hidden_dim), gain=2.0)
         self.push_s = nn.Linear(hidden_dim, hidden_dim, bias=False) if propagation else None
         self.push_g = nn.Linear(hidden_dim, hidden_dim, bias=False) if propagation else None
         self.head: DotHead | ClassHead = (

@@ -46,6 +46,12 @@ class Rows:
         """A copy."""
         return self._each(lambda c: c.clone())
 
+    def extended(self: Self, spare: int) -> Self:
+        """With so many rows of zeros behind."""
+        if spare == 0:
+            return self
+        return self._each(lambda c: torch.cat([c, c.new_zeros(spare, *c.shape[1:])]))
+
     def copy_(self: Self, other: Self) -> None:
         """Take over all values of another of the same size."""
         for name, column in self.columns().items():

@@ -121,18 +121,21 @@ class InteractionTrainer(Trainer):
         self._push = Propagation(self.model, data, self.device) if workload.propagation else None
         self._classes = None
         if data.classes is not None:
-            taught = torch.where(data.held_out, -1, data.classes)
-            self._taught, self._classes = taught.to(self.device), data.classes.to(self.device)
-            self._asked = (data.held_out & (data.classes >= 0)).to(self.device)
+            classes = functional.pad(data.classes, (0, spare_rows), value=-1)
+            held_out = functional.pad(data.held_out, (0, spare_rows))
+            self._classes = classes.to(self.device)
+            self._taught = torch.where(held_out, -1, classes).to(self.device)
+            self._asked = (held_out & (classes >= 0)).to(self.device)
         self._optimiser: torch.optim.Adam | None = None
 
     def _fresh(self) -> tuple[Any, Any]:
-        return self.model.new_state(
-            self.data.events.num_nodes + self._spare,
+        found = self.model.new_state(
+            self.data.events.num_nodes,
             seed=self.workload.seed,
             dtype=self.dtype,
             device=self.device,
         )
+        return tuple(rows.extended(self._spare) for rows in found)
 
     # --- what a system replaces -------------------------------------------------------------------
 

@@ -1,0 +1,233 @@
+"""How the baselines of T-GCN train: all edges in order, everything on one device, padded tensors.
+
+The paper runs DyGNN and JODIE so (sections 2.4 and 6.1): all state on the device, t-batches padded
+to the largest of them, and no copy beside a computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import torch
+
+from dgbench.models.streaming import IntervalEdges
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.interaction_layout import Group
+from dgbench.systems.base.interaction_trainer import InteractionTrainer
+from dgbench.systems.base.interactions import (
+    InteractionData,
+    InteractionWorkload,
+    load_interactions,
+)
+from dgbench.systems.base.system import System, Technique
+
+SAVED: Final = {"dygnn": 44, "jodie": 24}
+"""Vectors of H floats per row of a step that the forward pass keeps for the backward pass and that
+the backward pass makes; `tests/systems/test_dygnn.py` holds that they are enough."""
+
+PADDING: Final = Technique(
+    "padding",
+    "Every t-batch is padded to the largest, so that tensors are regular; off: as long as it is.",
+    exact=True,
+    source="T-GCN, section 2.4",
+)
+SEQUENTIAL: Final = Technique(
+    "sequential",
+    "Edge by edge instead of in t-batches that amount to the same.",
+    exact=True,
+    source="DyGNN (SIGIR 2020), section 3",
+    default=False,
+)
+
+
+class BaselineTrainer(InteractionTrainer):
+    """t-batches of all edges, in order, on one device.
+
+    Attributes:
+        pad: edges of the largest t-batch, to which all are padded; 0 without padding.
+        planned_bytes: of device memory: state, parameters with what Adam keeps, and the largest
+            step.
+    """
+
+    def __init__(
+        self,
+        workload: InteractionWorkload,
+        data: InteractionData,
+        switches: Mapping[str, bool],
+        *,
+        device: str = "cpu",
+        meter: Meter | None = None,
+        dtype: torch.dtype = torch.float32,
+        memory_bytes: int | None = None,
+    ) -> None:
+        """Plan the memory, then take it.
+
+        Args:
+            workload, data: of `load_interactions`.
+            switches: `padding` and `sequential`.
+            device: where everything lies.
+            meter, dtype: as of every trainer.
+            memory_bytes: that may be taken on the device; None for as much as there is.
+
+        Raises:
+            UnsupportedError: more would be taken.
+        """
+        self._padded = switches["padding"]
+        super().__init__(
+            workload,
+            data,
+            device=device,
+            meter=meter,
+            dtype=dtype,
+            order="events" if switches["sequential"] else "t-batches",
+            spare_rows=1 if self._padded else 0,
+        )
+        sizes = [
+            events.numel()
+            for first, last in ((0, data.train_end), (data.train_end, len(data.events)))
+            for group in self.groups(first, last)
+            for events in group
+        ]
+        largest = max(sizes, default=0)
+        self.pad = largest if self._padded else 0
+        self.padded_edges = len(sizes) * largest if self._padded else sum(sizes)
+        self.planned_bytes = planned_bytes(self, largest)
+        if memory_bytes is not None and self.planned_bytes > memory_bytes:
+            raise UnsupportedError(
+                f"out of memory: {self.planned_bytes / 2**20:.0f} MiB are needed for "
+                f"{data.events.num_nodes} vertices and t-batches of {largest} edges, "
+                f"{memory_bytes / 2**20:.0f} MiB may be taken",
+                hint="T-GCN streams its state through regions: open the system tgcn",
+            )
+
+    def _fresh(self) -> tuple[Any, Any]:
+        state, pending = super()._fresh()
+        if self._padded:
+            # Something always waits for the row of padding, so that it costs what an edge costs.
+            pending.count_s[-1] = pending.count_g[-1] = 1
+        return state, pending
+
+    def edges(self, events: torch.Tensor) -> IntervalEdges:
+        """The edges of a step, padded: sources, destinations and negatives one behind the other."""
+        if not self._padded:
+            return super().edges(events)
+        stream, count, size = self.data.events, events.numel(), max(self.pad, events.numel())
+        columns = [stream.src[events], stream.dst[events]]
+        if self.workload.task == "link":
+            columns.append(self.data.negative[events])
+        ids = torch.full((len(columns), size), stream.num_nodes, dtype=torch.int64)
+        ids[:, :count] = torch.stack(columns)
+        t = torch.zeros(size, dtype=torch.float64)
+        t[:count] = stream.t[events]
+        rows = torch.arange(ids.numel()).view_as(ids).to(self.device)
+        return IntervalEdges(
+            ids.flatten().to(self.device),
+            rows[0],
+            rows[1],
+            rows[2] if len(columns) > 2 else rows.new_empty(0),
+            t.to(self.device),
+            sources=size,
+            targets=size,
+            ends=2 * size,
+            events=events,
+            real=count,
+        )
+
+    def commit(self, edges: IntervalEdges, now: Any) -> None:
+        if not self._padded:
+            super().commit(edges, now)
+            return
+        real = torch.cat([edges.src[: edges.real], edges.dst[: edges.real]])
+        ends = edges.ids[real]
+        pushes = None if self._push is None else self._push.find(edges, now, self.vertices)
+        waiting = self.model.pend(now, edges, self.workload.aggregate)[real]
+        itself = (ends[: edges.real] == ends[edges.real :]).nonzero().squeeze(1)
+        if itself.numel():  # its two rows are one vertex: each takes over the other's role
+            other = itself + edges.real
+            for name, column in waiting.columns().items():
+                if name.endswith("_s"):
+                    column[other] = column[itself]
+                else:
+                    column[itself] = column[other]
+        self.vertices.write(ends, now[real])
+        self.pending.write(ends, waiting)
+        if self._push is not None:
+            self._push.apply(pushes, edges, self.pending)
+
+    def train_group(self, group: Group) -> float:
+        try:
+            return super().train_group(group)
+        except torch.cuda.OutOfMemoryError as error:
+            raise UnsupportedError(
+                f"out of memory on {self.device}: {self.planned_bytes / 2**20:.0f} MiB were planned"
+            ) from error
+
+    def report(self) -> dict[str, float]:
+        return {
+            "planned_bytes": float(self.planned_bytes),
+            "state_bytes": float(self.state_bytes),
+            "padded_share": self.padded_edges / max(1, len(self.data.events)),
+        }
+
+
+def planned_bytes(trainer: InteractionTrainer, largest: int) -> int:
+    """Bytes on the device: state, neighbours, four times the parameters, the largest step.
+
+    Args:
+        trainer: has its state.
+        largest: edges of the largest step.
+    """
+    item = torch.empty(0, dtype=trainer.dtype).element_size()
+    parameters = sum(p.numel() for p in trainer.model.parameters())
+    rows = largest * (3 if trainer.workload.task == "link" else 2)
+    step = rows * trainer.workload.hidden_dim * SAVED[trainer.workload.model] * item
+    neighbours = 0 if trainer._push is None else trainer._push.nbytes
+    return trainer.state_bytes + neighbours + 4 * parameters * item + step + largest * 8 * 8
+
+
+class BaselineSystem(System):
+    """What the two baselines share; a subclass names its model and its switches."""
+
+    kind = "baseline"
+    model: str
+
+    def unsupported(self, workload: Any, device: str) -> list[str]:
+        if not isinstance(workload, InteractionWorkload):
+            return ["it trains on interactions (`InteractionWorkload`)"]
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            return ["there is no CUDA device here"]
+        return []
+
+    def open(
+        self,
+        workload: Any,
+        *,
+        device: str = "cpu",
+        switches: Mapping[str, bool] | None = None,
+        meter: Meter | None = None,
+        data: InteractionData | None = None,
+        dtype: torch.dtype = torch.float32,
+        memory_bytes: int | None = None,
+    ) -> BaselineTrainer:
+        """As `System.open`; the workload's model is this system's, `intervals` and `share` unread.
+
+        Args:
+            data: the workload's, where it is loaded already.
+            dtype, memory_bytes: of `BaselineTrainer`.
+
+        Raises:
+            UnsupportedError: what cannot run, or does not fit.
+        """
+        on = self.switches(switches)
+        if reasons := self.unsupported(workload, device):
+            raise UnsupportedError(f"{self.name}: {'; '.join(reasons)}")
+        workload = msgspec.structs.replace(
+            workload, model=self.model, propagation=on.get("propagation", False)
+        )
+        data = load_interactions(workload) if data is None else data
+        return BaselineTrainer(
+            workload, data, on, device=device, meter=meter, dtype=dtype, memory_bytes=memory_bytes
+        )
