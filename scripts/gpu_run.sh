@@ -1,41 +1,48 @@
 #!/usr/bin/env bash
-# Build for the GPU that is here, run every CUDA test, measure, and print one table last.
+# Build for the GPU that is here, then test and measure, part after part.
 #
-#   scripts/gpu_run.sh [OUT]                   the operators; OUT: folder for logs and the table
-#   scripts/gpu_run.sh tests [OUT]             every test that needs a device, of all parts
-#   scripts/gpu_run.sh pipad [OUT]             PiPAD: correctness, operators, races, figures
-#   scripts/gpu_run.sh esdg [OUT]              ESDG: correctness, graph difference, epochs, figures
-#   scripts/gpu_run.sh dgc [OUT]               DGC: correctness, operators, chunk predictor, figures
-#   scripts/gpu_run.sh gnnflow [OUT]           GNNFlow: correctness, placements, cache, figures
-#   scripts/gpu_run.sh --dry-run [NAME] [OUT]  say what would run, and run nothing
+#   scripts/gpu_run.sh [PART...] [OUT]            OUT: folder for logs and rows, default ./gpu_run
+#   scripts/gpu_run.sh --dry-run [PART...] [OUT]  say what would run, and run nothing
 #
-# Default for OUT: ./gpu_run. Meant for a machine without a network that has torch, nvcc, cmake,
-# ninja, scikit-build-core, nanobind, pytest and hypothesis. Without a name it takes at most ten
-# minutes, `pipad`, `esdg`, `dgc` and `gnnflow` at most nine. Settings:
+# Parts, `operators` where none is named; time is shared between them in the order given:
+#   operators   tests of the operators, sanitizer, one table of measurements
+#   tests       every test that needs a device, of all parts; those that need it alone come last
+#   lately      tests of what was changed last or failed before, in one process each
+#   tables      PiPAD's operators by width, vector, slice and balance
+#   placements  GNNFlow: updates, samples by placement, the feature cache
+#   races       PiPAD against PyG-Temporal on small graphs at full size
+#   profile     kernels and launches of a PiPAD step
+#   differences ESDG: encode and rebuild, plain transfer against differences
+#   reproduce   the quick experiments of all papers, an equal share of what is left to each
+#   pipad, esdg, dgc, gnnflow   a paper: correctness, sanitizer, operators, its experiments
+#
+# Meant for a machine without a network that has torch, nvcc, cmake, ninja, scikit-build-core,
+# nanobind, pytest and hypothesis. All of it takes less than ten minutes. Settings:
+#   DGBENCH_SECONDS  how long all of it may take (default: 560)
 #   DGBENCH_WHEELS   folder of wheels for what the machine lacks (scripts/gpu_wheels.sh fills one)
 #   DGBENCH_DATA     folder of real data; without it the real-only datasets show as missing
 #   DGBENCH_SITE     where to install (default: a temporary folder)
-#   DGBENCH_PRESET   preset of the reproduction at the end of a paper's run (default: quick)
+#   DGBENCH_PRESET   preset of the reproduction (default: quick)
 #   PYTHON           interpreter (default: python3)
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 started=$SECONDS
 dry=
-what=operators
 if [ "${1:-}" = --dry-run ]; then
   dry=yes
   shift
 fi
-if [[ "${1:-}" =~ ^(tests|pipad|esdg|dgc|gnnflow)$ ]]; then
-  what=$1
+parts=()
+while [[ "${1:-}" =~ ^(operators|tests|lately|tables|placements|races|profile|differences|reproduce|pipad|esdg|dgc|gnnflow)$ ]]; do
+  parts+=("$1")
   shift
-fi
-if [ $# -gt 1 ] || [[ "${1:-}" == -* ]]; then
-  sed -n '2,19p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
+done
+[ ${#parts[@]} -eq 0 ] && parts=(operators)
+budget=${DGBENCH_SECONDS:-560}
+if [ $# -gt 1 ] || [[ "${1:-}" == -* ]] || ! [[ "$budget" =~ ^[0-9]+$ ]]; then
+  sed -n '2,26p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
   exit 2
 fi
-budget=585
-[ "$what" != operators ] && budget=530
 python=${PYTHON:-python3}
 preset=${DGBENCH_PRESET:-quick}
 # The work goes on in another folder.
@@ -48,10 +55,13 @@ for name in DGBENCH_WHEELS DGBENCH_DATA; do
     export "$name=$(cd "${!name}" && pwd)"
   fi
 done
-left() { echo $((budget - (SECONDS - started))); }
+# Seconds left to the part that runs; a part may also use what those before it left over.
+part_end=$budget
+left() { echo $((part_end - (SECONDS - started))); }
 step() { echo "== $1 ($((SECONDS - started)) s)"; }
 
 # run SECONDS LOG COMMAND...: run with a limit, also that of what is left; output goes to $out/LOG.
+# The command has a session of its own: nothing of it stays behind, whatever way it ends.
 run() {
   local limit=$1 log=$2
   shift 2
@@ -64,8 +74,27 @@ run() {
     echo "   no time left for: $*" | tee -a "$out/$log"
     return 124
   fi
-  timeout -k 10 "$limit" "$@" >"$out/$log" 2>&1
+  setsid timeout -k 10 "$limit" "$@" >"$out/$log" 2>&1 &
+  session=$!
+  wait "$session"
+  local status=$?
+  end_session
+  return $status
 }
+
+# Ends what is left of the last session.
+session=
+end_session() {
+  [ -z "$session" ] && return
+  if command -v pkill >/dev/null; then
+    pkill -KILL -s "$session"
+  else
+    kill -KILL -- "-$session" 2>/dev/null
+  fi
+  session=
+}
+trap 'end_session' EXIT
+trap 'exit 130' INT TERM
 
 if [ -n "$dry" ]; then
   out=${1:-gpu_run}
@@ -152,30 +181,129 @@ operators() {
   [ "$tests" -eq 0 ] && [ "$measured" -eq 0 ]
 }
 
+# Files whose tests fill the device, start ranks on it or read its peak: one process, on its own.
+alone="tests/cuda/test_cuda_esdg.py tests/cuda/test_cuda_gnnflow.py tests/runtime/test_ranks.py\
+ tests/runtime/test_transfer_cuda.py tests/systems/test_esdg_ranked_cuda.py\
+ tests/systems/test_esdg_device_cells.py"
+
 # Every test that asks for a device, spread over processes where pytest-xdist is there.
 tests() {
-  step "every test that needs a device"
+  step "every test that can share the device"
   local spread=
   [ -z "$dry" ] && "$python" -c 'import xdist' 2>/dev/null && spread="-n 8 --dist worksteal"
   # shellcheck disable=SC2086
-  run "$(left)" tests.log $tests_of $spread --tb=short -r fE tests
-  local tests=$?
-  [ -n "$dry" ] || tail -60 "$out/tests.log"
-  step "summary: tests exit $tests"
-  return $tests
+  run "$(($(left) * 3 / 5))" tests.log $tests_of $spread --tb=short -r fE tests \
+    $(printf -- '--ignore %s ' $alone)
+  local shared=$?
+  [ -n "$dry" ] || tail -30 "$out/tests.log"
+  step "tests that need the device alone"
+  # shellcheck disable=SC2086
+  run "$(left)" alone.log $tests_of --tb=short -r fE $alone
+  local single=$?
+  [ -n "$dry" ] || tail -30 "$out/alone.log"
+  step "summary: tests exit $shared, alone exit $single"
+  [ "$shared" -eq 0 ] && [ "$single" -eq 0 ]
+}
+
+lately() {
+  step "what was changed last, and what failed before"
+  # shellcheck disable=SC2086
+  run "$(($(left) / 3))" lately.log $tests_of --tb=short -r fE --durations 8 \
+    tests/cuda/test_heavy_rows.py tests/cuda/test_cuda_wrappers.py \
+    tests/cuda/test_cuda_operators.py tests/cuda/test_temporal_device.py \
+    tests/cuda/test_sliced_kernels.py
+  local operators=$?
+  [ -n "$dry" ] || tail -25 "$out/lately.log"
+  # shellcheck disable=SC2086
+  run "$(($(left) / 2))" memory.log $tests_of --tb=short -r fE --durations 8 \
+    tests/cuda/test_cuda_esdg.py -k "peak or fit"
+  local memory=$?
+  [ -n "$dry" ] || tail -25 "$out/memory.log"
+  # shellcheck disable=SC2086
+  run "$(left)" ranks.log $tests_of --tb=short -r fE --durations 8 \
+    tests/systems/test_esdg_ranked_cuda.py -k share
+  local ranks=$?
+  [ -n "$dry" ] || tail -25 "$out/ranks.log"
+  step "summary: operators $operators, memory $memory, ranks $ranks"
+  [ "$operators" -eq 0 ] && [ "$memory" -eq 0 ] && [ "$ranks" -eq 0 ]
+}
+
+# shown LOG: a table that was written, without the warnings before it.
+shown() { [ -n "$dry" ] || grep -v -i warn "$out/$1" | tail -"${2:-200}"; }
+
+tables() {
+  step "operators"
+  run "$(left)" tables.txt "$python" scripts/gpu_tables.py --out "$out/tables.jsonl" \
+    --seconds "$(($(left) - 8))"
+  local status=$?
+  shown tables.txt
+  step "summary: operators $status"
+  return $status
+}
+
+placements() {
+  step "updates, samples by placement, and the cache"
+  run "$(left)" placements.txt "$python" scripts/gpu_gnnflow.py --out "$out/placements.jsonl" \
+    --seconds "$(($(left) - 15))"
+  local status=$?
+  shown placements.txt
+  step "summary: placements $status"
+  return $status
+}
+
+races() {
+  step "races on small graphs"
+  run "$(left)" races.txt "$python" scripts/gpu_race.py --out "$out/races.jsonl" --preset full \
+    --datasets pems08 covid19-england hepth --seconds "$(($(left) - 12))"
+  local status=$?
+  shown races.txt
+  step "summary: races $status"
+  return $status
+}
+
+profile() {
+  step "kernels and launches of a step"
+  run "$(left)" profile.txt "$python" scripts/gpu_profile.py --out "$out/profile.jsonl" \
+    --seconds "$(($(left) - 8))"
+  local status=$?
+  shown profile.txt 140
+  step "summary: profile $status"
+  return $status
+}
+
+differences() {
+  step "encode and rebuild beside a copy; plain transfer against differences on smoothed twins"
+  run "$(left)" differences.txt "$python" scripts/gpu_esdg.py --out "$out/differences.jsonl" \
+    --seconds "$(($(left) - 15))"
+  local status=$?
+  shown differences.txt
+  step "summary: differences $status"
+  return $status
+}
+
+# The papers' experiments, an equal share of what is left to each.
+reproduce() {
+  local papers=(gnnflow esdg dgc pipad) found=0 ends=$part_end
+  for i in "${!papers[@]}"; do
+    part_end=$((SECONDS - started + (ends - (SECONDS - started)) / (${#papers[@]} - i)))
+    reproduction "${papers[$i]}" || found=$?
+  done
+  part_end=$ends
+  step "summary: reproduction $found (124, 130: stopped by the clock)"
+  [[ "$found" =~ ^(0|1|124|130)$ ]]
 }
 
 # reproduction PAPER: the experiments of a paper in what time is left; 124 where none is.
 reproduction() {
-  step "reproduction, as far as time allows"
+  step "reproduction of $1, as far as time allows"
   # A run that is ended by SIGTERM keeps its rows and still writes verdicts and figures.
-  local limit=$(($(left) - 35))
+  local limit=$(($(left) - 12))
   local status=124
   if [ -n "$dry" ] || [ "$limit" -gt 20 ]; then
-    run "$limit" reproduce.log timeout -k 30 "$((limit > 40 ? limit - 25 : limit))" \
+    run "$limit" "reproduce_$1.log" timeout -k 30 "$((limit > 40 ? limit - 25 : limit))" \
       "$python" -m dgbench reproduce "$1" --device cuda --preset "$preset" --out "$out/runs"
     status=$?
-    [ -n "$dry" ] || tail -40 "$out/reproduce.log"
+    [ -n "$dry" ] || tail -25 "$out/reproduce_$1.log"
   fi
   return $status
 }
@@ -336,4 +464,23 @@ gnnflow() {
     [ "$measured" -eq 0 ]
 }
 
-"$what"
+# Shares of the time, by what a part needs to say something.
+share_of() {
+  case $1 in
+    lately) echo 5 ;;
+    tables | placements) echo 3 ;;
+    races) echo 4 ;;
+    profile) echo 2 ;;
+    differences) echo 3 ;;
+    *) echo 9 ;;
+  esac
+}
+failed=0
+for i in "${!parts[@]}"; do
+  shares=0
+  for part in "${parts[@]:$i}"; do shares=$((shares + $(share_of "$part"))); done
+  now=$((SECONDS - started))
+  part_end=$((now + (budget - now) * $(share_of "${parts[$i]}") / shares))
+  "${parts[$i]}" || failed=1
+done
+exit $failed

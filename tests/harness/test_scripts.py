@@ -36,9 +36,104 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(name, tmp_path) -> None:
     for path in set(re.findall(r"(?:tests|scripts)/[\w/]+\.py", done.stdout)):
         assert (ROOT / path).is_file(), path
     limits = [int(n) for n in re.findall(r"at most (\d+) s", done.stdout)]
-    assert max(limits) <= (585 if not name else 530)  # nothing may outlast the whole
+    assert max(limits) <= 560  # nothing may outlast the whole
     if name:
         assert f"dgbench reproduce {name} --device cuda" in done.stdout
+
+
+PARTS = ["lately", "tables", "placements", "races", "profile", "differences", "reproduce"]
+
+
+def test_parts_share_the_time_in_their_order(tmp_path) -> None:
+    done = gpu_run("--dry-run", *PARTS, str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "out").exists()
+    said = done.stdout
+    order = ["test_heavy_rows", "test_cuda_esdg", "test_esdg_ranked_cuda", "gpu_tables",
+             "gpu_gnnflow", "gpu_race", "gpu_profile", "gpu_esdg", "reproduce gnnflow",
+             "reproduce esdg", "reproduce dgc", "reproduce pipad"]  # fmt: skip
+    assert [said.index(word) for word in order] == sorted(said.index(word) for word in order)
+    assert said.count("== building") == 1
+    for path in set(re.findall(r"(?:tests|scripts)/[\w/]+\.py", said)):
+        assert (ROOT / path).is_file(), path
+    logs = re.findall(r"to ([\w.]+): ", said)
+    assert len(logs) == len(set(logs))  # none is written over
+    limits = [int(n) for n in re.findall(r"at most (\d+) s", said)]
+    # In a dry run no time passes, so each part's limit is its share of all of it.
+    assert sum(limits[4:9]) <= 560
+    assert min(limits) >= 25
+
+
+def test_every_part_can_be_asked_for_alone_and_with_others() -> None:
+    usage = gpu_run("--help").stderr
+    for part in [*PARTS, "tests", "operators", "pipad", "esdg", "dgc", "gnnflow"]:
+        assert re.search(rf"\b{part}\b", usage), part
+        assert "== summary" in gpu_run("--dry-run", part, "tables").stdout
+
+
+def test_tests_that_need_the_device_alone_come_last() -> None:
+    shared, single = gpu_run("--dry-run", "tests").stdout.split("need the device alone")
+    for path in re.findall(r"tests/[\w/]+\.py", single):
+        assert f"--ignore {path}" in shared
+
+
+def fake_machine(tmp_path, python: str) -> dict[str, str]:
+    """An environment with tools that stand for a GPU machine's; `python` is a script's body."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, body in {"nvidia-smi": "echo GPU", "nvcc": "echo nvcc", "fake": python}.items():
+        (tools / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tools / name).chmod(0o755)
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("DGBENCH_")}
+    return kept | {"PATH": path, "PYTHON": "fake", "TMPDIR": str(tmp_path)}
+
+
+def test_parts_run_one_after_the_other_and_leave_no_process(tmp_path) -> None:
+    """A stand-in for Python answers at once, but leaves a process behind at every call."""
+    env = fake_machine(
+        tmp_path, 'sleep 300 >/dev/null 2>&1 & echo $! >>"$TMPDIR/left"; echo "ran $*"'
+    )
+    out = tmp_path / "out"
+    done = subprocess.run(
+        ["bash", str(SCRIPTS / "gpu_run.sh"), "lately", "tables", "profile", str(out)],
+        capture_output=True, text=True, timeout=60, env=env,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("== summary") == 3
+    for log in ("build.log", "lately.log", "memory.log", "ranks.log", "tables.txt", "profile.txt"):
+        assert "ran" in (out / log).read_text()
+    running = [int(n) for n in (tmp_path / "left").read_text().split() if alive(int(n))]
+    # Those of calls that were not limited (the machine's and the build's questions) are not ours.
+    for number in running:
+        os.kill(number, 9)
+    assert len(running) <= 2
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_the_profile_runs_on_a_cpu_too(tmp_path) -> None:
+    out = tmp_path / "rows.jsonl"
+    command = [
+        sys.executable, str(SCRIPTS / "gpu_profile.py"), "--device", "cpu", "--out", str(out),
+        "--preset", "quick", "--models", "tgcn_model", "--contenders", "pipad", "--steps", "2",
+    ]  # fmt: skip
+    env = {**os.environ, "DGBENCH_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=90, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = (json.loads(line) for line in out.read_text().splitlines())
+    if "failed" in row:  # without the real data
+        assert "pems08" in row["failed"]
+        return
+    assert row["step_ms"] > 0
+    assert row["top_operators"]
+    assert not row["top_kernels"]
 
 
 def test_esdg_measures_the_difference_before_it_reproduces() -> None:
@@ -62,7 +157,7 @@ def test_gnnflow_compares_before_it_measures() -> None:
 def test_wrong_arguments_are_answered_with_the_usage(arguments) -> None:
     done = gpu_run(*arguments)
     assert done.returncode == 2
-    assert "gpu_run.sh esdg" in done.stderr
+    assert "pipad, esdg, dgc, gnnflow" in done.stderr
     assert "PYTHON" in done.stderr
 
 
