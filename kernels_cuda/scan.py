@@ -71,6 +71,8 @@ def lstm_scan(
     h0: Tensor | None = None,
     c0: Tensor | None = None,
     all_steps: bool = True,
+    *,
+    recompute: bool = False,
 ) -> tuple[Tensor | None, Tensor, Tensor]:
     """Run an LSTM over a frame.
 
@@ -84,6 +86,8 @@ def lstm_scan(
         h0: [N, H], zero if absent.
         c0: [N, H], zero if absent.
         all_steps: also give the state after every step.
+        recompute: on CUDA, keep no gates (6 H floats per vertex and step) for the backward pass,
+            which then makes them again for a part of the vertices at a time. The CPU always does.
 
     Returns:
         (h_all [T, N, H], or None without `all_steps`; h_last [N, H]; c_last [N, H]).
@@ -93,7 +97,7 @@ def lstm_scan(
         UnsupportedError: a device without compiled operators, or float64 on CUDA.
     """
     _check(x, w_in, w_hid, bias, LSTM_GATES, {"h0": h0, "c0": c0})
-    keep = _wants_grad(x, w_in, w_hid, bias, h0, c0)
+    keep = not recompute and _wants_grad(x, w_in, w_hid, bias, h0, c0)
     h_all, h_last, c_last, _ = _lstm(x, w_in, w_hid, bias, h0, c0, all_steps, keep)
     return (h_all if all_steps else None), h_last, c_last
 
@@ -205,6 +209,9 @@ def _some(tensor: Tensor) -> Tensor | None:
 # Registered the low-level way: a call costs half of what `torch.library.custom_op` takes, whose
 # first one also loads the compiler of torch, most of a second in every process.
 _library = torch.library.Library("dgbench", "FRAGMENT")
+
+LEAST_PART, MOST_PARTS = 4096, 32
+"""Vertices whose gates a backward pass makes again at once, at least, and parts at most."""
 
 
 def _operator(name: str, fake: Callable[..., Any]) -> Callable[[Callable], Callable]:
@@ -356,6 +363,10 @@ def _lstm_backward(
     needed: list[bool],
 ) -> list[Tensor]:
     grads = _grads(x, [w_in, w_hid, bias, h0, c0], needed)
+    if x.device.type != "cpu" and record.numel() == 0 and x.shape[0] * x.shape[1] > 0:
+        steps = (grad_h_all, grad_h_last, grad_c_last)
+        _lstm_backward_in_parts(steps, (x, w_in, w_hid, bias, h0, c0), grads, needed)
+        return grads
     call(
         "lstm_scan_backward",
         x.device,
@@ -373,6 +384,52 @@ def _lstm_backward(
         _workspace(x, w_hid, LSTM_GATES),
     )
     return grads
+
+
+def _lstm_backward_in_parts(
+    given: tuple[Tensor | None, ...],
+    inputs: tuple[Tensor | None, ...],
+    grads: list[Tensor],
+    needed: list[bool],
+) -> None:
+    """The gradients of `lstm_scan` without its record: gates are made again, part by part.
+
+    Args:
+        given: the gradients of h_all, h_last and c_last.
+        inputs: x, w_in, w_hid, bias, h0, c0.
+        grads: room for theirs; needed: which are wanted.
+    """
+    x, weights = _rows(inputs[0]), [_in(w) for w in inputs[1:4]]
+    states, grad_states = [_in(s) for s in inputs[4:]], [_in(g) for g in given[1:]]
+    vertices, w_hid = x.shape[1], weights[1]
+    length = max(LEAST_PART, -(-vertices // MOST_PARTS))
+    for begin in range(0, vertices, length):
+        part = slice(begin, begin + length)
+        here = x[:, part]
+        h_last = x.new_empty(here.shape[1], w_hid.shape[0])
+        record = _record(here, w_hid, LSTM_GATES, True)
+        of_part = [None if s is None else s[part] for s in states]
+        call(
+            "lstm_scan_forward", x.device, here, *weights, *of_part, None, h_last,
+            torch.empty_like(h_last), record,
+        )  # fmt: skip
+        out = [grads[0][:, part] if needed[0] else None]
+        # Sums over vertices: those of later parts are added to those of the first.
+        sums = grads[1:4] if begin == 0 else [torch.empty_like(g) for g in grads[1:4]]
+        out += _wanted(sums, needed[1:4])
+        out += [
+            g[part] if wanted else None for g, wanted in zip(grads[4:], needed[4:], strict=True)
+        ]
+        call(
+            "lstm_scan_backward", x.device, here, *weights, *of_part, record,
+            None if given[0] is None else given[0].detach()[:, part].contiguous(),
+            *(None if g is None else g[part] for g in grad_states), *out,
+            _workspace(here, w_hid, LSTM_GATES),
+        )  # fmt: skip
+        if begin > 0:
+            for total, more, wanted in zip(grads[1:4], sums, needed[1:4], strict=True):
+                if wanted:
+                    total += more
 
 
 def _setup_gru(ctx, inputs, output) -> None:

@@ -32,7 +32,7 @@ def fused_temporal(
     if not isinstance(model, CdGcn):
         return plain_temporal(model, layer, x, carry)
     h, c = carry or (None, None)
-    out, h_last, c_last = lstm_scan(x, *model.scan_weights(layer), h, c)
+    out, h_last, c_last = lstm_scan(x, *model.scan_weights(layer), h, c, recompute=True)
     return out, (h_last, c_last)
 
 
