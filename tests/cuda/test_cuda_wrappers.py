@@ -12,6 +12,7 @@ from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scat
 from dgbench.kernels_cuda.balance import balance
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
+from dgbench.kernels_cuda.row_owner import spmm_row_owner
 from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.kernels_cuda.transpose import transpose
@@ -345,3 +346,49 @@ def test_a_stage_replays_forward_and_backward():
                     leaf -= 0.01 * leaf.grad
                     leaf.grad = None
     assert (stage.captures, stage.replays) == (1, 4)
+
+
+def hubs(vertices: int = 30_000) -> Csr:
+    """Rows that a device cuts: one that meets everybody, some of hundreds and of thousands."""
+    lengths = np.random.default_rng(4).integers(0, 6, vertices)
+    lengths[:9] = [vertices, 128, 129, 0, 1024, 1025, 4000, 1, 700]
+    indptr = np.concatenate([[0], np.cumsum(lengths)])
+    # Columns of a row step by a prime, so that none repeats; they need not ascend here.
+    place = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths)
+    indices = (np.repeat(np.arange(vertices), lengths) * 31 + place * 7919) % vertices
+    return Csr(torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int32)), vertices)
+
+
+@pytest.mark.parametrize("features", [1, 6, 32, 130])
+def test_long_rows_are_cut_and_give_the_same_bits_every_time(features):
+    host = hubs()
+    there = to_device(host)
+    x = torch.randn(host.num_cols, features)
+    leaf = x.cuda().requires_grad_()
+    expected = x.clone().requires_grad_()
+    y = spmm(there, leaf, self_loop=True)
+    right = spmm(host, expected, self_loop=True)
+    close(y.detach(), right.detach())
+    grad = torch.randn_like(x)
+    y.backward(grad.cuda())
+    right.backward(grad)
+    close(leaf.grad, expected.grad)
+    with torch.no_grad():
+        assert all(torch.equal(spmm(there, leaf, self_loop=True), y) for _ in range(3))
+        close(spmm_row_owner(there, leaf), spmm(host, x))
+
+
+def test_a_product_with_cut_rows_is_captured():
+    there = to_device(hubs())
+    x = torch.randn(there.num_cols, 16, device="cuda")
+    expected = spmm(there, x)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        spmm(there, x)
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        y = spmm(there, x)
+    y.fill_(torch.nan)
+    graph.replay()
+    assert torch.equal(y, expected)

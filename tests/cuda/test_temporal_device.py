@@ -261,13 +261,13 @@ def test_several_mirrors_share_one_store(open_device):
         there.pop().close()
 
 
-def test_pools_of_many_page_locked_steps_are_sent(open_device):
+def test_pools_of_many_page_locked_steps_are_sent(open_device, native):
     """A copy that crosses two ranges of page-locked memory is one that the runtime refuses."""
-    vertices = 200_000
+    vertices, more = (50_000, 100) if native.device == "cpu" else (500_000, 400_000)
     store = TemporalStore(vertices, policy=BlockPolicy("adaptive", 64), undirected=True)
-    store.insert(*events(1, 300_000, vertices=vertices))
-    there = [open_device(store, placement) for placement in (*PLACEMENTS, "cuda", "uva")]
-    for size in (100, 250_000):
+    store.insert(*events(1, 100 + vertices // 2, vertices=vertices))
+    there = [open_device(store, placement) for placement in ("uva", "cuda", "guided", "hybrid")]
+    for size in (100, more):
         store.insert(*events(size, size, store.last_time, vertices))
         for one in there:
             one.update()
