@@ -1,0 +1,355 @@
+"""Section 4.1: how evenly the three-dimensional cut fills its grids, and what it costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.tgcn.experiments.common import (
+    failed,
+    failures,
+    one_thread,
+    open_graph,
+    origin_data,
+    panel,
+    synthetic_data,
+)
+from dgbench.systems.tgcn.experiments.settings import (
+    BY_NAME,
+    HELD_NAMES,
+    PIECES,
+    SPLIT,
+    TABLE2,
+    TWIN_NAMES,
+    workload,
+)
+
+NAME: Final = "partition"
+FILL, DEGREES, SHARE = "fill", "degrees", "share"
+DEVICES: Final = (4, 8)
+SHOWN: Final = {
+    "smoke": ("lastfm", "college-msg"),
+    "quick": (*TWIN_NAMES, *HELD_NAMES),
+    "full": (*TWIN_NAMES, *HELD_NAMES),
+}
+SKEWS: Final = (0.0, 0.5, 1.0, 1.5)
+"""Exponents of Zipf's law by which sources and destinations are drawn; 0 is uniform."""
+SYNTHETIC: Final = {
+    "smoke": (2_000, 50_000),
+    "quick": (40_000, 400_000),
+    "full": (1_000_000, 30_000_000),
+}
+"""Vertices and edges of synthetic streams."""
+TURNS: Final = 4
+TRAINED: Final = "twitter"
+"""The graph on which the share of partitioning is printed."""
+SMALLEST: Final = 1 / 4096
+"""Scale of that twin at least."""
+FIRST: Final = {"smoke": 20_000, "quick": 40_000, "full": 2_000_000}
+"""Events of it that are trained on."""
+
+Rows = Sequence[Any]
+
+
+class Partition(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Section 4.1: the cut by time, source and destination"
+    question = "How even are the grids, do degrees matter, and what does the cut cost?"
+    reading = (
+        "Edges that are trained on are cut into 11 intervals of equal width and into 4 x 4 and "
+        "8 x 8 parts: of equal width as the paper cuts, with equally many edges by source, and "
+        "dealt out in turns (ours). A phase of a round lasts as long as its fullest grid, so that "
+        "grids say how many of the devices train at a time. Ids follow arrival in a twin, as in "
+        "most crawls, and in a bipartite graph all sources come first. Streams with the same "
+        "vertices and edges but other degrees show what degrees change. Partitioning is timed on "
+        "one thread, and beside an epoch of training here."
+    )
+    claims = ("tgcn-s41-partition-degree-independent", "tgcn-s65-partition-share")
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        short = preset in ("smoke", "quick")
+        wanted = [(FILL, name) for name in SHOWN.get(preset, SHOWN["full"])]
+        wanted += [(SHARE, TRAINED)]
+        cells = [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"kind": kind, "dataset": name},
+                group=f"{kind}/{name}",
+                timeout_s=60 if short else 1800,
+            )
+            for kind, name in wanted
+        ]
+        cells.append(
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"kind": DEGREES},
+                group=DEGREES,
+                timeout_s=60 if short else 1800,
+            )
+        )
+        return cells
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        kind = str(cell.params["kind"])
+        with one_thread():
+            if kind == DEGREES:
+                return _degrees(*SYNTHETIC.get(context.preset, SYNTHETIC["full"]))
+            work = {FILL: _fill, SHARE: _share}[kind]
+            return work(str(cell.params["dataset"]), context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="partition_busy",
+                title="Devices of 8 that train at a time, by the cut of the vertices",
+                points=busy_points,
+                options={"xlabel": "graph", "ylabel": "devices", "ylog": False, "sort": False},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="partition_degrees",
+                title="What degrees change: edges of the largest grid, and time to sort",
+                points=degree_points,
+                options={"xlabel": "exponent of Zipf's law", "ylabel": "over uniform degrees",
+                         "xlog": False},
+            ),
+        ]  # fmt: skip
+
+    def answer(self, rows: Rows) -> str:
+        words = []
+        found = rows_of(rows, FILL)
+        if found:
+            least, most = (
+                f(found, key=lambda r: r.values["busy equal 8"]) for f in (min, max)
+            )  # fmt: skip
+            dealt = [r.values["busy dealt 8"] for r in found]
+            words.append(
+                f"parts of equal width let {least.values['busy equal 8']:.1f} "
+                f"({panel(least)}) to {most.values['busy equal 8']:.1f} ({panel(most)}) of 8 "
+                f"devices train at a time, dealt ones {min(dealt):.1f} to {max(dealt):.1f}"
+            )
+        for row in rows_of(rows, SHARE):
+            words.append(
+                f"on {panel(row)} the cut takes {100 * row.values['share']:.2f} % of an epoch here"
+            )
+        said = "; ".join(words)
+        return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def _fill(name: str, context: RunContext) -> Measurement:
+    """Balance of the grids under every cut, and edges per second of the sort."""
+    from dgbench.systems.tgcn.balance import balance
+    from dgbench.systems.tgcn.grids import VERTEX_CUTS, Grids, cut_vertices
+    from dgbench.systems.tgcn.schedule import make_schedule
+
+    events = open_graph(name, context.preset)
+    train, _, _ = events.split(*SPLIT[:2])
+    src, dst, t, count = train.src, train.dst, train.t, events.num_nodes
+    found = Measurement(data=origin_data(events.origin))
+    for devices in DEVICES:
+        phases = make_schedule(devices).assignments
+        for cut in VERTEX_CUTS:
+            parts = cut_vertices(count, devices, cut=cut, src=src)
+            grids = Grids.build(src, dst, t, count, intervals=PIECES, parts=parts, local=False)
+            one = balance(grids.counts, phases)
+            for what in ("largest", "device", "busy", "empty"):
+                found.values[f"{what} {cut} {devices}"] = getattr(one, what)
+            found.values[f"vertices {cut} {devices}"] = (
+                max(parts.sizes) * devices / count
+            )  # fmt: skip
+    rates = _rates(src, dst, t, count)
+    found.values |= {f"{what} edges/s": len(train) / s for what, s in rates.items()}
+    found.units = {f"{what} edges/s": "edges/s" for what in rates}
+    found.counters |= {"edges": len(train), "vertices": count}
+    return found
+
+
+def _rates(src: Tensor, dst: Tensor, t: Tensor, count: int) -> dict[str, float]:
+    """Seconds to sort into 8 x 8 grids, to count them, and to sort by key as torch does."""
+    from dgbench.kernels_cuda.grids import count_grids, sort_grids
+    from dgbench.systems.tgcn.grids import cut_time, cut_vertices
+
+    intervals, bounds = cut_time(t, PIECES), cut_vertices(count, 8).bounds
+
+    def by_key() -> Tensor:
+        key = torch.bucketize(torch.arange(src.numel()), intervals[1:-1], right=True)
+        for ids in (src, dst):
+            key = key * 8 + torch.bucketize(ids, bounds[1:-1], right=True)
+        return torch.sort(key, stable=True).indices
+
+    return _timed(
+        {
+            "sort": lambda: sort_grids(src, dst, intervals, bounds, local=True),
+            "count": lambda: count_grids(src, dst, intervals, bounds),
+            "torch": by_key,
+        }
+    )
+
+
+def _timed(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Median seconds of each call; all take turns, the first of which warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(TURNS + 1):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: median(all_) for name, all_ in seconds.items()}
+
+
+def zipf_ends(vertices: int, edges: int, skew: float, *, shuffle: bool) -> tuple[Tensor, Tensor]:
+    """Sources and destinations int64[E] drawn by Zipf's law over ranks; ids are ranks, or mixed."""
+    rng = np.random.default_rng(7)
+    weight = np.cumsum(np.arange(1, vertices + 1, dtype=np.float64) ** -skew)
+    ends = np.searchsorted(weight, rng.uniform(0, weight[-1], (2, edges)))
+    ends = np.minimum(ends, vertices - 1)
+    if shuffle:
+        ends = rng.permutation(vertices)[ends]
+    return torch.from_numpy(ends[0].copy()), torch.from_numpy(ends[1].copy())
+
+
+def _degrees(vertices: int, edges: int) -> Measurement:
+    """The same sizes with other degrees: time of the sort, and balance of the grids."""
+    from dgbench.kernels_cuda.grids import sort_grids
+    from dgbench.systems.tgcn.balance import balance
+    from dgbench.systems.tgcn.grids import Grids, cut_vertices
+
+    intervals = torch.arange(PIECES + 1) * edges // PIECES
+    bounds = cut_vertices(vertices, 8).bounds
+    found = Measurement(data=synthetic_data(f"{edges} edges of {vertices} vertices by Zipf's law"))
+    streams = {skew: zipf_ends(vertices, edges, skew, shuffle=True) for skew in SKEWS}
+    t = torch.arange(edges, dtype=torch.float64)
+    for skew, mixed in streams.items():
+        for order, (src, dst) in (
+            ("rank", zipf_ends(vertices, edges, skew, shuffle=False)),
+            ("mixed", mixed),
+        ):
+            for cut in ("equal", "dealt"):
+                grids = Grids.build(
+                    src, dst, t, vertices, intervals=intervals, parts=8, vertex_cut=cut,
+                    local=False,
+                )  # fmt: skip
+                one = balance(grids.counts)
+                found.values[f"largest {order} {cut} {skew:g}"] = one.largest
+                found.values[f"busy {order} {cut} {skew:g}"] = one.busy
+    seconds = _timed(
+        {f"{skew:g}": lambda s=skew: sort_grids(*streams[s], intervals, bounds) for skew in SKEWS}
+    )
+    found.values |= {f"edges/s {skew}": edges / s for skew, s in seconds.items()}
+    found.counters |= {"edges": edges, "vertices": vertices}
+    return found
+
+
+def _share(name: str, context: RunContext) -> Measurement:
+    """Seconds of partitioning beside an epoch of training here."""
+    from dgbench.systems.base.registry import get_system
+    from dgbench.systems.tgcn.grids import Grids
+
+    graph = BY_NAME[name]
+    task = workload(
+        graph,
+        context.preset,
+        scale=max(graph.scale(context.preset), SMALLEST),
+        events=FIRST.get(context.preset),
+    )
+    trainer = get_system("tgcn").open(task)
+    trainer.prepare()
+    start = time.perf_counter()
+    trainer.train_epoch()
+    epoch = time.perf_counter() - start
+    report = trainer.report()
+    kept = trainer.kept[0]
+    stream = trainer.data.events
+    edges = [one[kept] for one in (stream.src, stream.dst, stream.t)]
+    cut = median(
+        _timed(
+            {"cut": lambda: Grids.build(*edges, stream.num_nodes, intervals=PIECES, parts=8)}
+        ).values()
+    )
+    total = epoch + report["sample_s"] + report["partition_s"]
+    found = Measurement(
+        values={
+            "share": cut / total,
+            "plan share": report["partition_s"] / total,
+            "cut_s": cut,
+            "plan_s": report["partition_s"],
+            "sample_s": report["sample_s"],
+            "epoch_s": epoch,
+            "edges/s": kept.numel() / cut,
+        },
+        units={"edges/s": "edges/s"},
+        counters={"edges": kept.numel()},
+        data=trainer.data.describe(),
+    )
+    printed = BY_NAME[TRAINED].printed
+    if printed is not None:
+        whole = printed.edges * SPLIT[0] * task.share / found.values["edges/s"]
+        found.values["printed share"] = whole / TABLE2["tgcn", "total"][TRAINED]
+    trainer.close()
+    return found
+
+
+def rows_of(rows: Rows, kind: str) -> list[Any]:
+    """The last row of each graph of a kind that ran."""
+    found = select(rows, experiment=NAME, kind=kind)
+    return list({row.params.get("dataset", ""): row for row in found}.values())
+
+
+CUT_TITLES: Final = {"equal": "equal width", "edges": "equal edges", "dealt": "dealt (ours)"}
+
+
+def busy_points(rows: Rows) -> list[dict[str, Any]]:
+    """Devices of 8 that train at a time."""
+    points = [
+        {
+            "series": title,
+            "x": panel(row),
+            "y": row.values[f"busy {cut} 8"],
+            "counted": True,
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in rows_of(rows, FILL)
+        for cut, title in CUT_TITLES.items()
+    ]
+    return points + [
+        {"series": CUT_TITLES["equal"], "x": panel(row), "failed": failed(row)}
+        for row in failures(rows, NAME)
+        if row.params["kind"] == FILL
+    ]
+
+
+def degree_points(rows: Rows) -> list[dict[str, Any]]:
+    """The largest grid and the time to sort, over those of uniform degrees."""
+    points: list[dict[str, Any]] = []
+    for row in rows_of(rows, DEGREES):
+        for skew in SKEWS:
+            for series, key in (
+                ("largest grid, ids by degree", "largest rank equal"),
+                ("largest grid, ids mixed", "largest mixed equal"),
+                ("largest grid, dealt", "largest rank dealt"),
+            ):
+                value = row.values[f"{key} {skew:g}"] / row.values[f"{key} 0"]
+                points.append(
+                    {"series": series, "x": skew, "y": value, "counted": True, "row_ids": [row.id]}
+                )
+            value = row.values["edges/s 0"] / row.values[f"edges/s {skew:g}"]
+            points.append({"series": "time", "x": skew, "y": value, "row_ids": [row.id]})
+    return points + [
+        {"series": "time", "x": 0.0, "failed": failed(row)}
+        for row in failures(rows, NAME)
+        if row.params["kind"] == DEGREES
+    ]

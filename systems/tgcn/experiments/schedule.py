@@ -1,0 +1,328 @@
+"""Section 4.2: the ring of swaps on links of several machines, and what it replaces, by count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.tgcn.experiments.common import (
+    devices_lacking,
+    failed,
+    failures,
+    one_thread,
+    open_graph,
+    origin_data,
+    panel,
+    synthetic_data,
+)
+from dgbench.systems.tgcn.experiments.settings import HIDDEN, PIECES, SPLIT
+
+NAME: Final = "schedule"
+RING, VOLUME, COPIES = "ring", "volume", "copies"
+SIZES: Final = (1, 2, 4, 8, 16)
+"""Numbers of devices whose rounds are followed."""
+GRAPHS: Final = {
+    "smoke": ("college-msg",),
+    "quick": ("wikipedia", "enron", "flickr"),
+    "full": ("lastfm", "reddit", "flickr", "wikipedia", "enron", "sx-mathoverflow"),
+}
+SHOWN: Final = 2_302_925
+"""Vertices of Flickr, whose interval is projected."""
+CHANNELS: Final = 128
+"""Floats of the embedding that is split over two channels (section 4.2)."""
+LITERAL, BEST, OTHERS = "algorithm 6", "best ring", ("shift", "gather", "direct")
+COPIED: Final = (1 << 20, 1 << 28)
+"""Bytes of copies that are timed between devices."""
+
+Rows = Sequence[Any]
+
+
+class ScheduleExperiment(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Section 4.2: the ring of swaps"
+    question = "Does every grid get its turn over direct links, and are the links the wide ones?"
+    reading = (
+        "Rounds of 1 to 16 devices are followed part by part. Link matrices are the published one "
+        "of a DGX-1 with V100, NVSwitch, and PCIe alone; the paper does not print its own, and "
+        "GPU numbers vary between machines. A phase lasts as long as its slowest pair, by "
+        "published bandwidths. An interval moves the embedding of a destination, and brings home its "
+        "gradient and the sum over its partners: three vectors of 64 floats. Rows that travel are "
+        "those that an interval names; without the ring every device asks for what its own grid "
+        "names. Bytes over PCIe are compared with vectors that live in host memory."
+    )
+    claims = (
+        "tgcn-s42-intergroup-cost",
+        "tgcn-s42-two-channel-split",
+        "tgcn-s42-schedule-rounds",
+        "tgcn-s42-schedule-no-two-hop",
+        "tgcn-s42-schedule-uses-dual-links",
+        "tgcn-s41-hbm-embeddings-cut-traffic",
+        "tgcn-s1-nvlink-faster-than-pcie",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        from dgbench.systems.tgcn.links import MACHINES
+
+        wanted: list[dict[str, Any]] = [{"kind": RING, "machine": name} for name in MACHINES]
+        wanted += [{"kind": VOLUME, "dataset": name} for name in GRAPHS.get(preset, GRAPHS["full"])]
+        wanted.append({"kind": COPIES})
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params=params,
+                group="/".join(map(str, params.values())),
+                timeout_s=60 if preset in ("smoke", "quick") else 900,
+                unavailable=_unavailable(device) if params["kind"] == COPIES else "",
+            )
+            for params in wanted
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        kind = cell.params["kind"]
+        with one_thread():
+            if kind == RING:
+                return _ring(str(cell.params["machine"]))
+            if kind == VOLUME:
+                return _volume(str(cell.params["dataset"]), context)
+            return _copies()
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="schedule_seconds",
+                title="Exchange of an interval of Flickr's size on 8 devices, by published links",
+                points=exchange_points,
+                options={"xlabel": "schedule", "ylabel": "s", "sort": False},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="schedule_bytes",
+                title="Bytes of an epoch on 8 devices, by way of bringing destinations",
+                points=volume_points,
+                options={"xlabel": "graph", "ylabel": "bytes", "sort": False},
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = [r for r in rows_of(rows, RING) if r.params["machine"] == "dgx1-v100"]
+        if not found:
+            return ""
+        row = found[-1]
+        doubled = row.counters[f"doubled {LITERAL}"]
+        faster = row.values[f"seconds {LITERAL}"] / row.values[f"seconds {BEST}"]
+        return (
+            f"Algorithm 6 trains every grid once over direct links; on the published table {doubled} "
+            f"of its 8 pairs have a doubled one. The best ring has {row.counters[f'doubled {BEST}']}, "
+            f"and leaves out what need not travel: {faster:.1f} times as fast."
+        )
+
+
+def _unavailable(device: str) -> str:
+    if device != "cuda":
+        return "needs 2 CUDA devices: links of GPUs are timed"
+    return devices_lacking(2, device)
+
+
+def _ring(name: str) -> Measurement:
+    """Hops, doubled links and projected seconds of every schedule on one machine."""
+    from dgbench.systems.tgcn.links import SOURCES, hop_matrix, machine
+    from dgbench.systems.tgcn.ring import LITERAL as PAPERS
+    from dgbench.systems.tgcn.ring import RELABELLED, best_ring, pairs, quality
+    from dgbench.systems.tgcn.schedule import (
+        bytes_by_hops,
+        check_schedule,
+        exchange_seconds,
+        make_schedule,
+        traffic,
+    )
+
+    links = machine(name)
+    hops = hop_matrix(links)
+    found = Measurement(
+        data=synthetic_data(f"links of {name}, published"), notes=[SOURCES], counters={}, values={}
+    )
+    best = best_ring(links)
+    made = {
+        LITERAL: make_schedule(8, ring=PAPERS, lean=False),
+        "algorithm 6, lean": make_schedule(8, ring=PAPERS),
+        BEST: make_schedule(8, ring=best),
+        **{kind: make_schedule(8, kind, ring=best) for kind in OTHERS},
+    }
+    vector = 4 * HIDDEN
+    rows = [SHOWN * (i + 1) // 8 - SHOWN * i // 8 for i in range(8)]
+    for title, schedule in made.items():
+        check_schedule(schedule)
+        sent = traffic(schedule, rows, read=vector, add=2 * vector)
+        by_hops = bytes_by_hops(sent, links)
+        found.counters |= {f"bytes {title}": int(sent.sum())}
+        found.counters |= {f"bytes over {h} hops {title}": n for h, n in by_hops.items()}
+        found.counters[f"parts held {title}"] = schedule.parts_held
+        seconds = exchange_seconds(schedule, sent, links.topology())
+        found.values[f"seconds {title}"] = seconds
+        staged = exchange_seconds(schedule, sent, links.topology(p2p=False))
+        found.values[f"seconds {title}, through the host"] = staged
+    for title, ring in ((LITERAL, PAPERS), (BEST, best)):
+        wide = [links.bricks(a, b) for side in pairs(ring) for a, b in side]
+        found.counters[f"doubled {title}"] = sum(count >= 2 for count in wide)
+        found.counters[f"direct {title}"] = sum(count >= 1 for count in wide)
+    renamed = quality(links.relabelled(RELABELLED), PAPERS)
+    found.counters["doubled algorithm 6, relabelled"] = 8 - renamed.not_doubled
+    found.counters["phases"] = len(made[LITERAL].phases)
+    found.counters["grids followed"] = sum(_followed(size) for size in SIZES)
+    groups = [(i, j) for i in range(4) for j in range(4, 8)]
+    found.counters["pairs between groups"] = len(groups)
+    found.counters["pairs between groups, two hops"] = int(sum(hops[i, j] == 2 for i, j in groups))
+    inside = sum(hops[i, j] == 1 for i in range(4) for j in range(4) if i != j)
+    found.counters["pairs inside groups, one hop"] = int(inside)
+    wide = sorted(links.bricks(0, j) for j in range(8) if links.bricks(0, j))
+    found.counters |= {"links of a device": len(wide), "channels": max(wide, default=0)}
+    found.values["bytes/s widest"] = max(links.bandwidth(0, j) for j in range(1, 8))
+    found.values["bytes/s narrowest direct"] = min(
+        (links.bandwidth(0, j) for j in range(1, 8) if links.bricks(0, j)), default=0.0
+    )
+    found.values["bytes/s pcie"] = links.pcie
+    found.units = {k: "bytes/s" for k in found.values if k.startswith("bytes/s")}
+    return found
+
+
+def _followed(size: int) -> int:
+    """Grids of a round that were followed; raises where one is left out."""
+    from dgbench.systems.tgcn.schedule import check_schedule, make_schedule
+
+    schedule = make_schedule(size, ring=range(size))
+    check_schedule(schedule)
+    return sum(len(parts) for phase in schedule.phases for parts in phase.trains)
+
+
+def _volume(name: str, context: RunContext) -> Measurement:
+    """Bytes of an epoch on 8 devices with rows that intervals name."""
+    from dgbench.systems.tgcn.grids import Grids
+    from dgbench.systems.tgcn.plan import Size, state_bytes
+    from dgbench.systems.tgcn.schedule import host_placement, make_schedule, traffic
+
+    events = open_graph(name, context.preset)
+    train, _, _ = events.split(*SPLIT[:2])
+    devices, vector = 8, 4 * HIDDEN
+    grids = Grids.build(
+        train.src, train.dst, train.t, events.num_nodes, intervals=PIECES, parts=devices,
+        vertex_cut="dealt",
+    )  # fmt: skip
+    state = state_bytes(Size(events.num_nodes, len(train), HIDDEN))
+    schedule = make_schedule(devices)
+    ring = whole = asked = h2d = d2h = 0
+    sizes = grids.parts.sizes
+    for k in range(PIECES):
+        visiting, named = [], []
+        for j in range(devices):
+            cells = [grids.grid(k, i, j).dst for i in range(devices)]
+            away = [torch.unique(one).numel() for i, one in enumerate(cells) if i != j]
+            asked += sum(away) * 3 * vector
+            visiting.append(torch.unique(torch.cat(cells)).numel())
+            ends = cells + [grids.grid(k, j, i).src for i in range(devices)]
+            named.append(torch.unique(torch.cat(ends)).numel())
+        ring += int(traffic(schedule, visiting, read=vector, add=2 * vector).sum())
+        whole += int(traffic(schedule, sizes, read=vector, add=2 * vector).sum())
+        held = host_placement(visiting, state=0, read=vector, add=2 * vector, devices=devices)
+        h2d += held["h2d"] + sum(named) * state
+        d2h += held["d2h"] + sum(named) * state
+    pairs = 2 * 8 * len(train)
+    return Measurement(
+        values={"ring over asked": ring / max(1, asked)},
+        counters={
+            "bytes ring": ring,
+            "bytes ring, whole parts": whole,
+            "bytes asked one by one": asked,
+            "pcie bytes": pairs,
+            "pcie bytes, vectors in the host": h2d + d2h + pairs,
+            "edges": len(train),
+        },
+        data=origin_data(events.origin),
+        notes=["edges of the training range without negatives, vertices dealt out in turns"],
+    )
+
+
+def _copies() -> Measurement:
+    """Bytes per second from GPU 0 to GPU 1, and from host memory to GPU 0."""
+    found = Measurement(data=synthetic_data("copies of bytes"))
+    for nbytes in COPIED:
+        on = [torch.zeros(nbytes, dtype=torch.uint8, device=f"cuda:{i}") for i in range(2)]
+        host = torch.zeros(nbytes, dtype=torch.uint8).pin_memory()
+        for title, target, source in (("gpu to gpu", on[1], on[0]), ("host to gpu", on[0], host)):
+            best = float("inf")
+            for _ in range(6):
+                for device in range(2):
+                    torch.cuda.synchronize(device)
+                start = time.perf_counter()
+                target.copy_(source, non_blocking=True)
+                for device in range(2):
+                    torch.cuda.synchronize(device)
+                best = min(best, time.perf_counter() - start)
+            found.values[f"bytes/s {title} {nbytes}"] = nbytes / best
+    found.units = dict.fromkeys(found.values, "bytes/s")
+    found.counters["peer access"] = int(torch.cuda.can_device_access_peer(0, 1))
+    return found
+
+
+def rows_of(rows: Rows, kind: str) -> list[Any]:
+    """The last row of each machine or graph of a kind that ran."""
+    found = select(rows, experiment=NAME, kind=kind)
+    return list({str(sorted(row.params.items())): row for row in found}.values())
+
+
+def exchange_points(rows: Rows) -> list[dict[str, Any]]:
+    """Projected seconds of an interval's exchange by schedule; a panel for each machine."""
+    points = [
+        {
+            "panel": row.params["machine"],
+            "series": series,
+            "x": title,
+            "y": row.values[f"seconds {title}{suffix}"],
+            "projected": True,
+            "row_ids": [row.id],
+        }
+        for row in rows_of(rows, RING)
+        for title in (LITERAL, BEST, *OTHERS)
+        for series, suffix in (("peer to peer", ""), ("through the host", ", through the host"))
+    ]
+    return points + [
+        {"panel": row.params["machine"], "series": "peer to peer", "x": LITERAL,
+         "failed": failed(row)}
+        for row in failures(rows, NAME)
+        if row.params["kind"] == RING
+    ]  # fmt: skip
+
+
+def volume_points(rows: Rows) -> list[dict[str, Any]]:
+    """Bytes of an epoch: between devices, and over PCIe."""
+    series = {
+        "ring, whole parts": "bytes ring, whole parts",
+        "ring, named rows": "bytes ring",
+        "asked one by one": "bytes asked one by one",
+        "PCIe, vectors in the host": "pcie bytes, vectors in the host",
+        "PCIe, vectors on devices": "pcie bytes",
+    }
+    points = [
+        {
+            "series": title,
+            "x": panel(row),
+            "y": float(row.counters[key]),
+            "counted": True,
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in rows_of(rows, VOLUME)
+        for title, key in series.items()
+    ]
+    return points + [
+        {"series": "ring, named rows", "x": panel(row), "failed": failed(row)}
+        for row in failures(rows, NAME)
+        if row.params["kind"] == VOLUME
+    ]
