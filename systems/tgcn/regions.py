@@ -22,6 +22,7 @@ from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.transfer import Link, Ticket, open_link
 from dgbench.runtime.transfer.cuda import CudaDevice, CudaLink
+from dgbench.systems.base.interaction_baseline import SAVED
 
 PLANES = 3
 """What travels of a row: its embedding, the gradient of it, the sum over its partners."""
@@ -188,7 +189,7 @@ class Regions:
         if device.type == "cuda" and overlap:
             self._stream = torch.cuda.Stream(device)
         self._free: list[Buffer] = []
-        self._room: tuple | None = None
+        self._room = 0
 
     def _open(self) -> Link:
         # Rows of an interval and pairs of a grid, each now and next.
@@ -208,6 +209,10 @@ class Regions:
             ticket = self.link.send(tensors)
         self.meter.count("bytes_h2d", ticket.nbytes)
         return ticket
+
+    def work(self, rows: int, width: int, dtype: torch.dtype) -> None:
+        """Say that so many rows are refreshed, with what a backward pass needs of them."""
+        self.account.hold("work", SAVED["dygnn"] * rows * width * dtype.itemsize)
 
     def send_rows(self, columns: Sequence[Tensor]) -> Ticket:
         """`send` what was just gathered; by pinned memory, if that is copied on a stream."""
@@ -229,14 +234,14 @@ class Regions:
         Args:
             now: parts that are trained on or leave, in R2. coming: parts that arrive, in R3.
         """
-        if self._room == (rows, width, dtype, now, coming):
+        if rows <= self._room and self._free:
             return
         self._free.clear()
         each = PLANES * rows * width * dtype.itemsize
         self.account.hold("R2 vectors", now * each)
         self.account.hold("R3 vectors", coming * each)
         self._free = [Buffer(rows, width, self.device, dtype) for _ in range(now + coming)]
-        self._room = (rows, width, dtype, now, coming)
+        self._room = rows
 
     def take(self, part: int, rows: int) -> Visitor:
         """Room for the vectors of a part, unset."""
@@ -265,7 +270,7 @@ class Regions:
     def close(self) -> None:
         """Give memory back and end the link."""
         self.link.close()
-        self._free, self._room = [], None
+        self._free, self._room = [], 0
 
 
 def copy_across(source: Tensor, target: Tensor, meter: Meter, *, direct: bool) -> None:

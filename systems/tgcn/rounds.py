@@ -70,6 +70,9 @@ class Device:
         share = share.received(self.feeder.get((load.key, self.number, -1), staged))
         meter = self.set.meter
         meter.count("rows", share.ids.numel())
+        self.regions.work(
+            share.ids.numel(), self.state.embedding.shape[1], self.state.embedding.dtype
+        )
         with meter.phase("refresh"):
             ids = share.ids.long()
             self.owner = Owner(

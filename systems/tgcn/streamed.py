@@ -205,6 +205,8 @@ class HostRounds:
         feeder, key = self._feeders[0], (load.key, *piece.cell)
         incoming = self._rows[0]
         tensors = incoming.get(0, columns)
+        table = self.state.embedding
+        self.regions[0].work(block.ids.numel(), table.shape[1], table.dtype)
         feeder.ahead(key, piece.staged)
         names = len(self.state.columns()) + len(self.pending.columns())
         share = share.received(tensors[names:])
@@ -295,9 +297,11 @@ class HostRounds:
         self, works: Sequence[Any], columns: Callable[[Any], list[Tensor]]
     ) -> Iterator[tuple[Any, list[Tensor]]]:
         """Each block or piece with its columns on its device; the next ones come meanwhile."""
+        table = self.state.embedding
         for number, work in enumerate(works):
             incoming = self._rows[work.device]
             tensors = incoming.get(number, None if incoming.has(number) else columns(work))
+            self.regions[work.device].work(tensors[0].shape[0], table.shape[1], table.dtype)
             if number + 1 < len(works):
                 later = works[number + 1]
                 self._rows[later.device].ahead(number + 1, lambda later=later: columns(later))

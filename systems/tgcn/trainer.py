@@ -99,10 +99,7 @@ class TgcnTrainer(InteractionTrainer):
         self.parts = cut_vertices(
             data.events.num_nodes, count, cut=vertex_cut, src=data.events.src[: data.train_end]
         )
-        most = max(self.parts.sizes) * state_bytes(workload.hidden_dim, dtype)
-        fits = memory_bytes is None or most <= RESIDENT_SHARE * memory_bytes
-        wanted = fits and count == devices if resident is None else resident
-        self.resident = wanted and not ordered
+        self.resident, self._memory = resident, memory_bytes
         self.accounts = [Account(memory_bytes) for _ in range(devices)]
         super().__init__(workload, data, device=device, meter=meter, dtype=dtype, order="intervals")
         last = workload.aggregate == "last"
@@ -125,6 +122,11 @@ class TgcnTrainer(InteractionTrainer):
 
     def _fresh(self) -> tuple[DygnnState, Pending]:
         """State in the order of rows: on the device, or in host memory."""
+        if self.resident is None or not self.on["partition"]:
+            most = max(self.parts.sizes) * state_bytes(self.workload.hidden_dim, self.dtype)
+            room = self._memory is None or most + self._leaf_bytes <= RESIDENT_SHARE * self._memory
+            devices = self.parts.count == self.num_devices
+            self.resident = room and devices and self.on["partition"]
         state, pending = self.model.new_state(
             self.data.events.num_nodes, seed=self.workload.seed, dtype=self.dtype
         )
@@ -133,6 +135,11 @@ class TgcnTrainer(InteractionTrainer):
         if not self.resident:
             return state, pending
         return state.to(self.device), pending.to(self.device)
+
+    @property
+    def _leaf_bytes(self) -> int:
+        leaves = self.model.parameters()
+        return LEAF_COPIES * sum(p.numel() * p.element_size() for p in leaves)
 
     def _open(self) -> None:
         """Regions, devices and what runs intervals on them."""
@@ -144,9 +151,8 @@ class TgcnTrainer(InteractionTrainer):
         self.regions = [
             Regions(self.device, self.meter, account, overlap=overlap) for account in self.accounts
         ]
-        leaves = sum(p.numel() * p.element_size() for p in self.model.parameters())
         for number, account in enumerate(self.accounts):
-            account.hold("R1 parameters", LEAF_COPIES * leaves)
+            account.hold("R1 parameters", self._leaf_bytes)
             if self.resident:
                 rows = self.parts.sizes[number]
                 account.hold("R1 state", rows * state_bytes(self.workload.hidden_dim, self.dtype))

@@ -21,7 +21,7 @@ def events(count: int = 120, vertices: int = 23, seed: int = 5) -> EventStream:
 
 
 def task(**fields) -> InteractionWorkload:
-    small = {"hidden_dim": 6, "batch": 8, "intervals": 7, "lr": 0.01}
+    small = {"hidden_dim": 6, "batch": 8, "intervals": 4, "lr": 0.01}
     return InteractionWorkload(**{"dataset": "tiny", **small, **fields})
 
 
@@ -33,8 +33,8 @@ def opened(work=None, *, off=(), stream=None, dtype=torch.float64, **options) ->
     return SYSTEM.open(work, data=data, switches=switches, dtype=dtype, **options)
 
 
-def losses(trainer: TgcnTrainer, epochs: int = 2) -> list[float]:
-    """Of two epochs, and what is scored after them."""
+def losses(trainer: TgcnTrainer, epochs: int = 1) -> list[float]:
+    """Of some epochs, and what is scored after them."""
     found = [trainer.train_epoch() for _ in range(epochs)]
     scores = trainer.evaluate_range(trainer.data.train_end, len(trainer.data.events))
     return [*found, scores.loss, scores.accuracy]
