@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from msgspec import structs
 
 from dgbench.datasets.twins.limits import twin_rule
@@ -211,7 +212,9 @@ def test_the_largest_gain() -> None:
     assert (found.measured, found.target) == (60.0, 38.8)
     assert "BRS half 30x" in found.reason
     assert verdict.verdict == "direction only"
-    row = raced("twitter", {}, **{f"subgraph 10^4 {w} s": 3.7e-3 for w in ("brs", "brs rest", "sis")})
+    row = raced(
+        "twitter", {}, **{f"subgraph 10^4 {w} s": 3.7e-3 for w in ("brs", "brs rest", "sis")}
+    )
     found, verdict = judged("s1-brs-twitter-time", [row])
     assert found.measured == pytest.approx(1.5, abs=0.01)
     assert verdict.glyph == "p"
@@ -245,7 +248,7 @@ def test_a_frontier_steps() -> None:
 
 def test_depth_is_counted() -> None:
     table = frontier.ring_of(2_000)
-    found = depth.counts(table, table.occupied[:20].long())
+    found = depth.counts(table, torch.arange(20))
     assert found["node"][0] <= depth.FANOUT
     assert found["node"][2] > 2 * found["node"][1]
     assert found["layer"] == [20 * 8 if n < 0 else n for n in found["layer"]]

@@ -77,20 +77,19 @@ class Depth(Experiment):
         table = EdgeTable.build(
             events.src, events.dst, events.t, events.num_nodes, undirected=True
         )  # fmt: skip
+        occupied = table.degrees.nonzero().squeeze(1)
         found = Measurement(
             data=origin_data(events.origin),
             counters={
-                "vertices": table.occupied.numel(),
+                "vertices": len(occupied),
                 "edges": len(events),
                 "roots": ROOTS[context.preset],
             },
-            values={"mean degree": 2 * len(events) / max(1, table.occupied.numel())},
+            values={"mean degree": 2 * len(events) / max(1, len(occupied))},
         )
         numbers = torch.Generator().manual_seed(5)
-        places = torch.randint(
-            table.occupied.numel(), (ROOTS[context.preset],), generator=numbers
-        )  # fmt: skip
-        roots = table.occupied[places].long()
+        places = torch.randint(len(occupied), (ROOTS[context.preset],), generator=numbers)
+        roots = occupied[places]
         for way, drawn in counts(table, roots).items():
             for layer, mean in enumerate(drawn, 1):
                 found.values[f"{way} {layer}"] = mean

@@ -9,7 +9,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.weighted import DrawStats, draw_without_replacement
+from dgbench.kernels_cuda.segment_tree import SegmentTree
+from dgbench.kernels_cuda.weighted import DrawStats, draw_many, draw_without_replacement
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -46,12 +47,21 @@ WEIGHTS: Final = {
 }
 """Equal, as for node-wise and layer-wise sampling, or of a power law as degrees are."""
 TURNS: Final = {"smoke": 2, "quick": 6, "full": 11, "paper": 21}
-DRAWS: Final = 20_000
+DRAWS: Final = 10_000
 """Draws of a method whose draw does not read the whole set."""
-READ: Final = 8_000_000
+LEAST: Final = 1e-9
+"""Seconds of a draw that can be told from none."""
+MANY: Final = 250_000
+CHEAP: Final = ("alias", "reservoir")
+"""Draws of those whose tables take a thousand times as long to build as one draw."""
+REPEATED: Final = 20_000
+"""Draws and elements built from in a call, at least."""
+READ: Final = 4_000_000
 """Elements that a method which does may read in a call."""
 LONGEST: Final = {"smoke": 1_000, "quick": 10_000, "full": 100_000, "paper": 100_000}
 """Sets of which linear methods draw one half: a hundred times the work for ten times the set."""
+HALVED: Final = {"smoke": 10_000, "quick": 100_000, "full": 10_000_000, "paper": 10_000_000}
+"""Sets of which the other methods do."""
 FRONTIERS: Final = {"smoke": 10_000, "quick": 100_000, "full": 1_000_000, "paper": 1_000_000}
 """Largest frontier by preset."""
 EXPONENT: Final = 2.1
@@ -75,11 +85,11 @@ class Fig8(Experiment):
     title = "Figure 8: one draw as the set grows"
     question = "Which samplers slow down as the set that they draw from grows?"
     reading = (
-        "One thread. With its table or tree ready, a draw is the difference between many draws "
-        "and one, over their number. Half of the set is drawn with building in the time, so that "
-        "a draw is the whole over the number drawn. A step of a frontier replaces the drawn vertex "
-        "by a neighbour, whose degree enters the tree (SIS) or the prefix sums (BRS): only there "
-        "does BRS cost time linear in the set. Methods that take all at once have no single draw. "
+        "Processor time of one thread. With its table or tree ready, a draw is the difference "
+        "between many draws and one, over their number. Half of the set is drawn with building in "
+        "the time, so that a draw is the whole over the number drawn. A step of a frontier "
+        "replaces the drawn vertex by a neighbour, whose degree enters the tree (SIS) or the "
+        "prefix sums (BRS): only there does BRS cost time linear in the set. Methods that take all at once have no single draw. "
         "Counts of steps and of elements read are exact."
     )
     claims = (
@@ -175,8 +185,15 @@ def chosen(method: str) -> dict[str, Any]:
 
 def few_of(method: str, size: int) -> int:
     """Draws of a timed call where the table is ready: as many as a fixed amount of work allows."""
-    wanted = max(8, READ // size) if method in LINEAR else DRAWS
-    return min(wanted, size // 4)
+    if method in LINEAR and method != "its_list":  # a list is as long as what was taken
+        return min(max(8, READ // size), size // 4)
+    return min(size // 4, MANY if method in CHEAP else DRAWS)
+
+
+def repeats_of(method: str, size: int, draws: int) -> int:
+    """How often a small draw is made in one call, so that the call itself weighs nothing."""
+    work = size * draws if method in LINEAR else size + draws
+    return max(1, (READ if method in LINEAR else REPEATED) // max(1, work))
 
 
 def methods_for(kind: str) -> list[str]:
@@ -188,16 +205,19 @@ def calls_for(kind: str, size: int, preset: Preset) -> dict[str, Callable[[], Te
     """Calls whose times make up the first two panels, by `<method> <what>`."""
     weights = weights_of(kind, size)
 
-    def call(method: str, count: int) -> Callable[[], Tensor]:
-        return lambda: draw_without_replacement(weights, count, seed=count, **chosen(method))
+    def call(method: str, count: int, repeats: int) -> Callable[[], Tensor]:
+        return lambda: draw_many(weights, count, repeats, seed=count, **chosen(method))
 
     calls: dict[str, Callable[[], Tensor]] = {}
     for method in methods_for(kind):
         if method != "keys":
-            calls[f"{method} one"] = call(method, 1)
-            calls[f"{method} few"] = call(method, few_of(method, size))
-        if method not in LINEAR or size <= LONGEST[preset]:
-            calls[f"{method} {HALF}"] = call(method, size // 2)
+            few = few_of(method, size)
+            repeats = repeats_of(method, size, few)
+            calls[f"{method} one"] = call(method, 1, repeats)
+            calls[f"{method} few"] = call(method, few, repeats)
+        if size <= (LONGEST if method in LINEAR else HALVED)[preset]:
+            half = size // 2
+            calls[f"{method} {HALF}"] = call(method, half, repeats_of(method, size, half))
     return calls
 
 
@@ -213,12 +233,16 @@ def measure(kind: str, preset: Preset) -> Measurement:
     calls = {n: calls_for(kind, n, preset) | frontier_part(kind, n, preset) for n in sizes}
     for n in sizes:
         count(found, kind, n, preset)
+        found.counters |= {f"tree {part} {n}": k for part, k in levels(n).items()}
+    found.counters |= example()
     spent: dict[int, dict[str, list[float]]] = {n: {} for n in sizes}
     for turn in range(-1, TURNS[preset]):
         for n in sizes:
             timed(calls[n], spent[n], turn)
     draws = {n: per_draw(kind, n, seconds) for n, seconds in spent.items()}
     for n, by_name in draws.items():
+        for name in [name for name, seconds in by_name.items() if median(seconds) <= LEAST]:
+            del by_name[name]
         for name, seconds in by_name.items():
             found.values[f"{name} {n}"] = median(seconds)
             found.units[f"{name} {n}"] = "s"
@@ -239,17 +263,22 @@ def frontier_part(kind: str, size: int, preset: Preset) -> dict[str, Callable[[]
 
 
 def per_draw(kind: str, size: int, seconds: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Seconds of one draw in each turn, by `<method> <panel>`; at least a nanosecond."""
+    """Seconds of one draw in each turn, by `<method> <panel>`.
+
+    What building hides, so that a difference comes out at nothing, is left out.
+    """
     found: dict[str, list[float]] = {}
     for method in methods_for(kind):
         if f"{method} few" in seconds:
-            more = few_of(method, size) - 1
+            few = few_of(method, size)
+            more = (few - 1) * repeats_of(method, size, few)
             found[f"{method} {READY}"] = [
-                max(1e-9, (few - one) / more)
+                max(LEAST, (few - one) / more)
                 for few, one in zip(seconds[f"{method} few"], seconds[f"{method} one"], strict=True)
             ]
         if f"{method} {HALF}" in seconds:
-            found[f"{method} {HALF}"] = [s / (size // 2) for s in seconds[f"{method} {HALF}"]]
+            draws = size // 2 * repeats_of(method, size, size // 2)
+            found[f"{method} {HALF}"] = [s / draws for s in seconds[f"{method} {HALF}"]]
     return found | frontier_draws(size, seconds)
 
 
@@ -260,7 +289,7 @@ def count(found: Measurement, kind: str, size: int, preset: Preset) -> None:
         if method == "keys":
             continue
         amounts = {"": few_of(method, size)}
-        if method not in LINEAR or size <= LONGEST[preset]:
+        if size <= (LONGEST if method in LINEAR else HALVED)[preset]:
             amounts[f"{HALF} "] = size // 2
         for words, many in amounts.items():
             stats = DrawStats()
@@ -273,6 +302,24 @@ def count(found: Measurement, kind: str, size: int, preset: Preset) -> None:
     if frontier_part(kind, size, preset):
         for method in FRONTIER_METHODS:
             note(found, f"{method} frontier {size}", walk(method, size, 32).stats)
+
+
+def levels(size: int) -> dict[str, int]:
+    """Nodes of a binary tree that one `search` reads and one `modify` writes, below the root."""
+    tree = SegmentTree(torch.ones(size, dtype=torch.int64), arity=2)
+    tree.search(size // 2)
+    read = tree.nodes_visited
+    tree.modify(size // 2, 3)
+    return {"search": read, "modify": tree.nodes_visited - read}
+
+
+def example() -> dict[str, int]:
+    """The tree of eight elements of Figure 3, with another weight for e4."""
+    tree = SegmentTree(torch.ones(8, dtype=torch.int64), arity=2)
+    tree.modify(4, 5)
+    if tree.total != 12 or tree.weights.tolist() != [1, 1, 1, 1, 5, 1, 1, 1]:
+        raise CheckFailed("a change of one weight changed something else")
+    return {"example changed": tree.nodes_visited + 1, "example path": tree.height + 1}
 
 
 def note(found: Measurement, key: str, stats: DrawStats) -> None:
@@ -334,7 +381,11 @@ def time_points(rows: Rows) -> list[dict[str, Any]]:
                     seconds = row.values.get(f"{method} {panel} {size}")
                     if seconds is not None:
                         points.append({"y": seconds, **common})
-                    elif panel == HALF and method in LINEAR:
+                    elif (
+                        panel == HALF
+                        and method in LINEAR
+                        and row.values.get(f"{BASE} {HALF} {size}")
+                    ):
                         reason = f"skipped: {(size // 2) * size // 4:.0e} elements to read"
                         points.append({"failed": reason, **common})
     return points + [

@@ -12,7 +12,7 @@ from dgbench.kernels_cuda.edge_sampling import SubgraphSample, sample_subgraph
 from dgbench.kernels_cuda.edge_table import EdgeTable
 from dgbench.systems.tgcn.experiments.methods import arity_of, name_of
 
-METHODS: Final = ("sis", "sis8", "its_bitmap", "its_linear", "alias", "brs", "brs_literal", "keys")
+METHODS: Final = ("sis", "sis8", "its_bitmap", "its_linear", "brs", "keys")
 """Of a frontier. What ITS keeps of the taken plays no part: nothing is taken, slots move."""
 FAST: Final = ("sis", "sis8", "keys")
 """Those whose step does not read the frontier."""
@@ -22,8 +22,8 @@ DEGREE: Final = 8
 """Mean degree of the graph."""
 EXPONENT: Final = 2.1
 LARGEST: Final = 1_000
-STEPS: Final = 40_000
-READ: Final = 8_000_000
+STEPS: Final = 20_000
+READ: Final = 4_000_000
 """Steps of a fast method in a call, and elements that another may read."""
 
 

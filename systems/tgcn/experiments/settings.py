@@ -67,7 +67,7 @@ GRAPHS: Final = (
           Printed(10_000, 672_000, 67.0, 150)),
     Graph("flickr", "Flickr", False, (1 / 1024, 1 / 128, 1 / 8, 1.0),
           Printed(2_300_000, 33_100_000, 28.8, 10)),
-    Graph("twitter", "Twitter", False, (1 / 16384, 1 / 4096, 1 / 256, 1.0),
+    Graph("twitter", "Twitter", False, (1 / 4096, 1 / 4096, 1 / 256, 1.0),
           Printed(41_600_000, 1_470_000_000, 74.6, 1)),
 )  # fmt: skip
 """The paper's four graphs, in the order of Table 1."""
