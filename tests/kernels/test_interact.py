@@ -1,0 +1,145 @@
+"""Sums over partners, products of rows and groups of edges, against plain torch and loops."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.kernels_cuda.interact import edge_dots, group_edges, local_rows, partner_sums
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base.interaction_layout import t_batches
+
+
+def pairs(edges: int, left: int, right: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    return (
+        torch.randint(0, left, (edges,), generator=draw),
+        torch.randint(0, right, (edges,), generator=draw),
+    )
+
+
+def rows(count: int, width: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(count, width, dtype=torch.float64, generator=draw).to(dtype)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    edges=st.integers(0, 60), left=st.integers(1, 9), right=st.integers(1, 9),
+    width=st.sampled_from([1, 7, 16, 64, 90]), seed=st.integers(0, 99), last=st.booleans(),
+)  # fmt: skip
+def test_sums_are_those_of_a_loop_over_edges(edges, left, right, width, seed, last):
+    src, dst = pairs(edges, left, right, seed)
+    a, b = rows(left, width, seed + 1), rows(right, width, seed + 2)
+    found = partner_sums(src, dst, a, b, last=last)
+    for sums, counts, mine, other, x in (
+        (found.sum_s, found.count_s, src, dst, b),
+        (found.sum_g, found.count_g, dst, src, a),
+    ):
+        for row in range(counts.numel()):
+            partners = [x[other[e]] for e in range(edges) if mine[e] == row]
+            partners = partners[-1:] if last else partners
+            assert counts[row] == len(partners)
+            want = torch.stack(partners).sum(0) if partners else torch.zeros(width).double()
+            torch.testing.assert_close(sums[row], want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [1, 5, 64, 70])
+def test_products_of_rows_and_their_gradients(width):
+    src, dst = pairs(12, 5, 4, 3)
+    a, b = rows(5, width, 1).requires_grad_(), rows(4, width, 2).requires_grad_()
+    torch.testing.assert_close(edge_dots(src, dst, a, b), (a[src] * b[dst]).sum(1))
+    assert torch.autograd.gradcheck(lambda x, y: edge_dots(src, dst, x, y), (a, b))
+    groups = {"by_src": group_edges(src, 5), "by_dst": group_edges(dst, 4)}
+    assert torch.autograd.gradcheck(lambda x, y: edge_dots(src, dst, x, y, **groups), (a, b))
+
+
+def test_only_the_gradient_that_is_asked_for():
+    src, dst = pairs(12, 5, 4, 3)
+    a, b = rows(5, 6, 1), rows(4, 6, 2).requires_grad_()
+    edge_dots(src, dst, a, b).square().sum().backward()
+    assert b.grad is not None
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+def test_the_same_for_any_number_of_threads(threads):
+    src, dst = pairs(4000, 300, 200, 5)
+    a, b = rows(300, 64, 1, torch.float32), rows(200, 64, 2, torch.float32)
+    one = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        want = partner_sums(src, dst, a, b), edge_dots(src, dst, a, b)
+        torch.set_num_threads(threads)
+        found = partner_sums(src, dst, a, b), edge_dots(src, dst, a, b)
+    finally:
+        torch.set_num_threads(one)
+    for x, y in zip((*want[0], want[1]), (*found[0], found[1]), strict=True):
+        assert torch.equal(x, y)
+
+
+def test_groups_keep_the_order_of_edges():
+    ends = torch.tensor([2, 0, 2, 2, 0])
+    groups = group_edges(ends, 4)
+    assert groups.offsets.tolist() == [0, 2, 2, 5, 5]
+    assert groups.order.tolist() == [1, 4, 0, 2, 3]
+    assert groups.counts.tolist() == [2, 0, 3, 0]
+    assert group_edges(ends[:0], 0).offsets.tolist() == [0]
+
+
+@settings(deadline=None, max_examples=25)
+@given(edges=st.integers(0, 30), nodes=st.integers(1, 12), seed=st.integers(0, 99))
+def test_rows_of_vertices_by_what_they_are(edges, nodes, seed):
+    src, dst = pairs(edges, nodes, nodes, seed)
+    neg, _ = pairs(edges, nodes, nodes, seed + 1)
+    scratch = torch.full((nodes,), -1, dtype=torch.int32)
+    found = local_rows(src, dst, neg, scratch)
+    assert bool((scratch == -1).all())
+    for local, ids in ((found.src, src), (found.dst, dst), (found.neg, neg)):
+        assert torch.equal(found.ids[local], ids)
+    every = torch.cat([src, dst, neg])
+    assert found.ids.sort().values.tolist() == sorted(set(every.tolist()))
+    sources, ends = set(src.tolist()), set(src.tolist()) | set(dst.tolist())
+    assert set(found.ids[: found.sources].tolist()) == sources
+    assert set(found.ids[: found.ends].tolist()) == ends
+    assert set(found.ids[found.targets :].tolist()) == set(dst.tolist()) | set(neg.tolist())
+
+
+@settings(deadline=None, max_examples=40)
+@given(edges=st.integers(0, 40), nodes=st.integers(1, 10), seed=st.integers(0, 99))
+def test_t_batches_are_the_order_of_events(edges, nodes, seed):
+    src, dst = pairs(edges, nodes, nodes, seed)
+    neg, _ = pairs(edges, nodes, nodes, seed + 1)
+    batch = t_batches(src, dst, neg, nodes)
+    for late in range(edges):
+        earliest = 0
+        for early in range(late):
+            both = {int(src[early]), int(dst[early])}
+            if both & {int(src[late]), int(dst[late]), int(neg[late])}:
+                assert batch[late] > batch[early]
+                earliest = max(earliest, int(batch[early]) + 1)
+            if int(neg[early]) in {int(src[late]), int(dst[late])}:
+                assert batch[late] >= batch[early]
+                earliest = max(earliest, int(batch[early]))
+        assert int(batch[late]) == earliest  # and none is later than it must be
+    again = t_batches(src, dst, neg, nodes)
+    assert torch.equal(batch, again)
+
+
+def test_what_is_refused():
+    x, ids = torch.zeros(3, 4), torch.tensor([0, 1])
+    with pytest.raises(InvalidInputError, match="src has 2 edges, dst 1"):
+        edge_dots(ids, ids[:1], x, x)
+    with pytest.raises(InvalidInputError, match="dst must satisfy 0 <= x < 3"):
+        partner_sums(ids, torch.tensor([0, 3]), x, x)
+    with pytest.raises(InvalidInputError, match="e_src is torch.float32"):
+        edge_dots(ids, ids, x, x.double())
+    with pytest.raises(InvalidInputError, match="must agree"):
+        edge_dots(ids, ids, x, x[:, :2])
+    with pytest.raises(InvalidInputError, match=r"rows must be a torch\.int64"):
+        group_edges(ids.int(), 3)
+    with pytest.raises(InvalidInputError, match="equally long"):
+        local_rows(ids, ids[:1], None, torch.full((3,), -1, dtype=torch.int32))
+    with pytest.raises(InvalidInputError, match="must lie in"):
+        t_batches(ids, torch.tensor([0, 9]), None, 3)

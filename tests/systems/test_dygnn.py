@@ -1,0 +1,124 @@
+"""DyGNN as a baseline: padding and order are exact, memory is planned, neighbours are pushed to."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from interactions_tiny import tiny_data, tiny_task
+
+from dgbench.runtime.errors import UnknownKeyError, UnsupportedError
+from dgbench.systems.base import Workload, get_system
+from dgbench.systems.base.interaction_baseline import SAVED
+from dgbench.systems.base.interaction_push import KEPT
+from dgbench.systems.dygnn import DygnnSystem
+from dgbench.systems.jodie import JodieSystem
+
+PLAIN = {"propagation": False}
+
+
+def opened(system, task, data, **switches):
+    return system.open(task, switches=switches, data=data, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("system", [DygnnSystem(), JodieSystem()], ids=lambda s: s.name)
+@pytest.mark.parametrize("kind", ["link", "classify"])
+@pytest.mark.parametrize("bipartite", [False, True])
+def test_padding_and_order_change_nothing(system, kind, bipartite):
+    task = tiny_task(task=kind)
+    data = tiny_data(task, nodes=20, bipartite=bipartite)
+    plain = PLAIN if system.name == "dygnn" else {}
+    found = []
+    for padding, sequential in ((True, False), (False, False), (False, True), (True, True)):
+        trainer = opened(system, task, data, padding=padding, sequential=sequential, **plain)
+        loss = trainer.train_epoch()
+        found.append((loss, trainer.evaluate_range(data.train_end, 60).loss))
+    for one in found[1:]:
+        assert one == pytest.approx(found[0], abs=1e-9)
+
+
+def test_propagation_is_exact_under_padding_and_reaches_neighbours():
+    task = tiny_task()
+    data = tiny_data(task)
+    losses = [
+        opened(DygnnSystem(), task, data, padding=padding).train_epoch()
+        for padding in (True, False)
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-9)
+    without = opened(DygnnSystem(), task, data, **PLAIN).train_epoch()
+    assert abs(losses[0] - without) > 1e-6
+    trainer = opened(DygnnSystem(), task, data)
+    trainer.step(0)
+    trainer.step(1)
+    assert float(trainer.gradients(2)["push_s.weight"].abs().sum()) > 0
+
+
+def test_the_neighbours_kept_are_the_most_recent():
+    task = tiny_task()
+    data = tiny_data(task)
+    trainer = opened(DygnnSystem(), task, data, padding=False)
+    trainer.train(0, 37)
+    seen: dict[int, list[tuple[int, float, bool]]] = {}
+    for group in trainer.groups(0, 37):
+        for events in group:
+            for k in events.tolist():
+                u, v, t = int(data.events.src[k]), int(data.events.dst[k]), float(data.events.t[k])
+                seen.setdefault(u, []).append((v, t, False))
+                seen.setdefault(v, []).append((u, t, True))
+    push = trainer._push
+    for vertex in range(data.events.num_nodes):
+        want = seen.get(vertex, [])[-KEPT:]
+        kept = [k for k in range(KEPT) if int(push.neighbour[vertex, k]) >= 0]
+        found = [
+            (int(push.neighbour[vertex, k]), float(push.since[vertex, k]),
+             bool(push.as_source[vertex, k]))
+            for k in kept
+        ]  # fmt: skip
+        assert found == want
+
+
+@pytest.mark.parametrize("system", [DygnnSystem(), JodieSystem()], ids=lambda s: s.name)
+def test_memory_is_planned_and_refused(system):
+    task = tiny_task()
+    data = tiny_data(task)
+    planned = system.open(task, data=data).planned_bytes
+    assert system.open(task, data=data, memory_bytes=planned).planned_bytes == planned
+    with pytest.raises(UnsupportedError, match=r"out of memory: .* MiB are needed"):
+        system.open(task, data=data, memory_bytes=planned - 1)
+
+
+@pytest.mark.parametrize("system", [DygnnSystem(), JodieSystem()], ids=lambda s: s.name)
+def test_what_a_step_keeps_is_within_the_plan(system):
+    task = tiny_task(hidden_dim=32, batch=300)
+    data = tiny_data(task, events=600, nodes=400)
+    trainer = system.open(task, data=data, switches={"padding": True})
+    groups = trainer.groups(0, data.train_end)
+    trainer.train_group(groups[0])
+    kept: dict[int, int] = {}
+
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        trainer.run_step(groups[1][0], scale=1.0)
+    rows = trainer.pad * 3
+    vectors = sum(kept.values()) / (rows * 32 * 4)
+    assert 1 < vectors <= SAVED[system.model]
+
+
+def test_a_report_says_how_much_is_padding():
+    task = tiny_task()
+    data = tiny_data(task)
+    padded = DygnnSystem().open(task, data=data).report()
+    compact = DygnnSystem().open(task, data=data, switches={"padding": False}).report()
+    assert padded["padded_share"] > compact["padded_share"] == 1
+    assert padded["planned_bytes"] > compact["planned_bytes"]
+
+
+def test_as_a_plugin():
+    system = get_system("dygnn")
+    assert isinstance(system, DygnnSystem)
+    assert system.switches() == {"padding": True, "sequential": False, "propagation": True}
+    assert system.unsupported(Workload(dataset="any", model="tgcn_model"), "cpu")
+    with pytest.raises(UnknownKeyError, match="pading"):
+        system.open(tiny_task(), switches={"pading": True})
