@@ -13,7 +13,7 @@
 #   races       PiPAD against PyG-Temporal on small graphs at full size
 #   profile     kernels and launches of a PiPAD step
 #   differences ESDG: encode and rebuild, plain transfer against differences
-#   reproduce   the quick experiments of all papers, an equal share of what is left to each
+#   reproduce   the quick experiments of all papers, what is left of the time in equal shares
 #   pipad, esdg, dgc, gnnflow   a paper: correctness, sanitizer, operators, its experiments
 #
 # Meant for a machine without a network that has torch, nvcc, cmake, ninja, scikit-build-core,
@@ -211,7 +211,8 @@ lately() {
   run "$(($(left) / 3))" lately.log $tests_of --tb=short -r fE --durations 8 \
     tests/cuda/test_heavy_rows.py tests/cuda/test_cuda_wrappers.py \
     tests/cuda/test_cuda_operators.py tests/cuda/test_temporal_device.py \
-    tests/cuda/test_sliced_kernels.py
+    tests/cuda/test_sliced_kernels.py tests/cuda/test_scan_parts.py \
+    tests/cuda/test_attention_kernels.py
   local operators=$?
   [ -n "$dry" ] || tail -25 "$out/lately.log"
   # shellcheck disable=SC2086
@@ -281,11 +282,13 @@ differences() {
   return $status
 }
 
-# The papers' experiments, an equal share of what is left to each.
+# The papers' experiments, an equal share of what is left to each, but enough to begin with.
 reproduce() {
-  local papers=(gnnflow esdg dgc pipad) found=0 ends=$part_end
+  local papers=(gnnflow esdg dgc pipad) found=0 ends=$part_end share
   for i in "${!papers[@]}"; do
-    part_end=$((SECONDS - started + (ends - (SECONDS - started)) / (${#papers[@]} - i)))
+    share=$(((ends - (SECONDS - started)) / (${#papers[@]} - i)))
+    part_end=$((SECONDS - started + (share > 75 ? share : 75)))
+    [ "$part_end" -gt "$ends" ] && part_end=$ends
     reproduction "${papers[$i]}" || found=$?
   done
   part_end=$ends
@@ -467,7 +470,7 @@ gnnflow() {
 # Shares of the time, by what a part needs to say something.
 share_of() {
   case $1 in
-    lately) echo 5 ;;
+    lately) echo 6 ;;
     tables | placements) echo 3 ;;
     races) echo 4 ;;
     profile) echo 2 ;;
