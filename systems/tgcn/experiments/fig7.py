@@ -74,7 +74,7 @@ FRONTIER: Final = 10_000
 TENTH: Final = 0.1
 """Both readings of the garbled size of a frontier."""
 STEPS: Final = {"smoke": 200, "quick": 4_000, "full": 10_000, "paper": 100_000}
-"""Vertices drawn of one subgraph. The paper draws |E| / 100: 6,724 on Reddit, the smallest graph."""
+"""Vertices drawn of one subgraph. The paper draws |E| / 100, of Reddit, its smallest, 6,724."""
 TASKS: Final = {
     "node 2": "node-wise, 2 layers",
     "node 3": "node-wise, 3 layers",
@@ -127,10 +127,11 @@ class Fig7(Experiment):
         "Processor time of one thread, the same sampler with another way to draw. Edges stand at "
         "both ends, so that graphs with two kinds of vertices have a second layer. Half of what "
         "there is is drawn at every layer; node-wise sampling draws it from the union of the "
-        "neighbourhoods (Algorithm 4), each root on its own; layer-wise sampling from what a batch "
-        "of roots reaches together. The size of the frontier is garbled in the text: 10^4 slots or a tenth "
-        "of the vertices. How ITS finds duplicates is not said: every form is raced, and a "
-        "selection by exponential keys, which draws a whole set at once, stands beside."
+        "neighbourhoods (Algorithm 4), each root on its own; layer-wise sampling from what a "
+        "batch of roots reaches together. The size of the frontier is garbled in the text: 10^4 "
+        "slots or a tenth of the vertices. How ITS finds duplicates is not said: every form is "
+        "raced, and a selection by exponential keys, which draws a whole set at once, stands "
+        "beside."
     )
     claims = (
         "tgcn-abs-sampling-max-speedup",

@@ -89,8 +89,8 @@ class Fig8(Experiment):
         "between many draws and one, over their number. Half of the set is drawn with building in "
         "the time, so that a draw is the whole over the number drawn. A step of a frontier "
         "replaces the drawn vertex by a neighbour, whose degree enters the tree (SIS) or the "
-        "prefix sums (BRS): only there does BRS cost time linear in the set. Methods that take all at once have no single draw. "
-        "Counts of steps and of elements read are exact."
+        "prefix sums (BRS): only there does BRS cost time linear in the set. Methods that take "
+        "all at once have no single draw. Counts of steps and of elements read are exact."
     )
     claims = (
         "tgcn-fig8-sis-flat",
