@@ -6,19 +6,21 @@ An interval takes
 - phase by phase of the round: the swap, and the grids that are then trained;
 - the sum of gradients over all devices, as a ring.
 
-The slowest device of a step decides, and the busiest link of an exchange. Pairs of a grid come over
-PCIe behind training, on switches that two devices share. With `overlap` the embeddings that a swap
-brings come during training too; what is added to them cannot (section 4.3 leaves that open).
-Without P2P a swap goes through the host, over the same switches.
+A device waits for those that send to it, and all of them at the end of an interval; the busiest
+link of an exchange decides. Pairs of a grid come over PCIe behind training, on switches that two
+devices share. With `overlap` the embeddings that a swap brings come during training too; what is
+added to them cannot (section 4.3 leaves that open). Without P2P a swap goes through the host, over
+the same switches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
 from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
+import torch
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.tgcn.links import PER_SWITCH, Links
@@ -41,17 +43,55 @@ V100_FLOPS: Final = 15.7e12
 
 
 @dataclass(frozen=True, slots=True)
+class Thread:
+    """One thread here.
+
+    Attributes:
+        bytes_per_s: of a large copy, read and written. flops: of a matrix product in float32.
+    """
+
+    bytes_per_s: float
+    flops: float
+
+    @property
+    def bandwidth(self) -> float:
+        """How many of these threads a V100 is by memory."""
+        return V100_BYTES_PER_S / self.bytes_per_s
+
+    @property
+    def arithmetic(self) -> float:
+        """How many of these threads a V100 is by arithmetic."""
+        return V100_FLOPS / self.flops
+
+
+def measure_thread() -> Thread:
+    """Time a copy and a matrix product of one thread by processor time, the best of a few."""
+    x, y = torch.zeros(2, 8 << 20)
+    a = torch.ones(512, 512)
+    copy, product = [], []
+    for _ in range(5):
+        begin = time.process_time()
+        y.copy_(x)
+        copy.append(time.process_time() - begin)
+        begin = time.process_time()
+        a @ a
+        product.append(time.process_time() - begin)
+    return Thread(2 * x.numel() * 4 / min(copy), 2 * 512**3 / min(product))
+
+
+@dataclass(frozen=True, slots=True)
 class Pieces:
     """Seconds of one device.
 
     Attributes:
         pair_s: of a pair of a grid, an edge or a negative, trained. row_s: of a row, refreshed,
-            learned from and kept. interval_s: of an interval, whatever its size. phase_s: of a
-            grid, whatever its size.
+            learned from and kept. visit_s: of a destination's row, on each device that it comes
+            to. interval_s: of an interval, whatever its size. phase_s: of a grid, likewise.
     """
 
     pair_s: float
     row_s: float
+    visit_s: float = 0.0
     interval_s: float = 0.0
     phase_s: float = 0.0
 
@@ -92,6 +132,10 @@ class Load:
     def devices(self) -> int:
         """G."""
         return self.rows.shape[1]
+
+    def scaled(self, pairs: float, rows: float) -> Load:
+        """The same with more pairs and rows, by these factors."""
+        return Load(pairs * self.pairs, rows * self.rows, rows * self.visiting, self.repeats)
 
     @property
     def intervals(self) -> int:
@@ -177,43 +221,59 @@ def project_epoch(
         )
     topology = links.topology(p2p=p2p)
     read, add = (count * size.vector for count in planes)
-    exchange = pairs_s = host_s = 0.0
+    alone = fed = whole = 0.0
     moved = 0
     for pairs, visiting in zip(load.pairs, np.rint(load.visiting).astype(np.int64), strict=True):
-        whole = traffic(schedule, visiting.tolist(), read=read, add=add)
+        sent = traffic(schedule, visiting.tolist(), read=read, add=add)
         early = traffic(schedule, visiting.tolist(), read=read, add=0)
-        moved += int(whole.sum())
-        before = 0.0  # training that the swap before a phase can hide behind
-        for phase, sent, first in zip(schedule.phases, whole, early, strict=True):
-            trains = [
-                float(sum(pairs[i, p] for p in parts)) for i, parts in enumerate(phase.trains)
-            ]
-            compute = max(trains) * pieces.pair_s + pieces.phase_s * any(phase.trains)
-            comes = _from_host(trains, links)
-            if overlap:
-                late = topology.time(sent - first) if sent.any() else 0.0
-                exchange += max(late, (topology.time(sent) if sent.any() else 0.0) - before)
-                host_s += max(0.0, comes - compute)
-            else:
-                exchange += topology.time(sent) if sent.any() else 0.0
-                host_s += comes
-            pairs_s += compute
-            before = compute
+        moved += int(sent.sum())
+        trains = np.array(
+            [[sum(pairs[i, p] for p in own) for i, own in enumerate(phase.trains)]
+             for phase in schedule.phases]
+        )  # fmt: skip
+        guests = np.array(
+            [[sum(visiting[p] for p in own if pairs[i, p]) for i, own in enumerate(phase.trains)]
+             for phase in schedule.phases]
+        )  # fmt: skip
+        busy = (
+            trains * pieces.pair_s + guests * pieces.visit_s + pieces.phase_s * (trains > 0)
+        )  # fmt: skip
+        host = np.array([_from_host(row, links) for row in trains])[:, None]
+        swap = np.array([topology.time(one) for one in sent])[:, None]
+        if overlap:
+            late = np.array([topology.time(one) for one in sent - early])[:, None]
+            before = np.vstack([np.zeros(devices), busy[:-1]])
+            swap = np.maximum(late, swap - before)
+            host = np.maximum(0.0, host - busy)
+        alone += _round(schedule, busy)
+        fed += _round(schedule, busy + host)
+        whole += _round(schedule, busy + host, swap)
     slowest = load.repeats * load.rows.max(1).sum()
     reduce_s = _all_reduce(devices, parameter_bytes(size) / 4, schedule, links, p2p)
     return Epoch(
         rows_s=float(slowest * pieces.row_s + load.intervals * pieces.interval_s),
-        pairs_s=float(load.repeats * pairs_s),
-        exchange_s=float(load.repeats * exchange),
-        host_s=float(load.repeats * host_s),
-        reduce_s=float(load.intervals * reduce_s),
+        pairs_s=load.repeats * alone,
+        exchange_s=load.repeats * (whole - fed),
+        host_s=load.repeats * (fed - alone),
+        reduce_s=load.intervals * reduce_s,
         moved=load.repeats * moved,
     )
 
 
-def _from_host(pairs: Sequence[float], links: Links) -> float:
+def _round(schedule: Schedule, busy: np.ndarray, swap: np.ndarray | None = None) -> float:
+    """Seconds until all devices are through a round; busy and swap by phase and device."""
+    ready = np.zeros(schedule.size)
+    for number, phase in enumerate(schedule.phases):
+        begin = ready.copy()
+        for move in phase.moves:
+            begin[move.target] = max(begin[move.target], ready[move.source])
+        ready = begin + busy[number] + (0.0 if swap is None else swap[number])
+    return float(ready.max())
+
+
+def _from_host(pairs: np.ndarray, links: Links) -> float:
     """Seconds until every device has its pairs, by switches that devices share."""
-    each = [2 * INDEX * count for count in pairs]
+    each = [2 * INDEX * float(count) for count in pairs]
     shared = [sum(each[s : s + PER_SWITCH]) for s in range(0, len(each), PER_SWITCH)]
     return max(shared) / links.pcie
 
@@ -226,26 +286,3 @@ def _all_reduce(devices: int, nbytes: float, schedule: Schedule, links: Links, p
     for i, device in enumerate(schedule.ring):
         sent[device, schedule.ring[(i + 1) % devices]] = nbytes / devices
     return 2 * (devices - 1) * links.topology(p2p=p2p).time(sent)
-
-
-def fit_pieces(seconds: Sequence[float], pairs: Sequence[float], rows: Sequence[float]) -> Pieces:
-    """Times of a pair, a row and an interval from epochs of one device that were measured.
-
-    Args:
-        seconds: of each interval (or of equal groups of them). pairs, rows: that it had.
-
-    Raises:
-        InvalidInputError: fewer than three measurements, or other lengths.
-    """
-    from scipy.optimize import nnls
-
-    count = len(seconds)
-    if count < 3 or len(pairs) != count or len(rows) != count:
-        raise InvalidInputError(
-            f"{count} times, {len(pairs)} and {len(rows)} counts; needed: three and as many counts"
-        )
-    table = np.column_stack([pairs, rows, np.ones(count)]) / np.asarray(seconds)[:, None]
-    scale = np.maximum(np.abs(table).max(0), 1e-300)
-    found, _ = nnls(table / scale, np.ones(count))
-    pair_s, row_s, interval_s = found / scale
-    return Pieces(float(pair_s), float(row_s), float(interval_s))

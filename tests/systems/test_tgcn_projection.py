@@ -12,7 +12,7 @@ from dgbench.systems.tgcn.projection import (
     Load,
     Pieces,
     even_load,
-    fit_pieces,
+    measure_thread,
     project_epoch,
 )
 from dgbench.systems.tgcn.ring import LITERAL
@@ -92,14 +92,36 @@ def test_intervals_that_repeat_are_what_they_are_written_out() -> None:
     assert found[0].moved == found[1].moved
 
 
-def test_pieces_are_found_again() -> None:
-    rng = np.random.default_rng(2)
-    pairs, rows = rng.uniform(1e3, 1e6, 20), rng.uniform(1e2, 1e5, 20)
-    found = fit_pieces(3e-7 * pairs + 2e-6 * rows + 0.01, pairs, rows)
-    assert found.pair_s == pytest.approx(3e-7)
-    assert found.row_s == pytest.approx(2e-6)
-    assert found.interval_s == pytest.approx(0.01)
-    assert found.scaled(2).row_s == 2 * found.row_s
+def test_visitors_cost_on_every_device_that_trains_on_them() -> None:
+    share = np.full((2, 2), 0.25)
+    share[0, 1] = 0.0
+    rows = Pieces(pair_s=0.0, row_s=0.0, visit_s=1e-6)
+    load = even_load(SIZE, Cut(devices=2), share=share)
+    found = project_epoch(load, rows, machine(size=2), size=SIZE)
+    # Device 1 trains both parts, one after the other; device 0 only its own.
+    assert found.pairs_s == pytest.approx(1e-6 * SIZE.vertices)
+    assert rows.scaled(2).visit_s == 2e-6
+    more = load.scaled(3, 2)
+    assert (more.pairs == 3 * load.pairs).all()
+    assert (more.visiting == 2 * load.visiting).all()
+
+
+def test_a_device_waits_for_those_that_send_to_it_only() -> None:
+    """Full grids on two devices at different times overlap where they are not neighbours."""
+    pairs = np.zeros((1, 4, 4))
+    schedule = make_schedule(4, ring=range(4))
+    first, second = schedule.assignments[:2]
+    pairs[0, 0, first[0]] = pairs[0, 2, second[2]] = 1e6
+    load = Load(pairs, np.zeros((1, 4)), np.zeros((1, 4)))
+    options = {"size": SIZE, "schedule": schedule, "overlap": False}
+    found = project_epoch(load, Pieces(1e-6, 0.0), machine(size=4), **options)
+    assert found.pairs_s == pytest.approx(1.0)
+
+
+def test_a_thread_is_measured() -> None:
+    found = measure_thread()
+    assert found.bandwidth > 1
+    assert found.arithmetic > 1
 
 
 def test_bad_arguments_are_named() -> None:
@@ -112,5 +134,3 @@ def test_bad_arguments_are_named() -> None:
         even_load(SIZE, Cut(devices=2), share=np.ones((3, 3)))
     with pytest.raises(InvalidInputError, match="'pairs' is"):
         Load(np.ones((1, 2, 3)), np.ones((1, 2)), np.ones((1, 2)))
-    with pytest.raises(InvalidInputError, match="needed: three"):
-        fit_pieces([1], [1], [1])
