@@ -42,7 +42,7 @@ COPIED: Final = (1 << 20, 1 << 28)
 Rows = Sequence[Any]
 
 
-class ScheduleExperiment(Experiment):
+class Schedule(Experiment):
     paper = "tgcn"
     name = NAME
     title = "Section 4.2: the ring of swaps"
