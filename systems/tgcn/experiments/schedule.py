@@ -126,6 +126,9 @@ class Schedule(Experiment):
         )
 
 
+ScheduleExperiment = Schedule
+
+
 def _unavailable(device: str) -> str:
     if device != "cuda":
         return "needs 2 CUDA devices: links of GPUs are timed"
