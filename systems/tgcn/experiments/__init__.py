@@ -8,14 +8,14 @@ from dgbench.systems.tgcn.experiments.depth import Depth
 from dgbench.systems.tgcn.experiments.fig7 import Fig7
 from dgbench.systems.tgcn.experiments.fig8 import Fig8
 from dgbench.systems.tgcn.experiments.partition import Partition
-from dgbench.systems.tgcn.experiments.schedule import ScheduleExperiment
+from dgbench.systems.tgcn.experiments.schedule import Schedule
 from dgbench.systems.tgcn.experiments.table1 import Table1
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     Cited(),
     Depth(),
     Partition(),
-    ScheduleExperiment(),
+    Schedule(),
     Table1(),
     Fig7(),
     Fig8(),
