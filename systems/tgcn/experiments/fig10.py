@@ -1,0 +1,341 @@
+"""Figure 10: T-GCN on 1, 4 and 8 GPUs, with P2P and without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.tgcn.experiments.common import (
+    devices_lacking,
+    failed,
+    failures,
+    one_thread,
+    panel,
+)
+from dgbench.systems.tgcn.experiments.settings import (
+    BY_NAME,
+    GRAPHS,
+    TABLE2,
+    TWIN_NAMES,
+    workload,
+)
+
+if TYPE_CHECKING:
+    from dgbench.systems.tgcn.projection import Load, Pieces
+
+NAME: Final = "fig10"
+VIRTUAL, RANKS, SWAPS = "virtual", "ranks", "swaps"
+DEVICES: Final = (1, 2, 4, 8)
+PROJECTED: Final = (1, 4, 8)
+RANKED: Final = {"smoke": (1, 2), "quick": (1, 2), "full": (1, 2, 4), "paper": (1, 2, 4)}
+TWINS: Final = {"smoke": ("reddit",), "quick": TWIN_NAMES, "full": TWIN_NAMES, "paper": TWIN_NAMES}
+RANKED_ON: Final = "flickr"
+CHECKED: Final = 2_000
+"""Events on which all numbers of devices are compared, in double precision."""
+EVENTS: Final = {"smoke": 10_000, "quick": 30_000, "full": 400_000, "paper": 4_000_000}
+"""Events of a twin, about."""
+SMALLEST: Final = 1 / 4096
+"""Scale of a twin at least."""
+INTERVALS: Final = 11
+"""Of an epoch; the paper does not say, and cuts accuracy into as many pieces of time."""
+CUTS: Final = ("equal", "dealt")
+PRINTED, BANDWIDTH, ARITHMETIC = "printed", "bandwidth", "arithmetic"
+READINGS: Final = (PRINTED, BANDWIDTH, ARITHMETIC)
+"""How fast a V100 trains: as Table 2 prints, or as this thread by memory or by arithmetic."""
+ON, OFF = "on", "off"
+RANGE: Final = {4: (2.8, 3.6), 8: (4.5, 5.8)}
+"""Printed speedups with P2P."""
+
+Rows = Sequence[Any]
+
+
+class Fig10(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Figure 10: more GPUs, with P2P and without"
+    question = "What do 4 and 8 devices gain, and what does P2P have to do with it?"
+    reading = (
+        "Virtual devices of one process train alike, and what they pass on is counted. 4 and 8 "
+        "V100 are projected: pairs, rows and visitors are timed here and scaled to Table 2 of the "
+        "paper, or to a V100 by memory or by arithmetic; how many of them a device has is that of "
+        "a small twin multiplied up to the printed sizes, in 11 intervals, cut into ranges of "
+        "equal width (the paper's) or dealt out; links are the published ones of a DGX-1. What an "
+        "interval costs whatever its size is left out. Ranks are processes of one CPU, timed by "
+        "processor time. The paper does not print "
+        "its number of intervals. So we also ask how many of them would make 4 GPUs without P2P "
+        "as slow as one, where whole parts of one vector are swapped, and what P2P then gives."
+    )
+    claims = (
+        "tgcn-fig10-8gpu",
+        "tgcn-fig10-4gpu",
+        "tgcn-s67-p2p-off-slowdown",
+        "tgcn-s67-p2p-benefit",
+        "tgcn-abs-8gpu-mean-scaling",
+        "tgcn-fig6-8gpu-included",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        wanted: list[dict[str, Any]] = [{"kind": VIRTUAL, "dataset": n} for n in TWINS[preset]]
+        wanted.append({"kind": SWAPS})
+        wanted += [
+            {"kind": RANKS, "dataset": RANKED_ON, "ranks": ranks} for ranks in RANKED[preset]
+        ]
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params=params,
+                group=f"{params['kind']}/{params.get('dataset', '')}",
+                timeout_s=90 if preset in ("smoke", "quick") else 3600,
+                unavailable=devices_lacking(params.get("ranks", 1), device),
+            )
+            for params in wanted
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        kind = cell.params["kind"]
+        with one_thread():
+            if kind == SWAPS:
+                return _swaps()
+            task = _task(str(cell.params["dataset"]), context.preset)
+            if kind == RANKS:
+                return _ranks(task, int(cell.params["ranks"]), context, cell.timeout_s)
+            return _virtual(task, context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="fig10",
+                title="Speed over one V100 with P2P and without, projected (Figure 10)",
+                points=projected_points,
+                options={"xlabel": "GPUs", "ylabel": "x", "base": 2, "names": False},
+            ),
+            FigureSpec(
+                kind="sweep",
+                name="fig10_bytes",
+                title="Bytes that devices pass on in an epoch",
+                points=byte_points,
+                options={"xlabel": "devices", "ylabel": "bytes", "base": 2},
+            ),
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = rows_of(rows, VIRTUAL)
+        if not found:
+            return ""
+        words = []
+        for cut, title in (("equal", "ranges of equal width"), ("dealt", "dealt vertices")):
+            each = [speedup(row, 8, cut) for row in found]
+            words.append(f"{title} {min(each):.1f} to {max(each):.1f}")
+        said = f"Projected to 8 V100 with P2P: {', '.join(words)} times one."
+        for row in rows_of(rows, SWAPS):
+            count = [row.values[f"intervals {name}"] for name in TWIN_NAMES]
+            said += (
+                f" Without P2P 4 GPUs are slower than one only from {min(count):.0f} to "
+                f"{max(count):.0f} swaps of all vertices an epoch."
+            )
+        return said
+
+
+def _task(name: str, preset: Preset, **fields: object) -> Any:
+    """About so many events of a twin, all of its time."""
+    graph = BY_NAME[name]
+    wanted = EVENTS[preset]
+    scale = min(1.0, max(SMALLEST, wanted / graph.printed.edges))  # type: ignore[union-attr]
+    settings = {"scale": scale, "events": 2 * wanted, "intervals": INTERVALS, **fields}
+    return workload(graph, preset, **settings)
+
+
+def _virtual(task: Any, context: RunContext) -> Measurement:
+    """Equal losses and counted bytes on virtual devices; times here; projections."""
+    import msgspec
+
+    from dgbench.systems.base.interactions import interaction_data, load_interactions
+    from dgbench.systems.tgcn.experiments.scaling_runs import time_pieces, train_alike
+    from dgbench.systems.tgcn.links import SOURCES
+
+    data = load_interactions(task)
+    few = msgspec.structs.replace(task, events=CHECKED, share=1.0)
+    # The last events: many a crawl begins with all that it finds, at one time.
+    last = data.events.select(max(0, len(data.events) - CHECKED), len(data.events))
+    alike = train_alike(few, interaction_data(last, few), DEVICES, "dealt")
+    found = Measurement(data=data.describe(), notes=[SOURCES])
+    for count, one in alike.items():
+        found.counters |= {f"bytes {count}": one.swapped, f"expected {count}": one.expected}
+        found.values[f"deviation {count}"] = one.deviation
+    found.deviation = {"loss": max(one.deviation for one in alike.values())}
+    pieces = time_pieces(task, context.device)
+    found.values |= {
+        "pair_s": pieces.pair_s,
+        "row_s": pieces.row_s,
+        "visit_s": pieces.visit_s,
+    }
+    _project(found, task, data, pieces, context.device)
+    return found
+
+
+def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: str) -> None:
+    """Epochs on 1, 4 and 8 V100, by reading, cut and P2P."""
+    from dgbench.systems.tgcn.experiments.scaling_runs import (
+        as_printed,
+        load_of,
+        open_on,
+        time_epoch,
+    )
+    from dgbench.systems.tgcn.links import machine
+    from dgbench.systems.tgcn.plan import Cut, Size, trained
+    from dgbench.systems.tgcn.projection import measure_thread, project_epoch
+
+    printed = BY_NAME[task.dataset].printed
+    size = Size(printed.vertices, printed.edges, task.hidden_dim)  # type: ignore[union-attr]
+    loads: dict[tuple[int, str], Load] = {}
+    for count in PROJECTED:
+        for cut in CUTS if count > 1 else CUTS[:1]:
+            trainer = open_on(task, data, count, cut, device=device)
+            edges = found.counters["edges"] = sum(kept.numel() for kept in trainer.kept)
+            load = load_of(trainer)
+            if count == 1:
+                here = project_epoch(load, pieces, machine(size=1), size=size)
+                found.values["epoch_s"] = time_epoch(trainer)
+                found.values["epoch of pieces"] = here.seconds / found.values["epoch_s"]
+            loads[count, cut] = load.scaled(
+                trained(size, Cut(share=task.share)) / edges,
+                size.vertices / data.events.num_nodes,
+            )
+            trainer.close()
+    alone = project_epoch(loads[1, CUTS[0]], pieces, machine(size=1), size=size)
+    thread = measure_thread()
+    by_reading = {
+        PRINTED: as_printed(BY_NAME[task.dataset], pieces, alone),
+        BANDWIDTH: pieces.scaled(1 / thread.bandwidth),
+        ARITHMETIC: pieces.scaled(1 / thread.arithmetic),
+    }
+    for reading, scaled in by_reading.items():
+        one = project_epoch(loads[1, CUTS[0]], scaled, machine(size=1), size=size)
+        found.values[f"seconds {reading}"] = one.seconds
+        for (count, cut), load in loads.items():
+            for p2p in (ON, OFF) if count > 1 else ():
+                epoch = project_epoch(load, scaled, machine(size=count), size=size, p2p=p2p == ON)
+                key = f"{reading} {cut} {count} {p2p}"
+                found.values[f"speedup {key}"] = one.seconds / epoch.seconds
+                found.values[f"exchange {key}"] = epoch.exchange_s / epoch.seconds
+
+
+def _swaps() -> Measurement:
+    """How many swaps of all vertices make 4 GPUs without P2P as slow as one, at Table 2's times."""
+    from dgbench.systems.tgcn.experiments.scaling_runs import whole_swaps
+    from dgbench.systems.tgcn.links import SOURCES
+
+    found = Measurement(
+        data={"dataset": "all", "twin": False, "scale": 1.0, "note": "printed sizes alone"},
+        notes=[SOURCES, "compute as printed, divided evenly, nothing overlaps"],
+    )
+    for graph in GRAPHS:
+        compute = TABLE2["tgcn", "compute"][graph.name]
+        intervals = 0.75 * compute / whole_swaps(graph, 4, p2p=False)
+        found.values[f"intervals {graph.name}"] = intervals
+        for count in RANGE:
+            swaps = intervals * whole_swaps(graph, count, p2p=True)
+            found.values[f"speedup {graph.name} {count}"] = compute / (compute / count + swaps)
+    return found
+
+
+def _ranks(task: Any, ranks: int, context: RunContext, timeout_s: float) -> Measurement:
+    """Throughput of real ranks by processor time, and what they send."""
+    from dgbench.systems.base.interactions import load_interactions
+    from dgbench.systems.tgcn.ranked import train_ranked
+
+    data = load_interactions(task)
+    run = train_ranked(
+        task,
+        ranks,
+        data=data,
+        epochs=2,
+        device=context.device,
+        timeout_s=timeout_s,
+        vertex_cut="dealt",
+    )
+    swapped = sum(one.get("bytes_swapped", 0) for one in run.counters) // len(run.losses)
+    return Measurement(
+        values={
+            "throughput": run.throughput,
+            "own throughput": run.own_throughput,
+            "loss": run.losses[-1],
+        },
+        units={"throughput": "edges/s", "own throughput": "edges/s"},
+        counters={"bytes": swapped, "edges": run.edges},
+        data=data.describe(),
+        notes=run.notes,
+    )
+
+
+def rows_of(rows: Rows, kind: str) -> list[Any]:
+    """The last row of each graph of a kind that ran."""
+    found = select(rows, experiment=NAME, kind=kind)
+    return list({row.params.get("dataset", ""): row for row in found}.values())
+
+
+def rank_rows(rows: Rows) -> list[Any]:
+    """The last row of each number of ranks."""
+    found = select(rows, experiment=NAME, kind=RANKS)
+    return list({row.params["ranks"]: row for row in found}.values())
+
+
+def speedup(row: Any, devices: int, cut: str, p2p: str = ON, reading: str = PRINTED) -> float:
+    """Projected speed over one device."""
+    return row.values[f"speedup {reading} {cut} {devices} {p2p}"]
+
+
+def projected_points(rows: Rows) -> list[dict[str, Any]]:
+    """Projected and printed speed over one GPU, a panel for each graph."""
+    points: list[dict[str, Any]] = []
+    for row in rows_of(rows, VIRTUAL):
+        common = {"panel": panel(row), "row_ids": [row.id]}
+        for cut, title in (("equal", "equal width"), ("dealt", "dealt")):
+            for p2p in (ON, OFF):
+                for count in PROJECTED:
+                    value = 1.0 if count == 1 else speedup(row, count, cut, p2p)
+                    points.append(
+                        {
+                            **common,
+                            "series": f"{title}, P2P {p2p}",
+                            "x": count,
+                            "y": value,
+                            "projected": True,
+                        }
+                    )
+        for count, ends in RANGE.items():
+            points += [
+                {**common, "series": "T-GCN, paper", "x": count, "y": end, "paper": True}
+                for end in ends
+            ]
+    return points + _failed(rows)
+
+
+def byte_points(rows: Rows) -> list[dict[str, Any]]:
+    """Bytes passed on by virtual devices."""
+    points = [
+        {
+            "series": panel(row),
+            "x": count,
+            "y": float(row.counters[f"bytes {count}"]),
+            "counted": True,
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in rows_of(rows, VIRTUAL)
+        for count in DEVICES
+        if count > 1
+    ]
+    return points + [{"series": p["panel"], "x": 2, "failed": p["failed"]} for p in _failed(rows)]
+
+
+def _failed(rows: Rows) -> list[dict[str, Any]]:
+    return [
+        {"panel": panel(r), "series": "equal width, P2P on", "x": 8, "failed": failed(r)}
+        for r in failures(rows, NAME)
+        if r.params["kind"] == VIRTUAL
+    ]
