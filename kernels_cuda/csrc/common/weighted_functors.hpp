@@ -31,22 +31,28 @@ DGB_HD double scale_bits(uint64_t bits, double total) { return unit_of(bits) * t
 
 // --- A tree of sums ------------------------------------------------------------------------------
 
-// Which of a node's A children holds `g` in [0, node's sum), and `g` counted from that child's start.
-// The boundary is strict, g >= sum goes on to the next, so a child without weight is never chosen;
-// where rounding leaves `g` above the last sum, the last child with weight is.
+// Which of a node's A children holds `g` in [0, node's sum), and `g` counted from that child's start:
+// the first whose running sum is above `g`, so never one without weight. Where rounding leaves `g` at or
+// above the last running sum, it is the last child with weight.
 template <int A, class W>
 DGB_HD int choose_child(const W* children, W& g) {
-  W before = 0;
-  int chosen = 0;
+  W sum = 0;
   W start = 0;
+  int passed = 0;
   for (int c = 0; c < A; ++c) {
-    const bool here = g >= before && children[c] > W(0);
-    chosen = here ? c : chosen;
-    start = here ? before : start;
-    before += children[c];
+    sum += children[c];
+    const bool pass = sum <= g;
+    passed += pass;
+    start = pass ? sum : start;
+  }
+  if (passed == A) {
+    do --passed;
+    while (passed > 0 && !(children[passed] > W(0)));
+    start = sum - children[passed];
+    if (start > g) start = g;
   }
   g -= start;
-  return chosen;
+  return passed;
 }
 
 template <int A, class W>

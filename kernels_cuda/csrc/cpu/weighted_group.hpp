@@ -11,36 +11,61 @@ namespace dgbench {
 
 constexpr int kVectors = kGroup / Lanes::count;
 
-// Random numbers of a group: ten rounds of philox over 8 blocks, each word in 64 bits of its own.
-inline void group_bits(const KeyStream& s, uint64_t first, Lanes::U out[kVectors]) {
+// What the first three rounds of philox share for all blocks of a stream. Only the counter's lowest
+// word differs between blocks (fewer than 2^32 items), and it takes three rounds to reach every word.
+struct Rounds {
+  Lanes::U m0, m1, first_c2, second_c0, second_c2, third_c2, k0[10], k1[10];
+
+  explicit Rounds(const KeyStream& s) {
+    using L = Lanes;
+    constexpr uint64_t kLow = 0xffffffffu;
+    auto low_key = static_cast<uint32_t>(s.seed);
+    auto high_key = static_cast<uint32_t>(s.seed >> 32) ^ kKeyPurpose;
+    uint64_t key0[10], key1[10];
+    for (int round = 0; round < 10; ++round) {
+      k0[round] = L::wide(key0[round] = low_key);
+      k1[round] = L::wide(key1[round] = high_key);
+      low_key += 0x9E3779B9u;
+      high_key += 0xBB67AE85u;
+    }
+    m0 = L::wide(0xD2511F53u);
+    m1 = L::wide(0xCD9E8D57u);
+    const uint64_t b = uint64_t{0xCD9E8D57u} * (s.stream & kLow);
+    const uint64_t a = uint64_t{0xD2511F53u} * ((b >> 32) ^ key0[0]);
+    first_c2 = L::wide((s.stream >> 32) ^ key1[0]);
+    second_c0 = L::wide((b & kLow) ^ key0[1]);
+    second_c2 = L::wide((a >> 32) ^ key1[1]);
+    third_c2 = L::wide((a & kLow) ^ key1[2]);
+  }
+};
+
+// Random numbers of a group: ten rounds of philox over 8 blocks, each word in the lower half of 64
+// bits; what stands above it is never read.
+inline void group_bits(const Rounds& r, uint64_t first, Lanes::U out[kVectors]) {
   using L = Lanes;
-  constexpr int kChains = 32 / (2 * L::count);
-  const uint64_t block = first / 4;
+  constexpr int kChains = kVectors / 2;
   L::U c0[kChains], c1[kChains], c2[kChains], c3[kChains];
   for (int x = 0; x < kChains; ++x) {
-    // The blocks of a group never carry into the next word: 8 divides 2^32.
-    c0[x] = L::add_wide(L::wide((block & 0xffffffffu) + x * L::count / 2), L::ramp());
-    c1[x] = L::wide(block >> 32);
-    c2[x] = L::wide(s.stream & 0xffffffffu);
-    c3[x] = L::wide(s.stream >> 32);
+    const L::U counter = L::add_wide(L::wide(first / 4 + x * L::count / 2), L::ramp());
+    const L::U a1 = L::multiply_low(counter, r.m0);
+    const L::U b2 = L::multiply_low(L::exclusive(L::high(a1), r.first_c2), r.m1);
+    const L::U a3 = L::multiply_low(L::exclusive(L::high(b2), r.second_c0), r.m0);
+    const L::U b3 = L::multiply_low(L::exclusive(a1, r.second_c2), r.m1);
+    c0[x] = L::exclusive(L::exclusive(L::high(b3), b2), r.k0[2]);
+    c1[x] = b3;
+    c2[x] = L::exclusive(L::high(a3), r.third_c2);
+    c3[x] = a3;
   }
-  auto k0 = static_cast<uint32_t>(s.seed);
-  auto k1 = static_cast<uint32_t>(s.seed >> 32) ^ kKeyPurpose;
-  const L::U m0 = L::wide(0xD2511F53u);
-  const L::U m1 = L::wide(0xCD9E8D57u);
-#pragma GCC unroll 10
-  for (int round = 0; round < 10; ++round) {
+#pragma GCC unroll 7
+  for (int round = 3; round < 10; ++round) {
     for (int x = 0; x < kChains; ++x) {
-      // Only the lower half of a lane counts as a word; what stands above it is never read.
-      const L::U a = L::multiply_low(c0[x], m0);
-      const L::U b = L::multiply_low(c2[x], m1);
-      c0[x] = L::exclusive(L::high(b), c1[x], L::wide(k0));
+      const L::U a = L::multiply_low(c0[x], r.m0);
+      const L::U b = L::multiply_low(c2[x], r.m1);
+      c0[x] = L::exclusive(L::exclusive(L::high(b), c1[x]), r.k0[round]);
       c1[x] = b;
-      c2[x] = L::exclusive(L::high(a), c3[x], L::wide(k1));
+      c2[x] = L::exclusive(L::exclusive(L::high(a), c3[x]), r.k1[round]);
       c3[x] = a;
     }
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
   }
   for (int x = 0; x < kChains; ++x) L::in_order(c0[x], c1[x], c2[x], c3[x], out + 2 * x);
 }
@@ -63,11 +88,11 @@ inline Lanes::F exponentials(Lanes::U bits) {
 
 // Keys of the whole group that begins at `first`; `odd` is set where a weight is odd.
 template <class W>
-inline void group_keys(const KeyStream& s, int64_t first, const W* weights, Lanes::F keys[kVectors],
-                       bool& odd) {
+inline void group_keys(const KeyStream& s, const Rounds& rounds, int64_t first, const W* weights,
+                       Lanes::F keys[kVectors], bool& odd) {
   using L = Lanes;
   L::U bits[kVectors];
-  group_bits(s, static_cast<uint64_t>(first), bits);
+  group_bits(rounds, static_cast<uint64_t>(first), bits);
   L::F e[kVectors];
   L::U least = bits[0];
   for (int v = 0; v < kVectors; ++v) {
@@ -106,7 +131,7 @@ struct Band {
 // Items first .. last - 1, first a multiple of kGroup. `below` has a bit per item from bit 0 of byte
 // first / 8; `keys` and `places` have room for last - first + 16. Returns how many are in the band.
 template <class W>
-int64_t band_of(const KeyStream& s, Band band, const W* weights, int64_t first, int64_t last,
+int64_t band_of(KeyStream s, Band band, const W* weights, int64_t first, int64_t last,
                 uint8_t* below, float* keys, uint32_t* places, bool& odd) {
   int64_t found = 0;
   int64_t i = first;
@@ -114,11 +139,12 @@ int64_t band_of(const KeyStream& s, Band band, const W* weights, int64_t first, 
   using L = Lanes;
   const L::F low = L::set(band.low);
   const L::F high = L::set(band.high);
+  const Rounds rounds(s);
   alignas(64) uint32_t ramp[L::count];
   for (int j = 0; j < L::count; ++j) ramp[j] = static_cast<uint32_t>(j);
   for (; i + kGroup <= last; i += kGroup) {
     L::F group[kVectors];
-    group_keys(s, i, weights, group, odd);
+    group_keys(s, rounds, i, weights, group, odd);
     uint32_t bits = 0;
     for (int v = 0; v < kVectors; ++v) {
       const unsigned less = L::less(group[v], low);

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <type_traits>
-#include <vector>
 
 #include "common/weighted_functors.hpp"
 
@@ -23,33 +23,31 @@ class SegmentHeap {
     int64_t width = 1;
     for (; width < n; width *= A) ++height_;
     const int64_t leaves = first_leaf<A>(height_);
-    if (static_cast<int64_t>(sums_.size()) < leaves + width) sums_.resize(leaves + width);
-    W* level = sums_.data() + leaves;
+    reserve(leaves + width);
+    W* level = sums_ + leaves;
     std::copy(weights, weights + n, level);
-    std::fill(level + n, level + width, W(0));
-    // Levels behind the last weight are zeros; only what is above weights is added up.
+    // Behind the last weight only its siblings are written, on every level: their parents weigh
+    // nothing, so nobody comes to the rest, and its memory is never touched.
     int64_t used = n;
+    pad(level, used, width);
     while (width > 1) {
       W* const above = level - width / A;
       width /= A;
       used = (used + A - 1) / A;
       for (int64_t j = 0; j < used; ++j) above[j] = add_up(level + j * A);
-      std::fill(above + used, above + width, W(0));
+      pad(above, used, width);
       level = above;
     }
-    if (n == 0) sums_[0] = W(0);
   }
 
   int64_t size() const { return n_; }
   // Nodes below the root on the way to a leaf: what a search reads and a change writes, root aside.
   int64_t height() const { return height_; }
-  W total() const { return sums_[0]; }
+  W total() const { return sums_ ? sums_[0] : W(0); }
   W weight(int64_t i) const { return sums_[first_leaf<A>(height_) + i]; }
-  const W* data() const { return sums_.data(); }
-  int64_t nodes() const { return first_leaf<A>(height_ + 1); }
 
   // The leaf that holds `g` in [0, total()). Needs total() > 0.
-  int64_t search(W g) const { return descend<A>(sums_.data(), static_cast<int>(height_), g); }
+  int64_t search(W g) const { return descend<A>(sums_, static_cast<int>(height_), g); }
 
   // The same for many numbers, 16 at a time in step: a level's lines are asked for together.
   void search(const W* numbers, int64_t count, int64_t* out) const {
@@ -59,7 +57,7 @@ class SegmentHeap {
       W g[kTogether];
       int64_t node[kTogether] = {};
       std::copy_n(numbers + first, size, g);
-      const W* level = sums_.data();
+      const W* level = sums_;
       int64_t width = 1;
       for (int64_t d = 0; d < height_; ++d) {
         level += width;
@@ -79,9 +77,9 @@ class SegmentHeap {
       int64_t total;
       const int64_t difference = weight - this->weight(i);  // both are at least 0
       if (__builtin_add_overflow(sums_[0], difference, &total)) overflow();
-      bump_by<A>(sums_.data(), static_cast<int>(height_), i, difference);
+      bump_by<A>(sums_, static_cast<int>(height_), i, difference);
     } else {
-      bump<A>(sums_.data(), static_cast<int>(height_), i, weight);
+      bump<A>(sums_, static_cast<int>(height_), i, weight);
     }
   }
 
@@ -102,9 +100,25 @@ class SegmentHeap {
     }
   }
 
+  static void pad(W* level, int64_t used, int64_t width) {
+    std::fill(level + used, level + std::min(width, (used / A + 1) * A), W(0));
+  }
+
+  // Siblings begin at a line of memory: the root stands last in the line before.
+  void reserve(int64_t nodes) {
+    if (nodes <= room_) return;
+    constexpr int64_t kLine = 64 / sizeof(W);
+    memory_.reset(new W[nodes + 2 * kLine]);
+    const auto address = reinterpret_cast<std::uintptr_t>(memory_.get());
+    sums_ = memory_.get() + (64 - address % 64) % 64 / sizeof(W) + kLine - 1;
+    room_ = nodes;
+  }
+
   int64_t n_ = 0;
   int64_t height_ = 0;
-  std::vector<W> sums_ = std::vector<W>(1, W(0));
+  int64_t room_ = 0;
+  std::unique_ptr<W[]> memory_;
+  W* sums_ = nullptr;
 };
 
 }  // namespace dgbench

@@ -28,7 +28,7 @@ bool is_odd(W weight) {
 
 // Keys of the items first .. first + count - 1, count <= kGroup; first is a multiple of 4.
 template <class W>
-void keys_one_by_one(const KeyStream& s, int64_t first, int count, const W* weights, float* keys,
+void keys_one_by_one(KeyStream s, int64_t first, int count, const W* weights, float* keys,
                      bool& odd) {
   Draws block{};
   for (int j = 0; j < count; ++j) {
@@ -72,7 +72,7 @@ struct Lanes {
   static U add_wide(U a, U b) { return _mm512_add_epi64(a, b); }
   static U multiply_low(U a, U b) { return _mm512_mul_epu32(a, b); }
   static U high(U a) { return _mm512_srli_epi64(a, 32); }
-  static U exclusive(U a, U b, U c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
+  static U exclusive(U a, U b) { return _mm512_xor_si512(a, b); }
   // Words 0 .. 3 of each block, in the low halves of four registers, to items in order.
   static void in_order(U w0, U w1, U w2, U w3, U out[2]) {
     const U a = _mm512_mask_blend_epi32(0xAAAA, w0, _mm512_slli_epi64(w1, 32));
@@ -157,7 +157,7 @@ struct Lanes {
   static U add_wide(U a, U b) { return _mm256_add_epi64(a, b); }
   static U multiply_low(U a, U b) { return _mm256_mul_epu32(a, b); }
   static U high(U a) { return _mm256_srli_epi64(a, 32); }
-  static U exclusive(U a, U b, U c) { return _mm256_xor_si256(_mm256_xor_si256(b, c), a); }
+  static U exclusive(U a, U b) { return _mm256_xor_si256(a, b); }
   static void in_order(U w0, U w1, U w2, U w3, U out[2]) {
     const U a = _mm256_blend_epi32(w0, _mm256_slli_epi64(w1, 32), 0xAA);
     const U b = _mm256_blend_epi32(w2, _mm256_slli_epi64(w3, 32), 0xAA);
