@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-METHODS = (
-    "sis", "its_linear", "its_bitmap", "its_list", "its_rebuild", "alias", "brs", "brs_recycled",
-    "brs_literal", "reservoir", "keys",
-)  # fmt: skip
-
-
-class DrawStats(NamedTuple):
-    draws: int
-    redraws: int
-    nodes_visited: int
-    elements_scanned: int
-    rebuilt: int
+from dgbench.kernels_cuda.weighted import DrawStats
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,16 +24,12 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda import device_edge_sampling, device_subgraphs
 from dgbench.kernels_cuda._checks import check_ids, check_vector
 from dgbench.kernels_cuda.build_info import extension
-from dgbench.kernels_cuda.edge_samples import (
-    METHODS,
-    DrawStats,
-    EdgeSample,
-    LayerSample,
-    SubgraphSample,
-)
+from dgbench.kernels_cuda.edge_samples import EdgeSample, LayerSample, SubgraphSample
 from dgbench.kernels_cuda.edge_table import EdgeTable, check_seed, keep_share, thread_count
+from dgbench.kernels_cuda.weighted import ARITIES, METHODS, DrawStats, check_range
 from dgbench.kernels_cuda.workspace import Workspace
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 
@@ -91,7 +87,7 @@ def sample_nodewise(
             its range, weights that the method cannot use.
         UnknownKeyError: another method.
     """
-    starts = torch.arange(_count(roots) + 1)
+    starts = torch.arange(_count(roots, table) + 1)
     return _sample(
         table, roots, starts, "edges" if union else "vertex", sizes=sizes, share=share,
         layers=layers, method=method, weights=weights, before=before, seed=seed, call=call,
@@ -132,7 +128,7 @@ def sample_layerwise(
         InvalidInputError: as `sample_nodewise`.
         UnknownKeyError: another method, other items.
     """
-    count = _count(roots)
+    count = _count(roots, table)
     if batch is not None and batch < 1:
         raise InvalidInputError(f"batch is {batch}, allowed are 1 and more, or None")
     if items not in ("edges", "vertices"):
@@ -195,17 +191,22 @@ def sample_subgraph(
     _check_call(method, arity, seed, call, first)
     nodes = table.num_nodes
     replacement = frontier > nodes if replacement is None else replacement
-    _check_range("frontier", frontier, 1, 2**31 - 1 if replacement else max(nodes, 1))
-    _check_range("draws", draws, 0, 2**62)
-    _check_range("count", count, 0, 2**31 - 1)
+    check_range("frontier", frontier, 1, 2**31 - 1 if replacement else max(nodes, 1))
+    check_range("draws", draws, 0, 2**62)
+    check_range("count", count, 0, 2**31 - 1)
     if weights not in ("degree", None):
         raise InvalidInputError(f"weights is {weights!r}, allowed are 'degree' and None")
     if rebuild not in ("whole", "rest"):
         raise unknown_key("rebuild", rebuild, ("whole", "rest"))
     if method == "reservoir" and weights == "degree":
         raise InvalidInputError("method 'reservoir' draws among equal weights only", hint=_EQUAL)
+    if table.indptr.device.type == "cuda":
+        return device_edge_sampling.sample_subgraph(
+            table, frontier, draws, count=count, method=method, replacement=replacement,
+            by_degree=weights == "degree", induced=induced, seed=seed, call=call, first=first,
+        )  # fmt: skip
     found = native.sample_subgraphs(
-        *_arrays(table), table.occupied, frontier, draws, count, method, arity,
+        table.rows, frontier, draws, count, method, arity,
         rebuild == "whole", replacement or nodes == 0, weights == "degree", seed, call, first,
         threads,
     )  # fmt: skip
@@ -237,12 +238,15 @@ def induced_edges(
     Raises:
         InvalidInputError: another dtype, a vertex that is not there.
     """
-    check_vector(offsets, "offsets", torch.int64)
-    check_vector(vertices, "vertices", torch.int64)
+    where = table.indptr.device
+    check_vector(offsets, "offsets", torch.int64, device=where)
+    check_vector(vertices, "vertices", torch.int64, device=where)
     check_ids(vertices, "vertices", table.num_nodes)
+    if table.indptr.device.type == "cuda":
+        return device_subgraphs.induced_edges(table, offsets, vertices)
     threads = thread_count(threads)
     sets = (offsets.contiguous(), vertices.contiguous())
-    found = extension(_CPU).induce(*_arrays(table), table.undirected, *sets, threads)
+    found = extension(_CPU).induce(table.rows, *sets, threads)
     starts = torch.empty_like(sets[0])
     eids = _memory.empty((found.edges(),), starts)
     found.take(starts, eids, threads)
@@ -273,7 +277,8 @@ def _sample(
 ) -> EdgeSample:
     check_ids(roots, "roots", table.num_nodes)
     if before is not None:
-        check_vector(before, "before", torch.float64, roots.numel())
+        where = table.indptr.device
+        check_vector(before, "before", torch.float64, roots.numel(), device=where)
         if bool(before.isnan().any()):
             raise InvalidInputError("before holds nan, allowed are numbers and infinities")
         before = before.contiguous()
@@ -285,11 +290,16 @@ def _sample(
             raise InvalidInputError(f"sizes is {sizes}, allowed are 0 and more")
     elif not 0 <= share <= 1:
         raise InvalidInputError(f"share is {share}, allowed are 0 to 1")
-    _check_range("layers", layers, 1, 256)
+    check_range("layers", layers, 1, 256)
     weigh = _check_weights(table, weights, method)
+    if table.indptr.device.type == "cuda":
+        return device_edge_sampling.sample_roots(
+            table, roots, starts, space, sizes=sizes, share=share, layers=layers, method=method,
+            weights=weights, before=before, seed=seed, call=call, first=first,
+        )  # fmt: skip
     threads = thread_count(threads)
     found = extension(_CPU).sample_roots(
-        *_arrays(table), roots.contiguous(), before, starts, _SPACES[space], weigh,
+        table.rows, roots.contiguous(), before, starts, _SPACES[space], weigh,
         weights.contiguous() if isinstance(weights, Tensor) else None, sizes, share, layers,
         method, arity, seed, call, first, threads,
     )  # fmt: skip
@@ -307,12 +317,8 @@ def _sample(
     return EdgeSample(tuple(every), offsets, nodes, pools, DrawStats(*found.counts()))
 
 
-def _arrays(table: EdgeTable) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return table.indptr, table.dst, table.eid, table.t
-
-
-def _count(roots: Tensor) -> int:
-    check_vector(roots, "roots", torch.int64)
+def _count(roots: Tensor, table: EdgeTable) -> int:
+    check_vector(roots, "roots", torch.int64, device=table.indptr.device)
     return roots.numel()
 
 
@@ -330,7 +336,8 @@ def _check_weights(table: EdgeTable, weights: Any, method: str) -> int:
         if weights != "degree":
             raise InvalidInputError(f"weights is {weights!r}, allowed are 'degree', None, a tensor")
         return 1
-    check_vector(weights, "weights", torch.float64, table.num_edges)
+    where = table.indptr.device
+    check_vector(weights, "weights", torch.float64, table.num_edges, device=where)
     if not bool((torch.isfinite(weights) & (weights >= 0)).all()):
         raise InvalidInputError("weights must be finite and at least 0")
     return 2
@@ -339,13 +346,8 @@ def _check_weights(table: EdgeTable, weights: Any, method: str) -> int:
 def _check_call(method: str, arity: int, seed: int, call: int, first: int) -> None:
     if method not in METHODS:
         raise unknown_key("method", method, METHODS)
-    if method == "sis" and arity not in (2, 4, 8, 16):
-        raise InvalidInputError(f"arity is {arity}, allowed are 2, 4, 8 and 16")
+    if method == "sis" and arity not in ARITIES:
+        raise InvalidInputError(f"arity is {arity}, allowed are {ARITIES}")
     check_seed(seed)
-    _check_range("call", call, 0, CALLS - 1)
-    _check_range("first", first, 0, FIRST)
-
-
-def _check_range(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise InvalidInputError(f"{name} is {value}, allowed is {low} <= x <= {high}")
+    check_range("call", call, 0, CALLS - 1)
+    check_range("first", first, 0, FIRST)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
@@ -121,9 +121,10 @@ class EdgeTable:
         return self.indptr.diff()
 
     @cached_property
-    def occupied(self) -> Tensor:
-        """int32[A], the vertices with at least one record, ascending."""
-        return self.degrees.nonzero().squeeze(1).to(torch.int32)
+    def rows(self) -> Any:
+        """The table as the compiled samplers take it; checked when it is first asked for."""
+        arrays = (self.indptr, self.dst, self.eid, self.t)
+        return extension(_CPU).EdgeRows(*arrays, self.num_edges, self.undirected)
 
 
 def share_of(counts: Tensor, share: float) -> Tensor:
@@ -168,6 +169,10 @@ def keep_share(
     if not 0 <= share <= 1:
         raise InvalidInputError(f"share is {share}, allowed are 0 to 1")
     check_seed(seed)
+    if table.indptr.device.type == "cuda" and rounding in ROUNDING:
+        from dgbench.kernels_cuda.device_edge_sampling import keep_share as keep_on_device
+
+        return keep_on_device(table, share, seed=seed, rounding=rounding)
     if rounding == "nearest":
         needed = share_of(table.degrees, share)
     elif rounding == "random":
@@ -178,9 +183,7 @@ def keep_share(
     else:
         raise unknown_key("rounding", rounding, ROUNDING)
     keep = torch.empty(table.num_edges, dtype=torch.bool)
-    extension(_CPU).keep_share(
-        table.indptr, table.eid, needed, seed, keep, thread_count(threads)
-    )  # fmt: skip
+    extension(_CPU).keep_share(table.rows, needed, seed, keep, thread_count(threads))
     return keep
 
 

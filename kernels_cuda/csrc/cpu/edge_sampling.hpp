@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "common/check.hpp"
+#include "cpu/edge_table.hpp"
 #include "cpu/weighted_search.hpp"
 
 namespace dgbench::sampling {
@@ -30,32 +30,6 @@ inline DrawNumbers numbers_of(uint64_t seed, Use use, uint64_t call, int64_t ite
 // In the order of DrawStats' fields.
 inline std::vector<int64_t> listed(const DrawCounts& c) {
   return {c.draws, c.redraws, c.nodes_visited, c.elements_scanned, c.rebuilt};
-}
-
-struct Table {
-  const int64_t* indptr;
-  const int32_t* dst;
-  const int32_t* eid;
-  const double* t;
-  int64_t vertices;
-
-  int64_t degree(int32_t v) const { return indptr[v + 1] - indptr[v]; }
-  // How many of v's edges are before `bound`: rows are in time order.
-  int64_t count_before(int32_t v, double bound) const {
-    const double* const row = t + indptr[v];
-    return std::lower_bound(row, t + indptr[v + 1], bound) - row;
-  }
-};
-
-// Throws where the arrays do not fit together: samplers follow what stands in them.
-inline Table table_of(const Array<const int64_t>& indptr, const Array<const int32_t>& dst,
-                      const Array<const int32_t>& eid, const Array<const double>& t) {
-  const std::size_t records = t.size();
-  check_offsets(indptr.data(), indptr.size(), records, "indptr");
-  check_size(dst, records, "dst");
-  check_size(eid, records, "eid");
-  const auto vertices = static_cast<int64_t>(indptr.size()) - 1;
-  return {indptr.data(), dst.data(), eid.data(), t.data(), vertices};
 }
 
 // A set of vertices in order of arrival. Clearing it costs nothing, and of its N places only those

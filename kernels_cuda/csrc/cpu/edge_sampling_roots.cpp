@@ -32,7 +32,7 @@ struct Stretch {
 };
 
 struct Settings {
-  Table table;
+  const EdgeTable& table;
   Space space;
   Weigh weigh;
   const double* edge_weights;   // by edge id
@@ -115,7 +115,7 @@ class Sampler {
 
   // The neighbours of the layer at hand; how many.
   int64_t gather() {
-    const Table& table = set_.table;
+    const EdgeTable& table = set_.table;
     stretches_.clear();
     int64_t pool = 0;
     for (std::size_t i = 0; i < next_.items().size(); ++i) {
@@ -254,12 +254,11 @@ void sample_groups(const Settings& with, const std::string& method, int arity, c
 }
 
 std::unique_ptr<Found> sample_roots(
-    Array<const int64_t> indptr, Array<const int32_t> dst, Array<const int32_t> eid,
-    Array<const double> t, Array<const int64_t> roots, Maybe<const double> before,
+    const EdgeTable& table, Array<const int64_t> roots, Maybe<const double> before,
     Array<const int64_t> starts, int space, int weigh, Maybe<const double> edge_weights,
     std::vector<int64_t> sizes, double share, int layers, const std::string& method, int arity,
     uint64_t seed, uint64_t call, int64_t first, int threads) {
-  Settings with{table_of(indptr, dst, eid, t), static_cast<Space>(space), static_cast<Weigh>(weigh),
+  Settings with{table, static_cast<Space>(space), static_cast<Weigh>(weigh),
                 pointer(edge_weights), std::move(sizes), share, layers, before.has_value()};
   check_optional(before, roots.size(), "before");
   if (starts.size() < 1) reject("starts must not be empty");
@@ -274,11 +273,9 @@ std::unique_ptr<Found> sample_roots(
   if (with.sizes.empty() && !(share >= 0 && share <= 1)) reject("share must lie in [0, 1]");
   if (with.weigh == Weigh::edge) {
     if (!edge_weights) reject("edge_weights must be given");
-    const auto edges = static_cast<int64_t>(edge_weights->size());
-    if (!ids_in_range(eid.data(), eid.size(), edges)) reject("edge_weights are too few");
+    check_size(*edge_weights, static_cast<std::size_t>(table.edges), "edge_weights");
   }
-  if (!ids_in_range(roots.data(), roots.size(), with.table.vertices)) reject("roots out of range");
-  if (!ids_in_range(dst.data(), dst.size(), with.table.vertices)) reject("dst out of range");
+  if (!ids_in_range(roots.data(), roots.size(), table.vertices)) reject("roots out of range");
   const Groups groups{roots.data(), pointer(before), starts.data(),
                       static_cast<int64_t>(starts.size()) - 1, first};
   threads = static_cast<int>(std::clamp<int64_t>(groups.count, 1, std::max(1, threads)));
@@ -335,8 +332,7 @@ void bind_edge_sampling_roots(nb::module_& m) {
            "eids"_a.noconvert(), "sources"_a.noconvert(), "neighbours"_a.noconvert(), "threads"_a)
       .def("take_nodes", &sampling::take_nodes, "offsets"_a.noconvert(), "nodes"_a.noconvert(),
            "pools"_a.noconvert(), "threads"_a);
-  m.def("sample_roots", &sampling::sample_roots, "indptr"_a.noconvert(), "dst"_a.noconvert(),
-        "eid"_a.noconvert(), "t"_a.noconvert(), "roots"_a.noconvert(),
+  m.def("sample_roots", &sampling::sample_roots, "table"_a, "roots"_a.noconvert(),
         "before"_a.noconvert().none(), "starts"_a.noconvert(), "space"_a, "weigh"_a,
         "edge_weights"_a.noconvert().none(), "sizes"_a, "share"_a, "layers"_a, "method"_a, "arity"_a,
         "seed"_a, "call"_a, "first"_a, "threads"_a);

@@ -33,7 +33,7 @@ class Whole : public Search {
 template <class Body>
 bool with_whole_table(const std::string& method, const Body& body) {
   using W = int64_t;
-  const auto call = [&](auto search) { return body(std::move(search)), true; };
+  const auto call = [&](const auto& search) { return body(search), true; };
   if (method == "its_linear") return call(Whole<ItsSearch<W, Its::linear>, W>());
   if (method == "its_bitmap") return call(Whole<ItsSearch<W, Its::bitmap>, W>());
   if (method == "its_list") return call(Whole<ItsSearch<W, Its::list>, W>());
@@ -49,12 +49,11 @@ bool with_whole_table(const std::string& method, const Body& body) {
 template <class Body>
 void with_frontier_search(const std::string& method, int arity, bool whole, const Body& body) {
   if (whole && with_whole_table(method, body)) return;
-  with_search<int64_t>(method, arity, [&](auto& search) { body(std::move(search)); });
+  with_search<int64_t>(method, arity, [&](const auto& search) { body(search); });
 }
 
 struct Walk {
-  Table table;
-  Array<const int32_t> occupied;  // vertices with an edge
+  const EdgeTable& table;
   int64_t frontier, draws;
   bool replacement, by_degree;
 
@@ -68,32 +67,72 @@ struct Subgraphs {
   int64_t reseeded = 0;
 };
 
-// One thread's memory.
-template <class Search>
-class Walker {
+constexpr int64_t kLanes = 4;  // subgraphs that a thread makes at a time
+
+// Which vertices a subgraph has. Listing them ascending is a pass over N / 64 words.
+class Members {
  public:
-  Walker(const Walk& walk, Search search, Subgraphs& to, int thread)
-      : walk_(walk), search_(std::move(search)), to_(to), thread_(thread),
-        chosen_(walk.table.vertices), slots_(static_cast<std::size_t>(walk.frontier)),
+  explicit Members(int64_t vertices) : bits_(static_cast<std::size_t>(vertices / 64 + 1)) {}
+  bool holds(int32_t v) const { return bits_[v >> 6] >> (v & 63) & 1; }
+  void insert(int32_t v) { bits_[v >> 6] |= uint64_t{1} << (v & 63); }
+  void remove(int32_t v) { bits_[v >> 6] &= ~(uint64_t{1} << (v & 63)); }
+  void clear() { std::fill(bits_.begin(), bits_.end(), 0); }
+  void move_to(std::vector<int32_t>& out) {
+    for (std::size_t word = 0; word < bits_.size(); ++word) {
+      for (uint64_t left = bits_[word]; left; left &= left - 1) {
+        out.push_back(static_cast<int32_t>(word * 64) + __builtin_ctzll(left));
+      }
+      bits_[word] = 0;
+    }
+  }
+
+ private:
+  std::vector<uint64_t> bits_;
+};
+
+// One subgraph in the making. A draw needs two reads that depend on each other and miss the cache, so
+// it comes in three steps, and other subgraphs take theirs in between.
+template <class Search>
+class Frontier {
+ public:
+  explicit Frontier(const Walk& walk)
+      : walk_(walk), table_(walk.table), chosen_(walk.table.vertices),
+        slots_(static_cast<std::size_t>(walk.frontier)),
         weights_(static_cast<std::size_t>(walk.frontier)) {}
 
   const DrawCounts& counts() const { return search_.counts(); }
   int64_t reseeded() const { return reseeded_; }
 
-  void walk(int64_t g, DrawNumbers rng) {
-    chosen_.clear();
-    if (walk_.occupied.size() > 0) {
-      place_frontier(rng);
-      search_.begin(weights_.data(), walk_.frontier);
-      chosen_.clear();
-      for (int64_t i = 0; i < walk_.draws; ++i) step(rng);
+  // Uniform over all vertices; without replacement by Floyd's way, one number a slot.
+  void place(const DrawNumbers& rng) {
+    rng_ = rng;
+    const int64_t n = table_.vertices;
+    for (int64_t i = 0; i < walk_.frontier; ++i) {
+      const int64_t last = walk_.replacement ? n - 1 : n - walk_.frontier + i;
+      auto v = static_cast<int32_t>(scale_bits(rng_(), last + 1));
+      if (!walk_.replacement) {
+        if (chosen_.holds(v)) v = static_cast<int32_t>(last);
+        chosen_.insert(v);
+      }
+      put(i, v);
     }
-    auto& arena = to_.vertices.arena(thread_);
-    const std::size_t begin = arena.size();
-    arena.insert(arena.end(), chosen_.items().begin(), chosen_.items().end());
-    std::sort(arena.begin() + static_cast<std::ptrdiff_t>(begin), arena.end());
-    to_.vertices.close(g, thread_, begin);
+    if (!walk_.replacement) chosen_.clear();
+    search_.begin(weights_.data(), walk_.frontier);
   }
+
+  void draw() {
+    at_ = search_.draw(rng_);
+    const Slot& slot = slots_[at_];
+    chosen_.insert(slot.vertex);
+    next_ = table_.dst + slot.row + scale_bits(rng_(), slot.degree);
+    __builtin_prefetch(next_);
+  }
+  void follow() const { __builtin_prefetch(table_.indptr + *next_); }
+  void replace() {
+    put(at_, *next_);
+    search_.replace(at_, weights_[at_]);
+  }
+  void move_to(std::vector<int32_t>& out) { chosen_.move_to(out); }
 
  private:
   struct Slot {
@@ -102,87 +141,98 @@ class Walker {
     int32_t vertex;
   };
 
-  // Uniform over all vertices; without replacement by Floyd's way, one number a slot.
-  void place_frontier(DrawNumbers& rng) {
-    const int64_t n = walk_.table.vertices;
-    for (int64_t i = 0; i < walk_.frontier; ++i) {
-      int32_t v;
-      if (walk_.replacement) {
-        v = static_cast<int32_t>(scale_bits(rng(), n));
-      } else {
-        const int64_t last = n - walk_.frontier + i;
-        v = static_cast<int32_t>(scale_bits(rng(), last + 1));
-        if (!chosen_.insert(v)) chosen_.insert(v = static_cast<int32_t>(last));
-      }
-      put(i, v, rng);
-    }
-  }
-
   // A vertex without edges is replaced by one that has some.
-  void put(int64_t i, int32_t v, DrawNumbers& rng) {
-    const Table& table = walk_.table;
-    int64_t degree = table.degree(v);
+  void put(int64_t i, int32_t v) {
+    int64_t degree = table_.degree(v);
     if (degree == 0) {
-      const auto some = static_cast<int64_t>(walk_.occupied.size());
-      v = walk_.occupied.data()[scale_bits(rng(), some)];
-      degree = table.degree(v);
+      v = table_.occupied[scale_bits(rng_(), static_cast<int64_t>(table_.occupied.size()))];
+      degree = table_.degree(v);
       ++reseeded_;
     }
-    slots_[i] = {table.indptr[v], degree, v};
+    slots_[i] = {table_.indptr[v], degree, v};
     weights_[i] = walk_.weight(degree);
   }
 
-  void step(DrawNumbers& rng) {
-    const int64_t i = search_.draw(rng);
-    const Slot slot = slots_[i];
-    chosen_.insert(slot.vertex);
-    put(i, walk_.table.dst[slot.row + scale_bits(rng(), slot.degree)], rng);
-    search_.replace(i, weights_[i]);
-  }
-
   const Walk& walk_;
+  const EdgeTable& table_;
   Search search_;
-  Subgraphs& to_;
-  const int thread_;
-  VertexSet chosen_;
+  Members chosen_;
   std::vector<Slot> slots_;
   std::vector<int64_t> weights_;
+  DrawNumbers rng_{0, 0};
+  int64_t at_ = 0;
+  const int32_t* next_ = nullptr;
   int64_t reseeded_ = 0;
 };
 
+// One thread's memory.
+template <class Search>
+class Walker {
+ public:
+  Walker(const Walk& walk, int64_t lanes, Subgraphs& to, int thread)
+      : walk_(walk), to_(to), thread_(thread) {
+    lanes_.reserve(static_cast<std::size_t>(lanes));
+    for (int64_t i = 0; i < lanes; ++i) lanes_.emplace_back(walk);
+  }
+
+  // Subgraphs [from, to), no more than there are lanes; numbers(g) gives each its own.
+  template <class Numbers>
+  void walk(int64_t from, int64_t to, const Numbers& numbers) {
+    const auto count = static_cast<std::size_t>(to - from);
+    if (!walk_.table.occupied.empty()) {
+      for (std::size_t i = 0; i < count; ++i) lanes_[i].place(numbers(from + static_cast<int64_t>(i)));
+      for (int64_t d = 0; d < walk_.draws; ++d) {
+        for (std::size_t i = 0; i < count; ++i) lanes_[i].draw();
+        for (std::size_t i = 0; i < count; ++i) lanes_[i].follow();
+        for (std::size_t i = 0; i < count; ++i) lanes_[i].replace();
+      }
+    }
+    auto& arena = to_.vertices.arena(thread_);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t begin = arena.size();
+      lanes_[i].move_to(arena);
+      to_.vertices.close(from + static_cast<int64_t>(i), thread_, begin);
+    }
+  }
+
+  void report() const {
+    for (const auto& lane : lanes_) {
+      to_.counts.add(lane.counts());
+      to_.reseeded += lane.reseeded();
+    }
+  }
+
+ private:
+  const Walk& walk_;
+  Subgraphs& to_;
+  const int thread_;
+  std::vector<Frontier<Search>> lanes_;
+};
+
 std::unique_ptr<Subgraphs> sample_subgraphs(
-    Array<const int64_t> indptr, Array<const int32_t> dst, Array<const int32_t> eid,
-    Array<const double> t, Array<const int32_t> occupied, int64_t frontier, int64_t draws,
-    int64_t count, const std::string& method, int arity, bool whole, bool replacement,
+    const EdgeTable& table, int64_t frontier, int64_t draws, int64_t count, const std::string& method, int arity, bool whole, bool replacement,
     bool by_degree, uint64_t seed, uint64_t call, int64_t first, int threads) {
-  const Table table = table_of(indptr, dst, eid, t);
   if (frontier < 1 || draws < 0 || count < 0) reject("frontier, draws or count out of range");
   if (!replacement && frontier > table.vertices) reject("frontier is above the number of vertices");
-  if (!ids_in_range(occupied.data(), occupied.size(), table.vertices)) {
-    reject("occupied holds ids outside [0, N)");
-  }
-  for (std::size_t i = 0; i < occupied.size(); ++i) {
-    if (table.degree(occupied.data()[i]) == 0) reject("occupied holds a vertex without edges");
-  }
-  if (!ids_in_range(dst.data(), dst.size(), table.vertices)) reject("dst out of range");
-  const Walk walk{table, occupied, frontier, draws, replacement, by_degree};
+  const Walk walk{table, frontier, draws, replacement, by_degree};
   threads = static_cast<int>(std::clamp<int64_t>(count, 1, std::max(1, threads)));
   auto found = std::make_unique<Subgraphs>(count, threads);
   nb::gil_scoped_release release;
-  with_frontier_search(method, arity, whole, [&](auto&& search) {
+  with_frontier_search(method, arity, whole, [&](const auto& search) {  // its class
     using Search = std::decay_t<decltype(search)>;
+    const int64_t lanes = std::min(kLanes, (count + threads - 1) / threads);
+    const auto numbers = [&](int64_t g) {
+      return numbers_of(seed, Use::subgraphs, call, first + g);
+    };
     share_out(
-        count, threads, 1,
+        lanes ? (count + lanes - 1) / lanes : 0, threads, 1,
         [&](int thread) {
-          return std::make_unique<Walker<Search>>(walk, Search(search), *found, thread);
+          return std::make_unique<Walker<Search>>(walk, lanes, *found, thread);
         },
-        [&](Walker<Search>& walker, int64_t g) {
-          walker.walk(g, numbers_of(seed, Use::subgraphs, call, first + g));
+        [&](Walker<Search>& walker, int64_t i) {
+          walker.walk(i * lanes, std::min(count, (i + 1) * lanes), numbers);
         },
-        [&](Walker<Search>& walker) {
-          found->counts.add(walker.counts());
-          found->reseeded += walker.reseeded();
-        });
+        [](Walker<Search>& walker) { walker.report(); });
   });
   return found;
 }
@@ -193,55 +243,50 @@ struct Induced {
   Ragged<int32_t> edges;
 };
 
-std::unique_ptr<Induced> induce(Array<const int64_t> indptr, Array<const int32_t> dst,
-                                Array<const int32_t> eid, Array<const double> t, bool undirected,
-                                Array<const int64_t> offsets, Array<const int64_t> vertices,
-                                int threads) {
-  const Table table = table_of(indptr, dst, eid, t);
+std::unique_ptr<Induced> induce(const EdgeTable& table, Array<const int64_t> offsets,
+                                Array<const int64_t> vertices, int threads) {
   if (offsets.size() < 1) reject("offsets must not be empty");
   check_offsets(offsets.data(), offsets.size(), vertices.size(), "offsets");
   if (!ids_in_range(vertices.data(), vertices.size(), table.vertices)) {
     reject("vertices holds ids outside [0, N)");
   }
-  if (!ids_in_range(dst.data(), dst.size(), table.vertices)) reject("dst out of range");
   const auto count = static_cast<int64_t>(offsets.size()) - 1;
   threads = static_cast<int>(std::clamp<int64_t>(count, 1, std::max(1, threads)));
   auto found = std::make_unique<Induced>(count, threads);
   nb::gil_scoped_release release;
-  struct Members {
+  struct Marked {
     int thread;
-    std::vector<uint64_t> bits;
-    bool holds(int32_t v) const { return bits[v >> 6] >> (v & 63) & 1; }
+    Members members;
   };
   share_out(
       count, threads, 1,
       [&](int thread) {
-        const auto words = static_cast<std::size_t>(table.vertices / 64 + 1);
-        return std::make_unique<Members>(Members{thread, std::vector<uint64_t>(words)});
+        return std::make_unique<Marked>(Marked{thread, Members(table.vertices)});
       },
-      [&](Members& members, int64_t g) {
+      [&](Marked& marked, int64_t g) {
+        Members& members = marked.members;
         const int64_t* const begin = vertices.data() + offsets.data()[g];
         const int64_t* const end = vertices.data() + offsets.data()[g + 1];
-        for (const int64_t* v = begin; v < end; ++v) members.bits[*v >> 6] |= uint64_t{1} << (*v & 63);
-        auto& arena = found->edges.arena(members.thread);
+        for (const int64_t* v = begin; v < end; ++v) members.insert(static_cast<int32_t>(*v));
+        auto& arena = found->edges.arena(marked.thread);
         const std::size_t from = arena.size();
         for (const int64_t* v = begin; v < end; ++v) {
           for (int64_t r = table.indptr[*v]; r < table.indptr[*v + 1]; ++r) {
             const int32_t other = table.dst[r];
             if (!members.holds(other)) continue;
             // At both ends: once, at the smaller; a self edge stands twice in a row of its own.
-            if (undirected && other < *v) continue;
-            if (undirected && other == *v && !arena.empty() && arena.size() > from &&
+            if (table.undirected && other < *v) continue;
+            if (table.undirected && other == *v && !arena.empty() && arena.size() > from &&
                 arena.back() == table.eid[r]) {
               continue;
             }
             arena.push_back(table.eid[r]);
           }
         }
-        found->edges.close(g, members.thread, from);
-        for (const int64_t* v = begin; v < end; ++v) members.bits[*v >> 6] = 0;
+        found->edges.close(g, marked.thread, from);
+        for (const int64_t* v = begin; v < end; ++v) members.remove(static_cast<int32_t>(*v));
       },
-      [](Members&) {});
+      [](Marked&) {});
   return found;
 }
 
@@ -274,12 +319,9 @@ void bind_edge_sampling_subgraph(nb::module_& m) {
       .def("take", [](const Induced& i, Array<int64_t> offsets, Array<int64_t> out,
                       int threads) { sampling::take(i.edges, offsets, out, threads); },
            "offsets"_a.noconvert(), "out"_a.noconvert(), "threads"_a);
-  m.def("sample_subgraphs", &sampling::sample_subgraphs, "indptr"_a.noconvert(),
-        "dst"_a.noconvert(), "eid"_a.noconvert(), "t"_a.noconvert(), "occupied"_a.noconvert(),
-        "frontier"_a, "draws"_a, "count"_a, "method"_a, "arity"_a, "whole"_a, "replacement"_a,
+  m.def("sample_subgraphs", &sampling::sample_subgraphs, "table"_a, "frontier"_a, "draws"_a, "count"_a, "method"_a, "arity"_a, "whole"_a, "replacement"_a,
         "by_degree"_a, "seed"_a, "call"_a, "first"_a, "threads"_a);
-  m.def("induce", &sampling::induce, "indptr"_a.noconvert(), "dst"_a.noconvert(),
-        "eid"_a.noconvert(), "t"_a.noconvert(), "undirected"_a, "offsets"_a.noconvert(),
+  m.def("induce", &sampling::induce, "table"_a, "offsets"_a.noconvert(),
         "vertices"_a.noconvert(), "threads"_a);
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/check.hpp"
 #include "cpu/counting.hpp"
+#include "cpu/edge_table.hpp"
 #include "cpu/philox_words.hpp"
 #include "cpu/work_division.hpp"
 
@@ -17,6 +18,33 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace dgbench {
+
+EdgeTable::EdgeTable(Array<const std::int64_t> indptr_, Array<const std::int32_t> dst_,
+                     Array<const std::int32_t> eid_, Array<const double> t_, std::int64_t edges_,
+                     bool undirected_)
+    : vertices(static_cast<std::int64_t>(indptr_.size()) - 1),
+      records(static_cast<std::int64_t>(t_.size())),
+      edges(edges_),
+      undirected(undirected_),
+      indptr(indptr_.data()),
+      dst(dst_.data()),
+      eid(eid_.data()),
+      t(t_.data()),
+      indptr_(indptr_),
+      dst_(dst_),
+      eid_(eid_),
+      t_(t_) {
+  check_offsets(indptr, indptr_.size(), t_.size(), "indptr");
+  check_size(dst_, t_.size(), "dst");
+  check_size(eid_, t_.size(), "eid");
+  if (!ids_in_range(dst, dst_.size(), vertices)) reject("dst holds ids outside [0, N)");
+  if (!ids_in_range(eid, eid_.size(), edges)) reject("eid holds ids outside [0, E)");
+  for (std::int64_t v = 0; v < vertices; ++v) {
+    if (indptr[v] < indptr[v + 1]) occupied.push_back(static_cast<std::int32_t>(v));
+    if (!std::is_sorted(t + indptr[v], t + indptr[v + 1])) reject("t decreases inside a row");
+  }
+}
+
 namespace {
 
 constexpr std::int64_t kLargest = 0x7fffffff;
@@ -144,19 +172,15 @@ void keep_row(const std::int32_t* eids, std::int64_t degree, std::int64_t needed
   }
 }
 
-// keep[e] for every edge; all of a row's edges are in it. `needed`: how many each row keeps.
-void keep_share(Array<const std::int64_t> indptr, Array<const std::int32_t> eids,
-                Array<const std::int64_t> needed, std::uint64_t seed, Array<bool> keep,
-                int threads) {
-  const auto vertices = static_cast<std::int64_t>(indptr.size()) - 1;
-  check_offsets(indptr.data(), indptr.size(), eids.size(), "indptr");
+// keep[e] for every edge of a directed table. `needed`: how many each row keeps.
+void keep_share(const EdgeTable& table, Array<const std::int64_t> needed, std::uint64_t seed,
+                Array<bool> keep, int threads) {
+  const std::int64_t vertices = table.vertices;
   check_size(needed, static_cast<std::size_t>(vertices), "needed");
-  check_size(keep, eids.size(), "keep");
-  if (!ids_in_range(eids.data(), eids.size(), static_cast<std::int64_t>(keep.size()))) {
-    reject("eids holds ids outside [0, E)");
-  }
+  check_size(keep, static_cast<std::size_t>(table.edges), "keep");
+  if (table.undirected || table.records != table.edges) reject("every edge must be in one row");
   nb::gil_scoped_release release;
-  const std::int64_t* const rows = indptr.data();
+  const std::int64_t* const rows = table.indptr;
   const auto cost = [&](std::int64_t v) { return rows[v] + 8 * v; };
   const std::int64_t work = cost(vertices);
   threads = work < kSerialWork ? 1 : std::max(1, threads);
@@ -167,7 +191,7 @@ void keep_share(Array<const std::int64_t> indptr, Array<const std::int32_t> eids
     for (std::int64_t v = chunk_start(vertices, work, c, chunks, cost); v < last; ++v) {
       const std::int64_t degree = rows[v + 1] - rows[v];
       const PhiloxStream numbers = words_of(seed, v, kKeep);
-      const std::int32_t* const mine = eids.data() + rows[v];
+      const std::int32_t* const mine = table.eid + rows[v];
       if (degree < kShortRow) {
         keep_row<std::uint32_t>(mine, degree, needed.data()[v], numbers, keep.data());
       } else {
@@ -196,8 +220,13 @@ void bind_edge_table(nb::module_& m) {
         "t"_a.noconvert(), "eid"_a.noconvert().none(), "undirected"_a, "indptr"_a.noconvert(),
         "neighbours"_a.noconvert(), "eids"_a.noconvert(), "times"_a.noconvert(), "threads"_a);
   m.def("row_uniforms", &row_uniforms, "seed"_a, "out"_a.noconvert(), "threads"_a);
-  m.def("keep_share", &keep_share, "indptr"_a.noconvert(), "eids"_a.noconvert(),
-        "needed"_a.noconvert(), "seed"_a, "keep"_a.noconvert(), "threads"_a);
+  m.def("keep_share", &keep_share, "table"_a, "needed"_a.noconvert(), "seed"_a,
+        "keep"_a.noconvert(), "threads"_a);
+  nb::class_<EdgeTable>(m, "EdgeRows")
+      .def(nb::init<Array<const std::int64_t>, Array<const std::int32_t>,
+                    Array<const std::int32_t>, Array<const double>, std::int64_t, bool>(),
+           "indptr"_a.noconvert(), "dst"_a.noconvert(), "eid"_a.noconvert(), "t"_a.noconvert(),
+           "edges"_a, "undirected"_a);
 }
 
 }  // namespace dgbench
