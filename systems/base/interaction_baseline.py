@@ -12,10 +12,11 @@ from typing import Any, Final
 import msgspec
 import torch
 
-from dgbench.models.streaming import IntervalEdges
+from dgbench.models.streaming import IntervalEdges, build_interaction_model
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.interaction_layout import Group
+from dgbench.systems.base.interaction_push import NEIGHBOUR_BYTES
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
 from dgbench.systems.base.interactions import (
     InteractionData,
@@ -186,6 +187,21 @@ def planned_bytes(trainer: InteractionTrainer, largest: int) -> int:
     step = rows * trainer.workload.hidden_dim * SAVED[trainer.workload.model] * item
     neighbours = 0 if trainer._push is None else trainer._push.nbytes
     return trainer.state_bytes + neighbours + 4 * parameters * item + step + largest * 8 * 8
+
+
+def vertex_bytes(model: str, hidden_dim: int, *, propagation: bool = False) -> int:
+    """Bytes that a vertex takes on the device: its state, what waits for it, its neighbours.
+
+    Args:
+        model: `dygnn` or `jodie`.
+        hidden_dim: floats of a vector.
+        propagation: whether neighbours are kept.
+    """
+    task = InteractionWorkload(
+        dataset="none", model=model, hidden_dim=hidden_dim, propagation=propagation
+    )  # type: ignore[arg-type]
+    rows = sum(part.nbytes for part in build_interaction_model(task).new_state(1))
+    return rows + (NEIGHBOUR_BYTES if propagation else 0)
 
 
 class BaselineSystem(System):

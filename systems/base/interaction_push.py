@@ -22,6 +22,9 @@ KEPT: Final = 5
 CUT: Final = 4.0
 """Age beyond which a neighbour is left out, in units of time of the workload."""
 
+NEIGHBOUR_BYTES: Final = KEPT * (4 + 8 + 1)
+"""Of the neighbours of one vertex."""
+
 Pushes = tuple[Tensor, Tensor, Tensor]
 """int64[M] vertices, bool[M] whether each takes it in as a source, [M, H] what is pushed."""
 

@@ -1,0 +1,322 @@
+"""Figure 9: accuracy over time, T-GCN on half of the edges against DyGNN and JODIE on all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.statistics import t_quantile
+from dgbench.systems.base import (
+    Cell,
+    Experiment,
+    FigureSpec,
+    Measurement,
+    Preset,
+    RunContext,
+    get_system,
+)
+from dgbench.systems.base.compare import select
+from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel, threads
+from dgbench.systems.tgcn.experiments.settings import (
+    BY_NAME,
+    GPU_BYTES,
+    HELD_NAMES,
+    HIDDEN,
+    PIECES,
+    TWIN_NAMES,
+    workload,
+)
+
+NAME: Final = "fig9"
+OURS, DYGNN, PLAIN, JODIE = "T-GCN", "DyGNN", "DyGNN without propagation", "JODIE"
+TOLERANCE: Final = 1.0
+"""Points of accuracy or average precision that count as a loss."""
+LARGE: Final = "twitter"
+"""Where the baselines run out of memory at the printed size (section 6.2)."""
+SYSTEMS: Final = {
+    OURS: ("tgcn", {}, {"scoring": "t-batches"}),
+    DYGNN: ("dygnn", {"padding": False}, {}),
+    PLAIN: ("dygnn", {"padding": False, "propagation": False}, {}),
+    JODIE: ("jodie", {"padding": False}, {}),
+}
+"""System, switches and options of each contender; padding is exact and costs time alone."""
+TASKS: Final = ("classify", "link")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of Figure 9 a preset runs.
+
+    Attributes:
+        graphs: names of datasets.
+        events: of each, the first ones; None for all.
+        seeds: runs.
+        width: edges of an interval of T-GCN before sampling.
+        lr: of all contenders.
+        rivals: what T-GCN is compared with, by task.
+        threads: of torch; None for those of the run.
+    """
+
+    graphs: tuple[str, ...]
+    events: int | None
+    seeds: int
+    width: int
+    lr: float
+    rivals: dict[str, tuple[str, ...]]
+    threads: int | None = None
+
+
+FEW: Final = {"classify": (DYGNN, JODIE), "link": (DYGNN,)}
+EVERY: Final = dict.fromkeys(TASKS, (DYGNN, PLAIN, JODIE))
+SIZES: Final[dict[Preset, Size]] = {
+    "smoke": Size(("college-msg",), 330, 1, 30, 1e-2, FEW, 1),
+    "quick": Size((*HELD_NAMES, LARGE), 1_320, 1, 60, 1e-2, FEW, 1),
+    "full": Size((*HELD_NAMES, *TWIN_NAMES), 60_000, 3, 200, 3e-3, EVERY),
+    "paper": Size((*HELD_NAMES, *TWIN_NAMES), None, 3, 200, 3e-3, EVERY),
+}
+
+
+class Fig9(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Figure 9: accuracy over time"
+    question = "What does training on half of the edges, in intervals, cost in accuracy?"
+    reading = (
+        "The events are cut into 11 pieces; each is scored before it is trained on, so nothing is "
+        "seen too early, and once. The paper names no classes: where vertices have none, they are "
+        "quartiles of a vertex's number of events, of a tenth of the vertices that are never "
+        "taught; average precision of links stands beside. DyGNN and JODIE train edge by edge in "
+        "t-batches on all edges, T-GCN in intervals on half of them; all are scored in t-batches. "
+        "On Twitter only T-GCN runs, and the memory of the baselines is counted at the printed "
+        "size. The paper's times are drawn at random, so that little of its curves lies in time."
+    )
+    claims = (
+        "tgcn-fig9-no-accuracy-loss",
+        "tgcn-fig9-twitter",
+        "tgcn-fig9-stable-over-time",
+        "tgcn-s64-dygnn-over-jodie",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        size = SIZES[preset]
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name, "seed": seed},
+                group=f"{name}/{seed}",
+                timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 86400}[preset],
+            )
+            for name in size.graphs
+            for seed in range(1, size.seeds + 1)
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        size, found = SIZES[context.preset], Measurement()
+        name, seed = str(cell.params["dataset"]), int(cell.params["seed"])
+        with threads(size.threads or context.threads):
+            for kind in TASKS:
+                rivals = () if name == LARGE else size.rivals[kind]
+                _pieces(name, seed, kind, (OURS, *rivals), context, found)
+        if name == LARGE:
+            _memory(found)
+        return found
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name=f"{NAME}_{kind}",
+                title=f"{TITLES[kind]} by piece of time",
+                points=lambda rows, kind=kind: figure_points(rows, kind),
+                options={"xlabel": "piece of time", "ylabel": TITLES[kind], "ylog": False},
+            )
+            for kind in TASKS
+        ]
+
+    def answer(self, rows: Sequence[Any]) -> str:
+        found = [row for row in ran(rows) if row.params["dataset"] != LARGE]
+        if not found:
+            return ""
+        words = []
+        for kind in TASKS:
+            lead = over(found, kind, OURS, DYGNN)
+            means = ", ".join(
+                f"{graph_title(row.params['dataset'])} {mean(row, kind, OURS):.2f} against "
+                f"{mean(row, kind, DYGNN):.2f}"
+                for row in found
+                if row.params["seed"] == 1
+            )
+            words.append(f"{TITLES[kind]}: T-GCN leads by {lead} points ({means})")
+        return "; ".join(words) + "."
+
+
+TITLES: Final = {"classify": "accuracy of classes", "link": "average precision of links"}
+
+
+def _pieces(
+    name: str, seed: int, kind: str, contenders: tuple[str, ...], context: RunContext,
+    found: Measurement,
+) -> None:  # fmt: skip
+    """Score and then train on each piece in turn, and add what came out to a measurement."""
+    from dgbench.systems.base.interactions import load_interactions
+
+    size = SIZES[context.preset]
+    task = workload(
+        BY_NAME[name], context.preset, task=kind, seed=seed, events=size.events, lr=size.lr
+    )
+    data = load_interactions(task)
+    events = len(data.events)
+    # Every piece is trained on once it is scored, so that there is no part that only tests.
+    data = replace(data, train_end=events, validate_end=events)
+    bounds = [events * k // PIECES for k in range(PIECES + 1)]
+    task = _cut(task, events, size.width)
+    for title in contenders:
+        system, switches, options = SYSTEMS[title]
+        trainer = get_system(system).open(
+            task, device=context.device, data=data, switches=switches, **options
+        )
+        trainer.prepare()
+        for piece, (first, last) in enumerate(pairwise(bounds)):
+            scores = trainer.evaluate_range(first, last)
+            value = scores.accuracy if kind == "classify" else scores.ap
+            if not math.isnan(value):
+                found.values[f"{kind} {title} {piece}"] = value
+            trainer.train(first, last)
+        trainer.close()
+    if kind == "classify":
+        chance = _majority(data)
+        found.values["majority"] = chance
+    found.counters |= {f"events {kind}": events, "width": size.width, "pieces": PIECES}
+    found.data.update(data.describe())
+
+
+def _cut(task: Any, events: int, width: int) -> Any:
+    """The task with as many intervals to a piece as hold `width` edges before sampling."""
+    import msgspec
+
+    return msgspec.structs.replace(task, intervals=max(1, round(events / PIECES / width)))
+
+
+def _majority(data: Any) -> float:
+    """Accuracy of always saying the class that most held-out ends have."""
+    import torch
+
+    ends = torch.cat([data.events.src, data.events.dst])
+    asked = ends[data.held_out[ends] & (data.classes[ends] >= 0)]
+    if not asked.numel():
+        return float("nan")
+    return float(torch.bincount(data.classes[asked]).max()) / asked.numel()
+
+
+def _memory(found: Measurement) -> None:
+    """What the state of the baselines takes for Twitter at its printed size."""
+    from dgbench.systems.base.interaction_baseline import vertex_bytes
+
+    vertices = BY_NAME[LARGE].printed.vertices
+    for title, model in ((DYGNN, "dygnn"), (JODIE, "jodie")):
+        needed = vertices * vertex_bytes(model, HIDDEN)
+        found.counters[f"bytes {title}"] = needed
+    found.counters["bytes device"] = GPU_BYTES
+
+
+# --- what rows say --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """A mean of paired differences, in points.
+
+    Attributes:
+        value: the mean; error: its standard error, infinite for a single pair; n: pairs.
+    """
+
+    value: float
+    error: float
+    n: int
+
+    @property
+    def half(self) -> float:
+        """Half of the 95 % interval."""
+        return math.inf if self.n < 2 else t_quantile(self.n - 1, 0.95) * self.error
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval."""
+        return self.value - self.half
+
+    @property
+    def high(self) -> float:
+        """Upper end of it."""
+        return self.value + self.half
+
+    def __str__(self) -> str:
+        return f"{self.value:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+
+
+def lead(gaps: Sequence[float]) -> Lead:
+    """Of differences between 0 and 1, in points."""
+    n = len(gaps)
+    if n == 0:
+        raise UnsupportedError("no pieces to compare")
+    points = [100 * gap for gap in gaps]
+    mid = sum(points) / n
+    spread = sum((gap - mid) ** 2 for gap in points) / (n - 1) if n > 1 else math.inf
+    return Lead(mid, math.sqrt(spread / n), n)
+
+
+def ran(rows: Sequence[Any]) -> list[Any]:
+    """Rows of this experiment that ran."""
+    return select(rows, experiment=NAME)
+
+
+def series(row: Any, kind: str, title: str) -> dict[int, float]:
+    """Score by piece, of those that could be scored; the first is that of an untrained network."""
+    prefix = f"{kind} {title} "
+    return {
+        int(key[len(prefix) :]): value
+        for key, value in row.values.items()
+        if key.startswith(prefix) and key[len(prefix) :].isdigit()
+    }
+
+
+def learned(row: Any, kind: str, title: str) -> dict[int, float]:
+    """`series` without the piece before which nothing was trained."""
+    return {piece: value for piece, value in series(row, kind, title).items() if piece}
+
+
+def mean(row: Any, kind: str, title: str) -> float:
+    """Mean score of the pieces after the first; NaN where there is none."""
+    found = learned(row, kind, title).values()
+    return sum(found) / len(found) if found else float("nan")
+
+
+def over(rows: Sequence[Any], kind: str, high: str, low: str) -> Lead:
+    """How far one contender leads another on the same pieces of the same runs."""
+    gaps = []
+    for row in rows:
+        one, two = learned(row, kind, high), learned(row, kind, low)
+        gaps += [one[piece] - two[piece] for piece in one if piece in two]
+    return lead(gaps)
+
+
+def figure_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
+    """Score by piece, a panel for each graph; runs of other seeds than the first are left out."""
+    points = []
+    for row in ran(rows):
+        if row.params["seed"] != 1:
+            continue
+        for title in SYSTEMS:
+            points += [
+                {"panel": panel(row), "series": title, "x": piece + 1, "y": value,
+                 "row_ids": [row.id]}
+                for piece, value in series(row, kind, title).items()
+            ]  # fmt: skip
+    return points + [
+        {"panel": panel(row), "series": OURS, "x": 1, "failed": failed(row)}
+        for row in failures(rows, NAME)
+    ]
