@@ -32,8 +32,8 @@ PROJECTED: Final = (1, 4, 8)
 RANKED: Final = {"smoke": (1, 2), "quick": (1, 2), "full": (1, 2, 4), "paper": (1, 2, 4)}
 TWINS: Final = {"smoke": ("reddit",), "quick": TWIN_NAMES, "full": TWIN_NAMES, "paper": TWIN_NAMES}
 RANKED_ON: Final = "flickr"
-CHECKED: Final = 2_000
-"""Events on which all numbers of devices are compared, in double precision."""
+CHECKED: Final = (1_500, 3)
+"""Events, and intervals, on which all numbers of devices are compared in double precision."""
 EVENTS: Final = {"smoke": 10_000, "quick": 30_000, "full": 400_000, "paper": 4_000_000}
 """Events of a twin, about."""
 SMALLEST: Final = 1 / 4096
@@ -158,9 +158,10 @@ def _virtual(task: Any, context: RunContext) -> Measurement:
     from dgbench.systems.tgcn.links import SOURCES
 
     data = load_interactions(task)
-    few = msgspec.structs.replace(task, events=CHECKED, share=1.0)
+    count, intervals = CHECKED
+    few = msgspec.structs.replace(task, events=count, intervals=intervals, share=1.0)
     # The last events: many a crawl begins with all that it finds, at one time.
-    last = data.events.select(max(0, len(data.events) - CHECKED), len(data.events))
+    last = data.events.select(max(0, len(data.events) - count), len(data.events))
     alike = train_alike(few, interaction_data(last, few), DEVICES, "dealt")
     found = Measurement(data=data.describe(), notes=[SOURCES])
     for count, one in alike.items():

@@ -1,0 +1,273 @@
+"""Graphs beyond one device: Twitter by count, and Flickr whole within 16 GB."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import torch
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.tgcn.experiments.common import (
+    failed,
+    failures,
+    graph_title,
+    one_thread,
+    open_graph,
+    origin_data,
+)
+from dgbench.systems.tgcn.experiments.settings import (
+    BY_NAME,
+    GPU_BYTES,
+    SPLIT,
+    TABLE2,
+    TWIN_NAMES,
+    workload,
+)
+
+NAME: Final = "large"
+PLAN, COUNT, TRAIN = "plan", "count", "train"
+HOST_BYTES: Final = 256 * 10**9
+"""Memory of the paper's machine (section 6.1)."""
+LIMIT: Final = 16 * 2**30
+"""Bytes within which Flickr is trained on."""
+COUNTED: Final = {"smoke": 1 / 4096, "quick": 1 / 4096, "full": 1 / 64, "paper": 1 / 8}
+"""Scale of Twitter's twin whose grids are counted a piece at a time."""
+TRAINED: Final = {"smoke": 1 / 1024, "full": 1.0, "paper": 1.0}
+"""Scale of Flickr's twin that is trained on; not in `quick`."""
+EDGES: Final = 16_000
+"""Edges of an interval when Flickr is trained on; equally many, as half of them have one time."""
+PIECE: Final = 1 << 20
+"""Edges of a piece that is counted."""
+INTERVALS: Final = 1000
+"""Of an epoch in the plans; fewer hold more rows at a time."""
+BASELINES: Final = {"paper": "five vectors, edges", "dygnn": "DyGNN", "jodie": "JODIE"}
+
+Rows = Sequence[Any]
+
+
+class Large(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Graphs beyond one GPU"
+    question = "What fits into 32 GB, and what does T-GCN need where nothing fits?"
+    reading = (
+        "Bytes follow from the printed sizes: state of every vertex with two layers of 64, and all "
+        "edges, as the baselines hold them; the smallest count is five vectors and two times a "
+        "vertex. T-GCN holds sampled edges in the host and three regions on the device, for 1000 "
+        "intervals an epoch; rows that an interval names are counted at most. Grids of Twitter's "
+        "twin are counted a piece at a time, so that memory does not grow with edges. Flickr's "
+        "twin is sampled, cut and trained on for one epoch in a process of 16 GiB."
+    )
+    claims = ("tgcn-fig6-twitter-oom", "tgcn-s613-partition-not-separable")
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        wanted = [(PLAN, name) for name in TWIN_NAMES] + [(COUNT, "twitter")]
+        if preset in TRAINED:
+            wanted.append((TRAIN, "flickr"))
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=self.name,
+                params={"kind": kind, "dataset": name},
+                group=f"{kind}/{name}",
+                timeout_s=60 if preset in ("smoke", "quick") else 7200,
+                memory_bytes=LIMIT if kind == TRAIN else None,
+            )
+            for kind, name in wanted
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        work = {PLAN: _plan, COUNT: _count, TRAIN: _train}[str(cell.params["kind"])]
+        with one_thread():
+            return work(str(cell.params["dataset"]), context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="large",
+                title="Device memory by printed sizes, and 32 GiB of a V100",
+                points=memory_points,
+                options={
+                    "xlabel": "graph",
+                    "ylabel": "bytes",
+                    "sort": False,
+                    "hline": float(GPU_BYTES),
+                    "hline_label": "32 GiB",
+                },
+            )
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        words = []
+        for row in rows_of(rows, PLAN):
+            if row.params["dataset"] == "twitter":
+                words.append(
+                    "the state of Twitter's vertices alone takes "
+                    f"{row.counters['state paper'] / 1e9:.0f} GB; T-GCN trains it on one V100 in "
+                    f"{row.counters['parts']} parts that stream, or on "
+                    f"{row.counters['devices']} V100"
+                )
+        for row in rows_of(rows, TRAIN):
+            words.append(
+                f"Flickr's twin at scale {row.data['scale']:g} is trained on in "
+                f"{row.values['epoch_s']:.0f} s with {row.values['device_bytes'] / 1e9:.1f} GB"
+            )
+        said = "; ".join(words)
+        return f"{said[0].upper()}{said[1:]}." if said else ""
+
+
+def _plan(name: str, context: RunContext) -> Measurement:
+    """Memory maps by printed sizes, and what streaming moves."""
+    from dgbench.systems.tgcn.plan import (
+        Cut,
+        Memory,
+        Size,
+        baseline_memory,
+        fewest,
+        streamed_bytes,
+        table,
+        tgcn_memory,
+    )
+
+    printed = BY_NAME[name].printed
+    size = Size(printed.vertices, printed.edges)  # type: ignore[union-attr]
+    cut = Cut(intervals=INTERVALS)
+    maps: dict[str, Memory] = {
+        title: baseline_memory(size, system) for system, title in BASELINES.items()
+    }
+    counters = {
+        f"state {system}": maps[title].device["state"] for system, title in BASELINES.items()
+    }
+    counters |= {
+        f"device {system}": maps[title].device_bytes for system, title in BASELINES.items()
+    }
+    whole = maps["T-GCN, 1 GPU"] = tgcn_memory(size, cut)
+    counters |= {"device tgcn": whole.device_bytes, "host tgcn": whole.host_bytes}
+    for what in ("parts", "devices"):
+        count = fewest(size, cut, GPU_BYTES, what) or 0
+        counters[what] = count
+        if count > 1:
+            one = tgcn_memory(size, Cut(intervals=INTERVALS, **{what: count}))
+            maps[f"T-GCN, {count} {what}"] = one
+            counters |= {f"device {what}": one.device_bytes, f"host {what}": one.host_bytes}
+            counters |= {f"{what} {region}": n for region, n in one.device.items()}
+    eight = tgcn_memory(size, Cut(intervals=INTERVALS, devices=8))
+    maps["T-GCN, 8 GPUs"] = eight
+    counters["device tgcn 8"] = eight.device_bytes
+    streams = streamed_bytes(size, Cut(intervals=INTERVALS, parts=max(1, counters["parts"])))
+    counters |= {f"streamed {way}": nbytes for way, nbytes in streams.items()}
+    return Measurement(
+        values={"printed io bytes": TABLE2["tgcn", "io"][name] * 12e9},
+        units={"printed io bytes": "bytes that 12 GB/s move in the printed time"},
+        counters=counters,
+        data={"dataset": name, "twin": False, "scale": 1.0, "note": "printed sizes alone"},
+        notes=table(maps, GPU_BYTES).splitlines()[1:],
+    )
+
+
+def _count(name: str, context: RunContext) -> Measurement:
+    """Grids of a twin, counted a piece at a time."""
+    from dgbench.systems.tgcn.balance import balance
+    from dgbench.systems.tgcn.grids import by_times, count_streamed, cut_vertices, inner_times
+
+    events = open_graph(name, context.preset, COUNTED.get(context.preset, COUNTED["full"]))
+    end = round(len(events) * SPLIT[0])
+
+    def pieces() -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        for first in range(0, end, PIECE):
+            last = min(end, first + PIECE)
+            yield events.src[first:last], events.dst[first:last], events.t[first:last]
+
+    first, last = float(events.t[0]), float(events.t[end - 1])
+    cut = by_times(inner_times(first, last, INTERVALS))
+    found = Measurement(counters={"edges": end}, data=origin_data(events.origin), values={})
+    for by in ("equal", "dealt"):
+        parts = cut_vertices(events.num_nodes, 8, cut=by)
+        begin = time.process_time()
+        counts = count_streamed(pieces, cut, parts)
+        found.values[f"edges/s {by}"] = end / (time.process_time() - begin)
+        one = balance(counts.sum(0, keepdim=True))
+        found.values |= {f"busy {by}": one.busy, f"largest {by}": one.largest}
+    found.units = {key: "edges/s" for key in found.values if key.startswith("edges/s")}
+    return found
+
+
+def _train(name: str, context: RunContext) -> Measurement:
+    """One epoch of a twin, sampled, cut into intervals of equally many edges, and trained on."""
+    from dgbench.systems.base.interactions import load_interactions
+    from dgbench.systems.base.registry import get_system
+    from dgbench.systems.tgcn.plan import Cut, Size, tgcn_memory
+    from dgbench.systems.tgcn.program import Program
+
+    scale = TRAINED[context.preset]
+    graph = BY_NAME[name]
+    edges = round(graph.printed.edges * scale)  # type: ignore[union-attr]
+    intervals = max(1, round(edges * SPLIT[0] / 2 / EDGES))
+    task = workload(graph, context.preset, scale=scale, intervals=intervals)
+    data = load_interactions(task)
+    trainer = get_system("tgcn").open(
+        task,
+        data=data,
+        device=context.device,
+        memory_bytes=LIMIT,
+        program=Program("keep_share", time_cut="edges"),
+    )
+    trainer.prepare()
+    begin = time.perf_counter()
+    loss = trainer.train_epoch()
+    seconds = time.perf_counter() - begin
+    report = trainer.report()
+    size = Size(data.events.num_nodes, len(data.events))
+    planned = tgcn_memory(size, Cut(intervals=intervals))
+    found = Measurement(
+        values={
+            "epoch_s": seconds,
+            "loss": loss,
+            "edges/s": report["kept_edges"] / seconds,
+            "planned device bytes": float(planned.device_bytes),
+            **report,
+        },
+        units={"edges/s": "edges/s"},
+        counters={"vertices": data.events.num_nodes, "events": len(data.events),
+                  "intervals": intervals},
+        data=data.describe(),
+    )  # fmt: skip
+    trainer.close()
+    return found
+
+
+def rows_of(rows: Rows, kind: str) -> list[Any]:
+    """The last row of each graph of a kind that ran."""
+    found = select(rows, experiment=NAME, kind=kind)
+    return list({row.params["dataset"]: row for row in found}.values())
+
+
+def memory_points(rows: Rows) -> list[dict[str, Any]]:
+    """Device memory of contenders by printed sizes."""
+    series = {f"device {system}": title for system, title in BASELINES.items()}
+    series |= {
+        "device tgcn": "T-GCN, 1 GPU",
+        "device parts": "T-GCN, 1 GPU, streamed",
+        "device tgcn 8": "T-GCN, 8 GPUs",
+    }
+    points = [
+        {
+            "series": title,
+            "x": graph_title(row.params["dataset"]),
+            "y": float(row.counters[key]),
+            "counted": True,
+            "row_ids": [row.id],
+        }
+        for row in rows_of(rows, PLAN)
+        for key, title in series.items()
+        if key in row.counters
+    ]
+    return points + [
+        {"series": "DyGNN", "x": graph_title(row.params["dataset"]), "failed": failed(row)}
+        for row in failures(rows, NAME)
+        if row.params["kind"] == PLAN
+    ]
