@@ -198,9 +198,11 @@ DGB_HD uint32_t float_as_bits(float value) {
 }
 
 // Coefficients of ln(1 + z) = z + z^2 p(z), the highest power first (Cephes, logf).
-constexpr float kLog[10] = {7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f,
-                            1.4249322787e-1f,  -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f,
-                            3.3333331174e-1f,  -0.5f};
+// A macro, because code on a device cannot read an array of the host.
+#define DGB_LOG_TERMS                                                                             \
+  7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,     \
+      -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f, -0.5f
+constexpr float kLog[10] = {DGB_LOG_TERMS};
 constexpr float kLn2 = 0.69314718056f;
 constexpr uint32_t kSqrtHalf = 0x3f3504f3u;  // bits of the float next to sqrt(1/2)
 constexpr int32_t kCoarse = 256;
@@ -216,8 +218,9 @@ DGB_HD float exponential_of(uint32_t bits) {
   const int32_t e = static_cast<int32_t>(u - kSqrtHalf) >> 23;  // u = 2^e (1 + z), z in [-.3, .42]
   const float near = bits_as_float(u - (static_cast<uint32_t>(e) << 23)) - 1.0f;
   const float z = e == 31 ? gap : near;
-  float p = kLog[0];
-  for (int c = 1; c < 10; ++c) p = fmaf(p, z, kLog[c]);
+  const float terms[10] = {DGB_LOG_TERMS};
+  float p = terms[0];
+  for (int c = 1; c < 10; ++c) p = fmaf(p, z, terms[c]);
   return fmaf(static_cast<float>(31 - e), kLn2, -fmaf(p, z * z, z));
 }
 
