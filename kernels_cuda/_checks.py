@@ -63,8 +63,15 @@ def check_scale(
     return scale.contiguous()
 
 
-def check_vector(array: Tensor, name: str, dtype: torch.dtype, length: int | None = None) -> None:
-    """Check that `array` is a contiguous one-dimensional CPU tensor of `dtype`.
+def check_vector(
+    array: Tensor,
+    name: str,
+    dtype: torch.dtype,
+    length: int | None = None,
+    *,
+    device: torch.device | None = None,
+) -> None:
+    """Check that `array` is a one-dimensional tensor of `dtype` on `device`, the CPU if None.
 
     Raises:
         InvalidInputError: with the argument's name, what was found and what is allowed.
@@ -78,8 +85,9 @@ def check_vector(array: Tensor, name: str, dtype: torch.dtype, length: int | Non
         raise InvalidInputError(
             f"{name} is {array.dtype} with {array.dim()} dimensions, expected {dtype} with 1"
         )
-    if array.device.type != "cpu":
-        raise InvalidInputError(f"{name} lies on {array.device}, expected the CPU")
+    if array.device != (torch.device("cpu") if device is None else device):
+        expected = "the CPU" if device is None else str(device)
+        raise InvalidInputError(f"{name} lies on {array.device}, expected {expected}")
     if length is not None and array.numel() != length:
         raise InvalidInputError(f"{name} has {array.numel()} elements, expected {length}")
 

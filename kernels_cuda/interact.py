@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import FLOATS, check_ids
 from dgbench.kernels_cuda._dispatch import call
+from dgbench.kernels_cuda.device_interact import group_rows, piece_room
 from dgbench.runtime.errors import InvalidInputError
 
 __all__ = [
@@ -94,6 +95,8 @@ def group_edges(rows: Tensor, num_rows: int) -> Groups:
         InvalidInputError: another dtype, or a row out of range.
     """
     _check_rows(rows, "rows", num_rows)
+    if rows.device.type == "cuda":
+        return Groups(*group_rows(rows, num_rows))
     offsets = torch.empty(num_rows + 1, dtype=torch.int64, device=rows.device)
     order = torch.empty_like(rows)
     call("interact_group", rows.device, rows.contiguous(), offsets, order)
@@ -196,9 +199,10 @@ def _sums(
 ) -> Tensor:
     """[n, H]: of x over the other ends of each row's edges, weighted; or that of its last edge."""
     out = x.new_empty(groups.offsets.numel() - 1, x.shape[1])
+    scratch = (piece_room(other.numel(), x),) if x.device.type == "cuda" else ()
     call(
         "interact_sums", x.device, groups.offsets, groups.order, other, weight, x.contiguous(), out,
-        last,
+        last, *scratch,
     )  # fmt: skip
     return out
 

@@ -14,6 +14,7 @@ void bind_wire(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_label_propagation(nb::module_& m);
 void bind_temporal(nb::module_& m);
+void bind_weighted(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(DGBENCH_MODULE, m) {
@@ -37,4 +38,5 @@ NB_MODULE(DGBENCH_MODULE, m) {
   dgbench::bind_attention(m);
   dgbench::bind_label_propagation(m);
   dgbench::bind_temporal(m);
+  dgbench::bind_weighted(m);
 }

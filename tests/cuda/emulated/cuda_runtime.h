@@ -286,6 +286,12 @@ T atomicMax(T* to, T value) {
   if (value > before) *to = value;
   return before;
 }
+template <class T>
+T atomicOr(T* to, T value) {
+  const T before = *to;
+  *to |= value;
+  return before;
+}
 inline int atomicCAS(int* to, int expected, int value) {
   const int before = *to;
   if (before == expected) *to = value;

@@ -1,0 +1,259 @@
+"""Weighted draws on the device: the k smallest keys of sets of any size, and trees of sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda import device_weighted_tree
+from dgbench.kernels_cuda.device_weighted import draw_keys, draw_sets, make_keys
+from dgbench.kernels_cuda.device_weighted_tree import DeviceSegmentTree
+from dgbench.kernels_cuda.segment_tree import SegmentTree
+from dgbench.kernels_cuda.weighted import draw_without_replacement
+from dgbench.runtime.errors import InvalidInputError
+
+NEVER = 2**32 - 1
+
+SHAPES = [  # sizes of the sets that lie one behind the other
+    [0],
+    [1],
+    [5, 0, 32, 33, 1],
+    [31, 32, 33, 64, 8191, 8192],
+    [8193],
+    [3, 20_000, 7, 9000, 0, 4100, 12_289],
+    [50_001],
+]
+
+
+def smallest(keys: np.ndarray, begin: int, end: int, count: int) -> np.ndarray:
+    """The obvious way: sort by (key, item)."""
+    order = np.argsort(keys[begin:end], kind="stable")[:count]
+    return np.sort(order) + begin
+
+
+def put_words(native, keys: np.ndarray) -> Tensor:
+    return native.put(keys.astype(np.uint32).view(np.int32))
+
+
+def ranges(sizes: list[int], gap: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    end = np.cumsum(np.array(sizes) + gap)
+    return end - np.array(sizes), end
+
+
+def key_values(random: np.random.Generator, kind: str, count: int) -> np.ndarray:
+    if kind == "equal":
+        return np.full(count, 0x3F800000)
+    if kind == "few":
+        return random.integers(0, 5, count) * 0x00200001
+    if kind == "floats":
+        return random.exponential(size=count).astype(np.float32).view(np.uint32)
+    return random.integers(0, NEVER, count)
+
+
+@pytest.mark.parametrize("sizes", SHAPES, ids=lambda s: "-".join(map(str, s)))
+@pytest.mark.parametrize("kind", ["any", "equal", "few", "floats"])
+@pytest.mark.parametrize("share", ["none", "one", "half", "all"])
+def test_selection_takes_what_sorting_takes(native, sizes, kind, share):
+    random = np.random.default_rng([len(sizes), len(kind)])
+    begin, end = ranges(sizes, gap=3)
+    keys = key_values(random, kind, int(end[-1]) + 5)
+    wanted = {"none": 0, "one": 1, "half": np.array(sizes) // 2, "all": np.array(sizes)}[share]
+    wanted = np.minimum(np.zeros(len(sizes), dtype=np.int64) + wanted, sizes)
+    offsets = np.concatenate([[0], np.cumsum(wanted)])
+    right = [smallest(keys, *one) for one in zip(begin, end, wanted, strict=True)]
+    found = draw_sets(
+        native.put(begin), native.put(end), native.put(offsets), keys=put_words(native, keys),
+        native=native.module,
+    )  # fmt: skip
+    assert np.array_equal(found.items.cpu().numpy(), np.concatenate(right))
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+@pytest.mark.parametrize("processors", [1, 7])
+def test_order_of_threads_and_number_of_blocks_change_nothing(
+    native, order, processors, monkeypatch
+):
+    monkeypatch.setenv("EMULATED_PROCESSORS", str(processors))
+    if order == "reverse":
+        monkeypatch.setenv("EMULATED_ORDER", "reverse")
+    random = np.random.default_rng(5)
+    sizes = [40_000, 70, 9000, 20, 500]
+    begin, end = ranges(sizes)
+    keys = key_values(random, "few", int(end[-1]))
+    wanted = [20_000, 35, 1, 20, 499]
+    offsets = np.concatenate([[0], np.cumsum(wanted)])
+    right = [smallest(keys, *one) for one in zip(begin, end, wanted, strict=True)]
+    for _ in range(2):
+        found = draw_sets(
+            native.put(begin), native.put(end), native.put(offsets),
+            keys=put_words(native, keys), native=native.module,
+        )  # fmt: skip
+        assert np.array_equal(found.items.cpu().numpy(), np.concatenate(right))
+
+
+@pytest.mark.parametrize("sizes", [[6, 40, 9001], [3]])
+def test_items_without_weight_are_never_taken(native, sizes):
+    random = np.random.default_rng(1)
+    begin, end = ranges(sizes)
+    keys = key_values(random, "floats", int(end[-1]))
+    keys[random.random(keys.size) < 0.5] = NEVER
+    there = [int((keys[b:e] != NEVER).sum()) for b, e in zip(begin, end, strict=True)]
+    offsets = np.concatenate([[0], np.cumsum(there)])
+    arguments = [native.put(begin), native.put(end)]
+    found = draw_sets(
+        *arguments, native.put(offsets), keys=put_words(native, keys), native=native.module
+    )
+    assert np.array_equal(found.items.cpu().numpy(), np.flatnonzero(keys != NEVER))
+    offsets[-1] += 1
+    if there[-1] < sizes[-1]:
+        with pytest.raises(InvalidInputError, match="1 more items"):
+            draw_sets(
+                *arguments, native.put(offsets), keys=put_words(native, keys), native=native.module
+            )
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("sizes", SHAPES[2:], ids=lambda s: "-".join(map(str, s)))
+def test_keys_are_the_same_in_every_size_of_set(native, sizes, stored):
+    random = np.random.default_rng(3)
+    begin, end = ranges(sizes, gap=1)
+    weights = random.exponential(size=int(end[-1]) + 2).astype(np.float32)
+    weights[::9] = 0
+    there = native.put(weights)
+    keys = make_keys(weights.size, there, seed=2**63 + 5, stream=77, device=native.device,
+                     native=native.module)  # fmt: skip
+    plain = keys.cpu().numpy().view(np.uint32)
+    assert np.array_equal(plain == NEVER, weights == 0)
+    assert not np.isnan(plain[weights > 0].view(np.float32)).any()
+    wanted = [int((weights[b:e] > 0).sum()) // 2 for b, e in zip(begin, end, strict=True)]
+    offsets = np.concatenate([[0], np.cumsum(wanted)])
+    right = [smallest(plain, *one) for one in zip(begin, end, wanted, strict=True)]
+    found = draw_sets(
+        native.put(begin), native.put(end), native.put(offsets), weights=there, seed=2**63 + 5,
+        stream=77, stored=stored, native=native.module,
+    )  # fmt: skip
+    assert np.array_equal(found.items.cpu().numpy(), np.concatenate(right))
+
+
+def test_keys_are_exponential_and_of_their_stream(native):
+    count = 60_000
+    made = [
+        make_keys(count, seed=seed, stream=stream, device=native.device, native=native.module)
+        for seed, stream in ((0, 0), (0, 1), (1, 0))
+    ]
+    values = [m.cpu().view(torch.float32).double() for m in made]
+    for one in values:
+        assert abs(float(one.mean()) - 1) < 4 / count**0.5
+        assert abs(float((one > 2).double().mean()) - np.exp(-2)) < 4 * (0.14 / count) ** 0.5
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        both = torch.corrcoef(torch.stack([values[one], values[other]]))[0, 1]
+        assert abs(float(both)) < 4 / count**0.5
+
+
+@pytest.mark.parametrize("kind", ["floats", "doubles", "integers"])
+@pytest.mark.parametrize(("count", "share"), [(1, 1.0), (70, 0.5), (5000, 0.1), (30_000, 0.5)])
+def test_draws_are_those_of_the_cpu(native, kind, count, share):
+    random = np.random.default_rng(count)
+    weights = torch.from_numpy(random.pareto(1.0, count) + 0.01)
+    weights[::7] = 0 if count > 1 else 1
+    if kind == "floats":
+        weights = weights.float()
+    elif kind == "integers":
+        weights = weights.ceil().long()
+    k = int(share * int((weights > 0).sum()))
+    for stored in (True, False):
+        right = draw_without_replacement(weights, k, method="keys", seed=9, stream=count)
+        found = draw_keys(
+            weights.to(native.device), k, seed=9, stream=count, stored=stored, native=native.module
+        )
+        assert torch.equal(found.cpu(), right)
+
+
+def test_what_cannot_be_drawn_is_refused(native):
+    def draw(values, k, dtype=torch.float64):
+        return draw_keys(native.put(values, dtype), k, native=native.module)
+
+    assert draw([], 0).numel() == 0
+    assert draw([0.0, 1.0], 0).numel() == 0
+    for values, k, found in [
+        ([1.0, -1.0], 1, "negative"),
+        ([1.0, float("nan")], 1, "not finite"),
+        ([1.0, 1e30], 1, "between"),
+        ([1.0, 0.0], 2, "1 more items"),
+        ([1.0], 2, "k is 2"),
+    ]:
+        with pytest.raises(InvalidInputError, match=found):
+            draw(values, k)
+    with pytest.raises(InvalidInputError, match="weights is"):
+        draw([1], 1, torch.int32)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 17, 1000, 4097])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float64])
+def test_a_tree_finds_what_prefix_sums_find(native, count, dtype):
+    random = np.random.default_rng(count)
+    weights = torch.from_numpy(random.integers(0, 9, count)).to(dtype)
+    weights[count // 2] = 3  # at least one has weight
+    tree = DeviceSegmentTree(weights.to(native.device), native=native.module)
+    for step in range(3):
+        sums = weights.cumsum(0)
+        total = int(sums[-1])
+        assert tree.total == total
+        assert torch.equal(tree.weights.cpu(), weights)
+        g = torch.arange(total).to(dtype) + (0.5 if dtype == torch.float64 else 0)
+        found = tree.search(g.to(native.device)).cpu()
+        assert torch.equal(found, torch.searchsorted(sums, g, right=True))
+        items = torch.from_numpy(random.integers(0, count, 40))
+        values = torch.from_numpy(random.integers(0, 9, 40)).to(dtype)
+        values[-1] = 5
+        tree.modify(items.to(native.device), values.to(native.device))
+        for i, w in zip(items.tolist(), values.tolist(), strict=True):
+            weights[i] = w
+        if step == 1:
+            tree.modify(items[:0].to(native.device), values[:0].to(native.device))
+
+
+def test_independent_draws_from_a_tree_are_those_of_the_cpu(native):
+    weights = torch.from_numpy(np.random.default_rng(2).integers(0, 50, 3000))
+    tree = DeviceSegmentTree(weights.to(native.device), native=native.module)
+    found = tree.draw(501, seed=4, stream=6, remove=False)
+    right = SegmentTree(weights).draw(501, seed=4, stream=6, remove=False)
+    assert torch.equal(found.cpu(), right)
+    assert tree.total == int(weights.sum())
+
+
+@pytest.mark.parametrize(("count", "taken"), [(40_000, 900), (500, 400), (9, 9), (3, 0)])
+def test_what_is_drawn_is_removed(native, count, taken):
+    weights = torch.from_numpy(np.random.default_rng(count).pareto(1.2, count) + 0.1)
+    tree = DeviceSegmentTree(weights.to(native.device), native=native.module)
+    drawn = tree.draw(taken, seed=1).cpu()
+    assert drawn.numel() == taken
+    assert drawn.unique().numel() == taken
+    left = weights.clone()
+    left[drawn] = 0
+    assert torch.equal(tree.weights.cpu(), left)
+    assert tree.total == pytest.approx(float(left.sum()), rel=1e-12)
+    with pytest.raises(InvalidInputError, match="items have weight"):
+        tree.draw(count - taken + 1, seed=1)
+
+
+@pytest.mark.parametrize("rounds", [0, 4])
+def test_sequences_have_the_exact_distribution(native, monkeypatch, rounds):
+    """First and second of two draws out of three items of weight 1, 2 and 5."""
+    monkeypatch.setattr(device_weighted_tree, "ROUNDS", rounds)
+    monkeypatch.setattr(device_weighted_tree, "WORTH", 1)
+    weights = torch.tensor([1.0, 2.0, 5.0] + [0.0] * 3, dtype=torch.float64)
+    trials, seen = 200, torch.zeros(3, 3)
+    plain = weights.to(native.device)
+    for trial in range(trials):
+        tree = DeviceSegmentTree(plain, native=native.module)
+        one, other = tree.draw(2, seed=trial).tolist()
+        seen[one, other] += 1
+    for one in range(3):
+        for other in range(3):
+            first = float(weights[one]) / 8
+            share = 0 if one == other else first * float(weights[other]) / (8 - float(weights[one]))
+            spread = (share * (1 - share) / trials) ** 0.5
+            assert abs(float(seen[one, other]) / trials - share) <= 4.5 * spread
