@@ -34,7 +34,7 @@ TWINS: Final = {"smoke": ("reddit",), "quick": TWIN_NAMES, "full": TWIN_NAMES, "
 RANKED_ON: Final = "flickr"
 CHECKED: Final = (1_500, 3)
 """Events, and intervals, on which all numbers of devices are compared in double precision."""
-EVENTS: Final = {"smoke": 10_000, "quick": 30_000, "full": 400_000, "paper": 4_000_000}
+EVENTS: Final = {"smoke": 10_000, "quick": 24_000, "full": 400_000, "paper": 4_000_000}
 """Events of a twin, about."""
 SMALLEST: Final = 1 / 4096
 """Scale of a twin at least."""
@@ -145,7 +145,7 @@ def _task(name: str, preset: Preset, **fields: object) -> Any:
     graph = BY_NAME[name]
     wanted = EVENTS[preset]
     scale = min(1.0, max(SMALLEST, wanted / graph.printed.edges))  # type: ignore[union-attr]
-    settings = {"scale": scale, "events": 2 * wanted, "intervals": INTERVALS, **fields}
+    settings = {"scale": scale, "events": wanted, "intervals": INTERVALS, **fields}
     return workload(graph, preset, **settings)
 
 

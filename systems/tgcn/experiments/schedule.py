@@ -126,9 +126,6 @@ class Schedule(Experiment):
         )
 
 
-ScheduleExperiment = Schedule
-
-
 def _unavailable(device: str) -> str:
     if device != "cuda":
         return "needs 2 CUDA devices: links of GPUs are timed"
