@@ -29,10 +29,14 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.build_info import extension
+from dgbench.kernels_cuda.device_weighted import draw_keys
 from dgbench.kernels_cuda.workspace import Workspace
-from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
 
-__all__ = ["ARITIES", "METHODS", "DrawStats", "draw_many", "draw_without_replacement"]
+__all__ = [
+    "ARITIES", "METHODS", "DrawStats", "DrawTime", "draw_many", "draw_without_replacement",
+    "time_draws",
+]  # fmt: skip
 
 METHODS: Final = (
     "sis", "its_linear", "its_bitmap", "its_list", "its_rebuild", "alias", "brs", "brs_recycled",
@@ -141,6 +145,16 @@ def draw_many(
         raise InvalidInputError(f"k is {k}, allowed are 0 to {n}, the number of weights")
     out = _memory.empty((repeats, k), weights.new_empty(0, dtype=torch.int64))
     stats = DrawStats() if stats is None else stats
+    if weights.device.type == "cuda":
+        if method != "keys":
+            raise UnsupportedError(
+                f"method '{method}' does not run on '{weights.device}'",
+                hint="pass 'keys', which has the same distribution, or weights on the CPU",
+            )
+        for r in range(repeats):
+            out[r] = draw_keys(weights, k, seed=seed, stream=stream + r)
+        stats.add(repeats * k, 0, 0, repeats * n, 0)
+        return out
     if method == "keys":
         made = _keys(weights, k, repeats, seed, stream, threads, out)
         stats.add(repeats * k, 0, 0, made, 0)
@@ -153,6 +167,54 @@ def draw_many(
     )
     stats.add(*counts)
     return out
+
+
+class DrawTime(NamedTuple):
+    """What single draws cost.
+
+    Attributes:
+        build_s: seconds of building the method's tables or tree, and of the first draw.
+        draw_s: seconds of a draw with the change that follows it, on average; 0 without draws.
+        stats: what these draws did, without the first.
+    """
+
+    build_s: float
+    draw_s: float
+    stats: DrawStats
+
+
+def time_draws(
+    weights: Tensor,
+    *,
+    method: str,
+    replace: bool = False,
+    seconds: float = 0.02,
+    seed: int = 0,
+    stream: int = 0,
+    arity: int = 8,
+) -> DrawTime:
+    """Time single draws on one core, each with the change that it brings about (Figure 8).
+
+    Args:
+        weights: float64, float32 or int64[n], n >= 4, as for `draw_without_replacement`.
+        method: one of `METHODS`; `keys` is a heap of clocks here, one draw at a time.
+        replace: give what is drawn the weight of an item that is chosen evenly, as in frontier
+            sampling; else it is taken. `reservoir` needs equal weights all the while.
+        seconds: about how long to draw; at most half of the items are taken.
+        Others as `draw_without_replacement`.
+
+    Raises:
+        InvalidInputError, UnknownKeyError: as `draw_without_replacement`.
+    """
+    if method not in METHODS:
+        raise unknown_key("method", method, METHODS)
+    _check_weights(weights)
+    weights = summable(weights.contiguous(), 1, method == "reservoir")
+    check_range("len(weights)", weights.numel(), 4, 2**62)
+    compiled = extension(weights.device).weighted_time
+    build, spent, *counts = compiled(weights, method, arity, seed, stream, replace, seconds)
+    stats = DrawStats(*counts)
+    return DrawTime(build, spent / stats.draws if stats.draws else 0.0, stats)
 
 
 class Summary(NamedTuple):
@@ -225,8 +287,8 @@ def _check_weights(weights: Tensor) -> None:
             f"weights is {weights.dtype} with {weights.dim()} dimensions, expected float64, "
             "float32 or int64 with 1"
         )
-    if weights.device.type != "cpu":
-        raise InvalidInputError(f"weights lies on {weights.device}, expected the CPU")
+    if weights.device.type not in ("cpu", "cuda"):
+        raise InvalidInputError(f"weights lies on {weights.device}, expected the CPU or CUDA")
 
 
 def _enough(positive: int, k: int) -> None:

@@ -155,7 +155,7 @@ class PrefixTable {
   }
   int64_t find(W g) {
     const int64_t n = size();
-    counts_.nodes_visited += 64 - __builtin_clzll(static_cast<uint64_t>(n));
+    if (n > 1) counts_.nodes_visited += 64 - __builtin_clzll(static_cast<uint64_t>(n - 1));
     return first_above(sums_.data(), n, g);
   }
   void change(int64_t index, W weight) {

@@ -1,0 +1,267 @@
+"""Every way to draw without replacement against exact probabilities of the sequential draw."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.kernels_cuda.build_info import extension
+from dgbench.kernels_cuda.weighted import (
+    METHODS,
+    DrawStats,
+    draw_many,
+    draw_without_replacement,
+    time_draws,
+)
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+
+LARGEST = 2**63 - 1
+SKEWED = [0.1, 0.2, 0.3, 0.25, 0.15]
+EXACT = tuple(m for m in METHODS if m not in ("brs_literal", "reservoir"))
+FREE = tuple(m for m in METHODS if m not in ("brs_literal", "keys"))
+"""Methods that answer in the order of drawing, for equal weights."""
+
+
+def order_probabilities(weights: list[float], k: int) -> dict[tuple[int, ...], float]:
+    """Probability of every ordered draw of k, by definition."""
+    found = {}
+    for order in permutations([i for i, w in enumerate(weights) if w > 0], k):
+        left, p = sum(weights), 1.0
+        for i in order:
+            p *= weights[i] / left
+            left -= weights[i]
+        found[order] = p
+    return found
+
+
+def chi_square(counts: np.ndarray, expected: np.ndarray) -> float:
+    """In standard deviations above its mean; below 4 in all but one of some thousand draws."""
+    freedom = len(expected) - 1
+    return (((counts - expected) ** 2 / expected).sum() - freedom) / np.sqrt(2 * freedom)
+
+
+def codes(drawn: torch.Tensor) -> torch.Tensor:
+    """One number for each row."""
+    return (drawn * 10 ** torch.arange(drawn.shape[1])).sum(1)
+
+
+def deviation(drawn: torch.Tensor, probabilities: dict[tuple[int, ...], float]) -> float:
+    """`chi_square` of rows of `drawn` against the probabilities of rows."""
+    seen = dict(zip(*(x.tolist() for x in codes(drawn).unique(return_counts=True)), strict=True))
+    keys = codes(torch.tensor(list(probabilities))).tolist()
+    counts = np.array([seen.get(key, 0) for key in keys])
+    assert counts.sum() == len(drawn), "a row that must not come"
+    return chi_square(counts, np.array(list(probabilities.values())) * len(drawn))
+
+
+def as_sets(orders: dict[tuple[int, ...], float]) -> dict[tuple[int, ...], float]:
+    """Probabilities of sets, from those of orders."""
+    found: dict[tuple[int, ...], float] = {}
+    for order, p in orders.items():
+        key = tuple(sorted(order))
+        found[key] = found.get(key, 0.0) + p
+    return found
+
+
+@pytest.mark.parametrize("arity", [2, 8])
+@pytest.mark.parametrize("method", EXACT)
+def test_every_order_has_its_probability(method: str, arity: int) -> None:
+    weights = torch.tensor([*SKEWED, 0.0], dtype=torch.float64)
+    drawn = draw_many(weights, 3, 30_000, method=method, seed=11, arity=arity)
+    orders = order_probabilities([*SKEWED, 0.0], 3)
+    if method == "keys":  # rising, so only the set is told
+        assert bool((drawn.diff() > 0).all())
+        orders = as_sets(orders)
+    assert deviation(drawn, orders) < 4
+
+
+@pytest.mark.parametrize("method", EXACT)
+def test_integer_weights_have_the_same_probabilities(method: str) -> None:
+    drawn = draw_many(torch.tensor([2, 4, 6, 5, 3, 0]), 2, 20_000, method=method, seed=5)
+    orders = order_probabilities(SKEWED, 2)
+    assert deviation(drawn, as_sets(orders) if method == "keys" else orders) < 4
+
+
+@pytest.mark.parametrize("method", FREE)
+def test_equal_weights_give_every_order_alike(method: str) -> None:
+    drawn = draw_many(torch.ones(5), 2, 20_000, method=method, seed=2)
+    assert deviation(drawn, order_probabilities([1.0] * 5, 2)) < 4
+
+
+def test_keys_of_a_large_set_include_as_often_as_they_should() -> None:
+    """More items than are taken without a sample of keys; two classes of weights."""
+    n, k, repeats = 20_000, 10_000, 40
+    weights = torch.ones(n, dtype=torch.float64)
+    weights[::2] = 3.0
+    drawn = draw_many(weights, k, repeats, seed=8)
+    heavy = (drawn % 2 == 0).double().mean().item()
+    # With x = e^-t: an item of weight w is left out with probability x^w, and half of all are.
+    x = np.roots([1, 0, 1, -1])
+    x = x[abs(x.imag) < 1e-12].real[0]
+    assert heavy == pytest.approx(1 - x**3, abs=4 * 0.5 / np.sqrt(n * repeats))
+    places = torch.bincount(drawn.reshape(-1) // 500, minlength=40)
+    assert chi_square(places.numpy(), np.full(40, k * repeats / 40)) < 4
+
+
+def test_the_printed_region_search_is_biased_as_worked_out() -> None:
+    """Third of (.1, .2, .3, .25, .15) is taken: the same number again gives .1, .328, .422, .15."""
+    weights = torch.tensor(SKEWED, dtype=torch.float64)
+    for method, expected in [
+        ("brs_literal", [0.1, 0.328, 0, 0.422, 0.15]),
+        ("brs", [1 / 7, 2 / 7, 0, 2.5 / 7, 1.5 / 7]),
+        ("brs_recycled", [1 / 7, 2 / 7, 0, 2.5 / 7, 1.5 / 7]),
+    ]:
+        drawn = draw_many(weights, 2, 60_000, method=method, seed=4)
+        second = drawn[drawn[:, 0] == 2, 1]
+        found = torch.bincount(second, minlength=5) / second.numel()
+        assert found.tolist() == pytest.approx(expected, abs=4 * 0.5 / np.sqrt(second.numel()))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, 5) | st.just(0), max_size=60),
+    st.sampled_from([m for m in METHODS if m != "reservoir"]),
+    st.sampled_from([torch.float64, torch.float32, torch.int64]),
+    st.data(),
+)
+def test_draws_are_distinct_and_never_weigh_nothing(
+    weights: list[int], method: str, dtype: torch.dtype, data: st.DataObject
+) -> None:
+    w = torch.tensor(weights, dtype=dtype)
+    positive = int((w > 0).sum())
+    k = data.draw(st.integers(0, positive))
+    stats = DrawStats()
+    drawn = draw_without_replacement(w, k, method=method, seed=1, stats=stats)
+    assert drawn.dtype == torch.int64
+    assert len(set(drawn.tolist())) == k == stats.draws
+    assert bool((w[drawn] > 0).all())
+    again = draw_without_replacement(w, k, method=method, seed=1)
+    assert torch.equal(drawn, again)
+    with pytest.raises(InvalidInputError):
+        draw_without_replacement(w, positive + 1, method=method)
+
+
+def smallest_keys(weights: torch.Tensor, k: int, seed: int, stream: int) -> torch.Tensor:
+    """The same draw from logarithms of keys in double precision, and a plain selection."""
+    out = torch.empty(k, dtype=torch.int64)
+    extension(weights.device).weighted_keys(weights, k, seed, stream, 1, True, 1, out)
+    return out
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.int64])
+@pytest.mark.parametrize("shape", ["power", "equal", "rising", "sparse"])
+def test_the_fast_keys_take_what_plain_keys_take(shape: str, dtype: torch.dtype) -> None:
+    """Sample, band, digits and vectors against logarithms in double precision and a selection."""
+    rng = np.random.default_rng(3)
+    for n in (1, 5, 31, 32, 33, 1000, 8193, 70_001):
+        w = {
+            "power": rng.pareto(1.2, n) + 1,
+            "equal": np.ones(n),
+            "rising": np.arange(n) + 1.0,
+            "sparse": np.where(rng.random(n) < 0.02, rng.pareto(1.2, n) + 1, 0),
+        }[shape]
+        weights = torch.from_numpy(w).to(dtype)
+        positive = int((weights > 0).sum())
+        for k in {min(1, positive), positive // 2, max(0, positive - 1), positive}:
+            drawn = draw_without_replacement(weights, k, seed=n, stream=k, threads=2)
+            assert torch.equal(drawn, draw_without_replacement(weights, k, seed=n, stream=k))
+            plain = smallest_keys(weights, k, n, k)
+            # Neighbours in the order whose keys agree to 7 digits may change places.
+            assert len(set(drawn.tolist()) ^ set(plain.tolist())) <= 4
+
+
+def test_larger_draws_of_the_same_numbers_hold_smaller_ones() -> None:
+    weights = torch.rand(30_000, generator=torch.Generator().manual_seed(1)) ** 4 + 1e-3
+    draws = [set(draw_without_replacement(weights, k, seed=6).tolist()) for k in (9, 99, 20_000)]
+    assert draws[0] < draws[1] < draws[2]
+
+
+@pytest.mark.parametrize("method", [m for m in EXACT if m != "its_linear"])
+def test_one_giant_weight_comes_first_and_does_not_block_the_rest(method: str) -> None:
+    weights = torch.tensor([1.0, 2.0, 1e30, 3.0], dtype=torch.float64)
+    stats = DrawStats()
+    drawn = draw_without_replacement(weights, 4, method=method, seed=3, stats=stats)
+    assert sorted(drawn.tolist()) == [0, 1, 2, 3]
+    if method != "keys":
+        assert drawn[0] == 2
+    first = draw_many(weights, 1, 100, method=method, seed=4)
+    assert bool((first == 2).all())
+
+
+@pytest.mark.parametrize("method", EXACT)
+def test_ends_of_the_number_range(method: str) -> None:
+    huge = torch.tensor([LARGEST // 3, 1, LARGEST // 3, 0])
+    tiny = torch.tensor([5e-324, 0.0, 1e-320], dtype=torch.float64)
+    assert set(draw_without_replacement(huge, 3, method=method).tolist()) == {0, 1, 2}
+    assert set(draw_without_replacement(tiny, 2, method=method).tolist()) == {0, 2}
+    assert draw_without_replacement(tiny, 0, method=method).tolist() == []
+    assert draw_without_replacement(torch.empty(0), 0, method=method).tolist() == []
+    assert draw_without_replacement(torch.ones(1), 1, method=method).tolist() == [0]
+    wide = torch.tensor([1e-300, 1e300, 0.0], dtype=torch.float64)
+    assert draw_many(wide, 1, 50, method=method).unique().tolist() == [1]
+
+
+def test_counts_are_exact() -> None:
+    n, k = 64, 10
+    weights, counts = torch.ones(n), {}
+    for method in METHODS:
+        counts[method] = DrawStats()
+        draw_without_replacement(weights, k, method=method, seed=1, arity=2, stats=counts[method])
+    assert counts["sis"] == DrawStats(k, 0, 2 * 6 * k, 0, 0)
+    assert counts["its_rebuild"].rebuilt == k
+    assert counts["reservoir"] == DrawStats(k, 0, 0, 0, 0)
+    assert counts["keys"] == DrawStats(k, 0, 0, n, 0)
+    tries = k + counts["its_bitmap"].redraws
+    assert counts["its_bitmap"] == DrawStats(k, tries - k, 6 * tries, 0, 0)
+    assert counts["its_linear"].redraws == tries - k  # the same numbers, found another way
+    drawn = draw_without_replacement(weights, 1, method="its_linear", seed=1)
+    one = DrawStats()
+    draw_without_replacement(weights, 1, method="its_linear", seed=1, stats=one)
+    assert one.elements_scanned == drawn.item() + 1
+
+
+def test_bad_input_is_named() -> None:
+    ones = torch.ones(3)
+    with pytest.raises(UnknownKeyError, match="its_bitmab"):
+        draw_without_replacement(ones, 1, method="its_bitmab")
+    with pytest.raises(InvalidInputError, match="k is 4"):
+        draw_without_replacement(ones, 4)
+    with pytest.raises(InvalidInputError, match="k is -1"):
+        draw_without_replacement(ones, -1)
+    with pytest.raises(InvalidInputError, match="seed is -1"):
+        draw_without_replacement(ones, 1, seed=-1)
+    with pytest.raises(InvalidInputError, match="equal ones only"):
+        draw_without_replacement(torch.tensor([1.0, 2.0]), 1, method="reservoir")
+    for method in ("keys", "sis", "alias"):
+        with pytest.raises(InvalidInputError, match="no weight is above zero"):
+            draw_without_replacement(torch.zeros(3), 1, method=method)
+        for bad in (-1.0, torch.nan, torch.inf):
+            with pytest.raises(InvalidInputError, match=r"weights\[1\] is"):
+                draw_without_replacement(torch.tensor([1.0, bad, 1.0]), 1, method=method)
+            with pytest.raises(InvalidInputError, match=r"weights\[1\] is"):
+                draw_without_replacement(torch.tensor([1.0, bad]), 0, method=method)
+    with pytest.raises(InvalidInputError, match="above 2\\^63"):
+        draw_without_replacement(torch.tensor([LARGEST, LARGEST]), 1, method="sis")
+    assert draw_without_replacement(torch.tensor([LARGEST, LARGEST]), 2).tolist() == [0, 1]
+    with pytest.raises(InvalidInputError, match="int32"):
+        draw_without_replacement(ones.int(), 1)
+    with pytest.raises(InvalidInputError, match="list"):
+        draw_without_replacement([1.0], 1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("replace", [False, True])
+def test_single_draws_are_timed_with_their_counts(method: str, replace: bool) -> None:
+    took = time_draws(torch.ones(200), method=method, replace=replace, seconds=1e-4)
+    assert took.build_s > 0
+    assert took.draw_s > 0
+    assert took.stats.draws > 0
+    if not replace:
+        assert took.stats.draws < 100  # half is taken at most, the first draw is not counted
+    if method == "sis":
+        assert took.stats.nodes_visited == 2 * 3 * took.stats.draws
