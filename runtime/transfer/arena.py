@@ -7,6 +7,7 @@ engine that reads too early or releases too early is found on any machine.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 import weakref
@@ -29,6 +30,10 @@ def copy_bytes(target: int, source: int, nbytes: int) -> None:
     torch's own copy would take all the threads that compute.
     """
     ctypes.memmove(target, source, nbytes)
+
+
+_FORKED: list[Any] = []
+"""Objects of threads that a fork of the process does not have; ending them would wait for ever."""
 
 
 class CallerEngine:
@@ -73,6 +78,7 @@ class ThreadEngine:
 
     def __init__(self) -> None:
         self.thread: Any = extension(torch.device("cpu")).CopyThread()
+        self._process = os.getpid()
         # What is under way, so that its memory stays: released tickets and dropped sources, too.
         self._memory: deque[tuple[int, Layout, Tensor]] = deque()
 
@@ -95,6 +101,10 @@ class ThreadEngine:
 
     def close(self) -> None:
         """Copy what is queued and end the thread."""
+        if os.getpid() != self._process:
+            # A fork has the object and not its thread, which nobody may wait for, ever.
+            _FORKED.append(self.thread)
+            return
         self.thread.close()
         self._memory.clear()
 

@@ -40,14 +40,20 @@ class Load:
     following: Load | None = None
 
     @classmethod
-    def of(cls, interval: Interval, link: Link, key: int) -> Load:
-        """Stage an interval; the arrays it came from may then be dropped."""
+    def of(cls, interval: Interval, link: Link, key: int, own: int | None = None) -> Load:
+        """Stage an interval; the arrays it came from may then be dropped.
+
+        Args:
+            own: the only source part whose grids are kept; None: all.
+        """
         shares = []
         for share in interval.shares:
             staged = link.stage_all(share.tensors())
             shares.append((share.received(list(staged)), staged))
         grids = {}
         for i, j, pairs in interval.grids():
+            if own is not None and i != own:
+                continue
             staged = link.stage_all(pairs.tensors())
             grids[i, j] = (pairs.received(list(staged)), staged)
         tasks = []
@@ -73,10 +79,8 @@ class Load:
 
     def in_order(self, pieces: list[Tensor], order: Tensor | None) -> Tensor:
         """Scores by grid, each grid's in time order, as one column in the order of `events`."""
-        if not pieces:
-            return torch.zeros(0)
         scores = torch.cat(pieces)
-        if order is None:
+        if order is None or not scores.numel():
             return scores
         found = torch.empty_like(scores)
         found[order.to(scores.device)] = scores

@@ -127,14 +127,22 @@ class TgcnTrainer(InteractionTrainer):
             room = self._memory is None or most + self._leaf_bytes <= RESIDENT_SHARE * self._memory
             devices = self.parts.count == self.num_devices
             self.resident = room and devices and self.on["partition"]
-        state, pending = self.model.new_state(
-            self.data.events.num_nodes, seed=self.workload.seed, dtype=self.dtype
-        )
-        if self.parts.rows is not None:
-            state = state[self.parts.vertices()]
+        state, pending = self._initial()
         if not self.resident:
             return state, pending
         return state.to(self.device), pending.to(self.device)
+
+    @property
+    def _own(self) -> int | None:
+        """The only part whose grids are trained in this process; None: all of them."""
+        return None
+
+    def _initial(self) -> tuple[DygnnState, Pending]:
+        """State to which nothing has happened, in the order of rows, in host memory."""
+        state, pending = self.model.new_state(
+            self.data.events.num_nodes, seed=self.workload.seed, dtype=self.dtype
+        )
+        return (state if self.parts.rows is None else state[self.parts.vertices()]), pending
 
     @property
     def _leaf_bytes(self) -> int:
@@ -156,11 +164,14 @@ class TgcnTrainer(InteractionTrainer):
             if self.resident:
                 rows = self.parts.sizes[number]
                 account.hold("R1 state", rows * state_bytes(self.workload.hidden_dim, self.dtype))
+        self.rounds = self._rounds(labels)
+
+    def _rounds(self, labels: Labels | None) -> Any:
+        """What runs intervals."""
         if not self.resident:
-            self.rounds = HostRounds(
+            return HostRounds(
                 self.regions, self._settings, self.parts, self.vertices, self.pending, labels
             )
-            return
         kind = "ring" if self.on["schedule"] else "gather"
         schedule = make_schedule(self.parts.count, kind)
         devices = []
@@ -172,7 +183,7 @@ class TgcnTrainer(InteractionTrainer):
                     number, self._settings, self.vertices[part], self.pending[part], regions, mine
                 )
             )
-        self.rounds = Rounds(devices, self._settings, schedule)
+        return Rounds(devices, self._settings, schedule)
 
     # --- what is trained on -----------------------------------------------------------------------
 
@@ -223,7 +234,7 @@ class TgcnTrainer(InteractionTrainer):
         loads = []
         for interval in intervals:
             self._count += 1
-            loads.append(Load.of(interval, self.regions[0].link, self._count))
+            loads.append(Load.of(interval, self.regions[0].link, self._count, self._own))
         for one, following in itertools.pairwise(loads):
             one.following = following
         most = max((share.travelling for one in loads for share, _ in one.shares), default=0)
@@ -293,10 +304,8 @@ class TgcnTrainer(InteractionTrainer):
         return self.train(0, self.data.train_end, epoch=self._epoch - 1)
 
     def reset_state(self) -> None:
-        state, pending = self.model.new_state(
-            self.data.events.num_nodes, seed=self.workload.seed, dtype=self.dtype
-        )
-        self.vertices.copy_(state if self.parts.rows is None else state[self.parts.vertices()])
+        state, pending = self._initial()
+        self.vertices.copy_(state)
         self.pending.copy_(pending)
 
     def read(self, edges: Any) -> tuple[DygnnState, Pending]:
@@ -343,7 +352,8 @@ def result_of(load: Load, found: Sequence[Scored], link: bool) -> StepResult:
         cells: dict[tuple[int, int], Tensor] = {}
         for one in found:
             cells |= getattr(one, name)
-        columns.append(load.in_order([cells[cell] for cell in sorted(cells)], order))
+        pieces = [loss.new_zeros(0), *(cells[cell] for cell in sorted(cells))]
+        columns.append(load.in_order(pieces, order))
     asked = torch.stack([one.asked for one in found]).sum()
     return StepResult(loss, *columns, torch.stack([one.correct for one in found]).sum(), asked)
 

@@ -1,0 +1,153 @@
+"""Section 6.5: sampling, partition and schedule, disabled and then enabled one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dgbench.runtime.statistics import median
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
+from dgbench.systems.tgcn.experiments.common import failed, failures, panel
+from dgbench.systems.tgcn.experiments.races import TGCN, deviation, opened, take_turns, task_of
+
+NAME: Final = "ablation"
+STEPS: Final = ("all off", "sampling", "sis", "partition", "schedule", "overlap")
+"""Each adds its switch to those before it."""
+SHOWN: Final = {
+    "smoke": ("wikipedia",),
+    "quick": ("lastfm", "wikipedia"),
+    "full": ("lastfm", "reddit", "flickr", "wikipedia"),
+    "paper": ("lastfm", "reddit", "flickr", "wikipedia"),
+}
+TURNS: Final = {"smoke": 1, "quick": 6, "full": 9, "paper": 11}
+DEVICES: Final = 4
+COUNTS: Final = ("bytes_h2d", "bytes_d2h", "bytes_swapped")
+
+Rows = Sequence[Any]
+
+
+class Ablation(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Section 6.5: one technique after the other"
+    question = "What do sampling, partition and schedule bring, one after the other?"
+    reading = (
+        f"{DEVICES} virtual devices take turns on one processor or GPU, each with memory of its "
+        "own: what a technique saves in work, bytes and memory shows, what it would save by "
+        "letting devices work at the same time does not. Without sampling all edges are trained "
+        "on; without Segment Its Search a scan finds each draw; without the partition edges lie in "
+        "stream order and vectors in host memory; without the schedule every device gathers all "
+        "destinations at once; without overlap every copy is waited for. A turn samples, cuts and "
+        "trains an epoch. The paper announces this ablation and prints no number of it."
+    )
+    claims = ("tgcn-s65-ablation-order",)
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name},
+                group=name,
+                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
+            )
+            for name in SHOWN[preset]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        return measure(str(cell.params["dataset"]), context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="speedup",
+                name="tgcn_ablation",
+                title="One technique after the other, over none",
+                points=points,
+                options={
+                    "baseline_label": "all off",
+                    "xlabel": "speed-up over all off",
+                    "interval": TURN_INTERVAL,
+                },
+            )
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = select(rows, experiment=NAME)
+        if not found:
+            return ""
+        row = found[-1]
+        words = [f"{step} {gain_of([row], step).value:.2f}x" for step in STEPS[1:]]
+        return f"Over all off, adding up on {panel(row)}: {', '.join(words)}."
+
+
+def switches(step: str) -> dict[str, bool]:
+    """Techniques at a step of the ladder."""
+    on = STEPS.index(step)
+    return {name: k + 1 <= on for k, name in enumerate(STEPS[1:])}
+
+
+def measure(name: str, context: RunContext) -> Measurement:
+    """Every step of the ladder, in turns."""
+    from dgbench.systems.base.interactions import load_interactions
+
+    task = task_of(name, context.preset)
+    data = load_interactions(task)
+    names: dict[str, dict[str, Any]] = {
+        step: {"contender": TGCN, "switches": switches(step), "devices": DEVICES} for step in STEPS
+    }
+    turns = TURNS[context.preset]
+    with opened(names, task, data, context.device) as runners:
+        seconds = take_turns(runners, turns, context.device)
+        counters = {"turns": turns, "edges": data.train_end, "devices": DEVICES}
+        values = {}
+        for step, runner in runners.items():
+            values[f"us_per_edge {step}"] = 1e6 * median(seconds[step])
+            values[f"device_bytes {step}"] = runner.trainer.report()["device_bytes"]
+            for count in COUNTS:
+                counters[f"{count} {step}"] = runner.trainer.meter.counters[count] // turns
+    for step, before in zip(STEPS[1:], STEPS, strict=False):
+        values |= gains(step, seconds[STEPS[0]], seconds[step])
+        values |= gains(f"step {step}", seconds[before], seconds[step])
+    return Measurement(
+        values=values,
+        counters=counters,
+        deviation={"loss": deviation(task, data, context.device)},
+        data=data.describe(),
+    )
+
+
+def points(rows: Rows) -> list[dict[str, Any]]:
+    """Every step over all off, a panel for each graph."""
+    found = []
+    for row in select(rows, experiment=NAME):
+        for step in STEPS[1:]:
+            gain = gain_of([row], step)
+            found.append(
+                {
+                    "panel": panel(row),
+                    "row": f"+ {step}",
+                    "system": TGCN,
+                    "baseline": STEPS[0],
+                    "value": gain.value,
+                    "low": gain.low,
+                    "high": gain.high,
+                    "n": row.counters["turns"],
+                    "twin": gain.twin,
+                    "deviation": gain.deviation,
+                    "row_ids": [row.id],
+                }
+            )
+    return found + [
+        {
+            "panel": panel(row),
+            "row": "all",
+            "system": TGCN,
+            "baseline": STEPS[0],
+            "failed": failed(row),
+            "row_ids": [row.id],
+        }
+        for row in failures(rows, NAME)
+    ]

@@ -1,0 +1,196 @@
+"""Figure 6: end-to-end training, T-GCN against DyGNN and JODIE (section 6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dgbench.runtime.statistics import median
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
+from dgbench.systems.tgcn.experiments.common import failed, failures, panel
+from dgbench.systems.tgcn.experiments.races import (
+    DYGNN,
+    JODIE,
+    RELAXED,
+    TGCN,
+    TITLES,
+    WHOLE,
+    deviation,
+    opened,
+    take_turns,
+    task_of,
+)
+from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES
+
+NAME: Final = "fig6"
+PLAIN: Final = "dygnn, not padded"
+SHOWN: Final = {
+    "smoke": ("lastfm", "wikipedia"),
+    "quick": (*SMALL_NAMES, "wikipedia"),
+    "full": (*SMALL_NAMES, "wikipedia", "enron", "sx-mathoverflow"),
+    "paper": (*SMALL_NAMES, "wikipedia", "enron", "sx-mathoverflow"),
+}
+TURNS: Final = {"smoke": 1, "quick": 6, "full": 9, "paper": 11}
+AGAINST: Final = (DYGNN, JODIE, RELAXED, WHOLE)
+LARGE: Final = "twitter"
+
+Rows = Sequence[Any]
+
+
+class Fig6(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Figure 6: end-to-end training"
+    question = "How much faster than DyGNN and JODIE does T-GCN train, sampling included?"
+    reading = (
+        "A turn of T-GCN samples, cuts into grids and trains an epoch; a turn of a baseline is one "
+        "optimiser step on all edges in padded t-batches, as section 2.4 describes them. Times are "
+        "per labelled edge of the graph. T-GCN trains on half of the edges and relaxes their order "
+        "inside an interval, the baselines do neither, so two controls say what that alone brings: "
+        "T-GCN on all edges, and DyGNN with its order relaxed in the same way and nothing else of "
+        "T-GCN. Whether the paper's baselines kept the order inside their batches is not said."
+    )
+    claims = (
+        "tgcn-fig6-vs-dygnn",
+        "tgcn-fig6-vs-jodie",
+        "tgcn-fig6-beats-both-everywhere",
+        "tgcn-fig6-gpu-underused-small",
+        "tgcn-fig6-twitter-time",
+        "tgcn-abs-e2e-max-speedup",
+        "tgcn-s24-prior-throughput-floor",
+        "tgcn-s62-throughput-dygnn",
+        "tgcn-s62-throughput-jodie",
+        "tgcn-s62-throughput-tgcn",
+        "tgcn-s62-padding-blocks-baselines",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        limit = {"smoke": 90, "quick": 180, "full": 1800, "paper": 36000}[preset]
+        found = [self._cell(name, "race", limit) for name in SHOWN[preset]]
+        found.append(self._cell("wikipedia", "padding", limit))
+        large = self._cell(LARGE, "rate", limit)
+        if device != "cuda":
+            return [*found, _unavailable(large)]
+        return [*found, large]
+
+    def _cell(self, dataset: str, what: str, limit: float) -> Cell:
+        return Cell(
+            paper=self.paper,
+            experiment=NAME,
+            params={"dataset": dataset, "what": what},
+            group=f"{what}/{dataset}",
+            timeout_s=limit,
+        )
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        name = str(cell.params["dataset"])
+        what = str(cell.params["what"])
+        if what == "padding":
+            return race(name, context, {PLAIN: {"contender": DYGNN, "switches": {"padding": False}},
+                                        DYGNN: {}}, PLAIN)  # fmt: skip
+        names: dict[str, dict[str, Any]] = {TGCN: {}}
+        if what == "race":
+            names |= {other: {} for other in AGAINST}
+        return race(name, context, names, TGCN)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="speedup",
+                name="fig6",
+                title="End-to-end time per edge, T-GCN over the others",
+                points=points,
+                options={
+                    "baseline_label": "each system",
+                    "xlabel": "speed-up of T-GCN",
+                    "interval": TURN_INTERVAL,
+                },
+            )
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = select(rows, experiment=NAME, what="race")
+        if not found:
+            return ""
+        words = []
+        for other in AGAINST:
+            ratios = [gain_of([row], other).value for row in found]
+            words.append(f"{min(ratios):.1f}x to {max(ratios):.1f}x over {TITLES[other]}")
+        return f"T-GCN is {', '.join(words)}, sampling included."
+
+
+def _unavailable(cell: Cell) -> Cell:
+    import msgspec
+
+    return msgspec.structs.replace(
+        cell, unavailable="its time stands for a GPU's: needs a CUDA device"
+    )
+
+
+def race(
+    name: str, context: RunContext, names: dict[str, dict[str, Any]], first: str
+) -> Measurement:
+    """Contenders in turns; gains are of `first` over each of the others."""
+    from dgbench.systems.base.interactions import load_interactions
+
+    task = task_of(name, context.preset)
+    data = load_interactions(task)
+    with opened(names, task, data, context.device) as runners:
+        seconds = take_turns(runners, TURNS[context.preset], context.device)
+        values = {f"us_per_edge {key}": 1e6 * median(one) for key, one in seconds.items()}
+        reports = {key: runner.trainer.report() for key, runner in runners.items()}
+    for key, one in seconds.items():
+        values[f"edges_per_s {key}"] = 1 / median(one)
+        for word in ("padded_share", "planned_bytes", "sample_s", "partition_s", "kept_edges"):
+            if word in reports[key]:
+                values[f"{word} {key}"] = reports[key][word]
+        if key != first:
+            values |= gains(key, one, seconds[first])
+    return Measurement(
+        values=values,
+        counters={
+            "turns": TURNS[context.preset],
+            "edges": data.train_end,
+            "vertices": data.events.num_nodes,
+        },
+        deviation={"loss": deviation(task, data, context.device)},
+        data=data.describe(),
+    )
+
+
+def points(rows: Rows) -> list[dict[str, Any]]:
+    """T-GCN over every contender, a panel for each."""
+    found = []
+    for other in AGAINST:
+        for row in select(rows, experiment=NAME, what="race"):
+            gain = gain_of([row], other)
+            found.append(
+                {
+                    "panel": f"over {TITLES[other]}",
+                    "row": panel(row),
+                    "system": TGCN,
+                    "baseline": other,
+                    "value": gain.value,
+                    "low": gain.low,
+                    "high": gain.high,
+                    "n": row.counters["turns"],
+                    "twin": gain.twin,
+                    "deviation": gain.deviation,
+                    "row_ids": [row.id],
+                }
+            )
+        found += [
+            {
+                "panel": f"over {TITLES[other]}",
+                "row": panel(row),
+                "system": TGCN,
+                "baseline": other,
+                "failed": failed(row),
+                "row_ids": [row.id],
+            }
+            for row in failures(rows, NAME)
+            if row.params.get("what") == "race"
+        ]
+    return found

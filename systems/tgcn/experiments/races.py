@@ -1,0 +1,177 @@
+"""T-GCN beside its baselines, turn by turn in one process: Figure 6, Table 2 and the ablation.
+
+A baseline goes through the stream in t-batches, one optimiser step a turn; T-GCN samples, cuts and
+trains a whole epoch a turn. Both are given in seconds per labelled edge, as the paper's throughput
+is: edges of the graph before sampling.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import torch
+
+from dgbench.runtime.errors import CheckFailed
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import Preset
+from dgbench.systems.tgcn.experiments.settings import BY_NAME, workload
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
+
+TGCN: Final = "tgcn"
+WHOLE: Final = "tgcn, all edges"
+RELAXED: Final = "dygnn, relaxed"
+DYGNN: Final = "dygnn"
+JODIE: Final = "jodie"
+TITLES: Final = {
+    TGCN: "T-GCN",
+    WHOLE: "T-GCN, all edges",
+    RELAXED: "DyGNN, order relaxed",
+    DYGNN: "DyGNN",
+    JODIE: "JODIE",
+}
+EVENTS: Final = {"smoke": 1500, "quick": 15_000, "full": 200_000, "paper": None}
+"""First events of a graph that are kept; None: all."""
+BATCH: Final = {"smoke": 50, "quick": 100, "full": 200, "paper": 200}
+"""Events of an optimiser step of a sequential system."""
+INTERVAL: Final = 2000
+"""Edges of the graph in an interval of T-GCN, on average: about a thousand are sampled."""
+TOLERANCE: Final = 1e-9
+"""Largest difference of losses in double precision between T-GCN and the plain trainer."""
+
+
+def task_of(name: str, preset: Preset, **fields: Any) -> InteractionWorkload:
+    """The link task of a graph in a preset."""
+    events = EVENTS[preset]
+    given = {"events": events, "batch": BATCH[preset], **fields}
+    return workload(BY_NAME[name], preset, **given)
+
+
+def with_intervals(task: InteractionWorkload, data: InteractionData) -> InteractionWorkload:
+    """The task with intervals of about `INTERVAL` edges."""
+    return msgspec.structs.replace(task, intervals=max(1, round(data.train_end / INTERVAL)))
+
+
+@dataclass(slots=True)
+class Runner:
+    """One contender.
+
+    Attributes:
+        trainer: of it. turn: trains once, returns the labelled edges that this stands for.
+    """
+
+    trainer: Any
+    turn: Callable[[], int]
+
+
+def open_runner(
+    name: str, task: InteractionWorkload, data: InteractionData, device: str, **options: Any
+) -> Runner:
+    """A contender by its name, a key of `TITLES`.
+
+    Args:
+        options: of the system's `open`, `timing` of its meter.
+    """
+    from dgbench.systems.base.interaction_trainer import InteractionTrainer
+    from dgbench.systems.base.registry import get_system
+
+    meter = Meter(timing=options.pop("timing", False), device=device)
+    task = with_intervals(task, data)
+    if name in (TGCN, WHOLE):
+        if name == WHOLE:
+            options["switches"] = {**options.get("switches", {}), "sampling": False}
+        trainer = get_system("tgcn").open(task, data=data, device=device, meter=meter, **options)
+
+        def epoch() -> int:
+            trainer.resample()
+            trainer.train_epoch()
+            return data.train_end
+
+        return Runner(trainer, epoch)
+    if name == RELAXED:
+        plain = InteractionTrainer(task, data, device=device, meter=meter, order="intervals")
+
+        def whole() -> int:
+            plain.train_epoch()
+            return data.train_end
+
+        return Runner(plain, whole)
+    one = get_system(name).open(task, data=data, device=device, meter=meter, **options)
+    groups = one.groups(0, data.train_end)
+    places = itertools.cycle(range(len(groups)))
+
+    def step() -> int:
+        at = next(places)
+        one.step(at)
+        return sum(part.numel() for part in groups[at])
+
+    return Runner(one, step)
+
+
+@contextmanager
+def opened(
+    names: Mapping[str, dict[str, Any]],
+    task: InteractionWorkload,
+    data: InteractionData,
+    device: str,
+) -> Iterator[dict[str, Runner]]:
+    """Contenders by name with their options, closed at the end."""
+    with ExitStack() as stack:
+        runners = {}
+        for name, options in names.items():
+            kind = options.pop("contender", name)
+            runners[name] = open_runner(kind, task, data, device, **options)
+            stack.callback(runners[name].trainer.close)
+        yield runners
+
+
+def take_turns(runners: Mapping[str, Runner], turns: int, device: str) -> dict[str, list[float]]:
+    """Seconds per labelled edge, turn by turn, every second turn backwards; one more warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in runners}
+    order = list(runners)
+    for turn in range(turns + 1):
+        if turn == 1:
+            for runner in runners.values():
+                runner.trainer.meter.reset()
+        for name in order if turn % 2 == 0 else reversed(order):
+            begin = time.perf_counter()
+            edges = runners[name].turn()
+            if device == "cuda":
+                torch.cuda.synchronize()
+            if turn:
+                seconds[name].append((time.perf_counter() - begin) / edges)
+    return seconds
+
+
+def deviation(task: InteractionWorkload, data: InteractionData, device: str) -> float:
+    """Relative difference of T-GCN's loss on four devices from the plain trainer's, in float64.
+
+    On the first edges of the stream and on the same intervals; an epoch each.
+
+    Raises:
+        CheckFailed: it is more than rounding.
+    """
+    from dgbench.systems.base.interaction_trainer import InteractionTrainer
+    from dgbench.systems.base.interactions import interaction_data
+    from dgbench.systems.base.registry import get_system
+
+    small = msgspec.structs.replace(task, events=400, intervals=3)
+    first = interaction_data(data.events, small)
+    double = {"device": device, "dtype": torch.float64}
+    ours = get_system("tgcn").open(small, data=first, devices=4, **double)
+    loads = ours.loads(0, first.train_end)
+    plain = InteractionTrainer(small, first, order="intervals", **double)
+    total = sum(plain.train_group([load.events]) * load.events.numel() for load in loads)
+    wanted = total / sum(load.events.numel() for load in loads)
+    gap = abs(ours.train_epoch() / wanted - 1)
+    ours.close()
+    if not gap <= TOLERANCE:
+        raise CheckFailed(f"T-GCN on four devices deviates from the plain trainer by {gap:.2g}")
+    return gap

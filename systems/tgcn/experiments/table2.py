@@ -1,0 +1,224 @@
+"""Table 2: copies and computation of DyGNN and T-GCN, and what overlaps (sections 4.3 and 6.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel
+from dgbench.systems.tgcn.experiments.races import (
+    DYGNN,
+    TGCN,
+    TITLES,
+    Runner,
+    deviation,
+    opened,
+    task_of,
+)
+from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES, TABLE2
+
+NAME: Final = "table2"
+SERIAL: Final = "tgcn, one region"
+STREAMED: Final = "tgcn, streamed"
+STREAMED_SERIAL: Final = "tgcn, streamed, one region"
+SHOWN: Final = {
+    "smoke": ("wikipedia",),
+    "quick": (*SMALL_NAMES, "wikipedia"),
+    "full": (*SMALL_NAMES, "twitter", "wikipedia"),
+    "paper": (*SMALL_NAMES, "twitter", "wikipedia"),
+}
+EPOCHS: Final = {"smoke": 1, "quick": 2, "full": 3, "paper": 3}
+STEPS: Final = {"smoke": 1, "quick": 3, "full": 20, "paper": 100}
+"""Optimiser steps of DyGNN that are timed; its times are scaled to an epoch."""
+WORK: Final = ("refresh", "score", "backward", "interact", "update", "swap")
+"""Phases that are computation on the device."""
+PARTS: Final = ("io", "compute", "total")
+
+Rows = Sequence[Any]
+
+
+class Table2(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Table 2: copies and computation"
+    question = "How much of the time is copies, how much computation, and do they overlap?"
+    reading = (
+        "Seconds of an epoch with clocks on. T-GCN's copies are the seconds that the link to the "
+        "device is busy, on a CPU those of the thread that stands in for it; DyGNN lays out and "
+        "brings the edges of each step before it computes. T-GCN's total is an epoch with sampling "
+        "and cutting. State that stays on the device leaves hardly anything to copy, so T-GCN is "
+        "also run with state in host memory, with three regions and with one."
+    )
+    claims = (
+        "tgcn-tab2-dygnn-io",
+        "tgcn-tab2-dygnn-compute",
+        "tgcn-tab2-dygnn-total",
+        "tgcn-tab2-tgcn-io",
+        "tgcn-tab2-tgcn-compute",
+        "tgcn-tab2-tgcn-total",
+        "tgcn-tab2-compute-share",
+        "tgcn-tab2-overlap",
+        "tgcn-tab2-both-parts-reduced",
+        "tgcn-s43-pingpong-no-conflict",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name},
+                group=name,
+                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
+            )
+            for name in SHOWN[preset]
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        return measure(str(cell.params["dataset"]), context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="time_split",
+                name="table2",
+                title="Copies and computation of an epoch",
+                points=points,
+                options={"phases_from": "phases and totals from runs with clocks on"},
+            )
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = select(rows, experiment=NAME)
+        if not found:
+            return ""
+        row = found[-1]
+        hidden = {key: hidden_share(row, key) for key in (TGCN, STREAMED)}
+        return (
+            f"On {panel(row)} T-GCN computes {share(row, TGCN):.0%} of an epoch; of its copies "
+            f"{hidden[TGCN]:.0%} are hidden, of those of streamed state {hidden[STREAMED]:.0%}."
+        )
+
+
+def measure(name: str, context: RunContext) -> Measurement:
+    """Both systems with clocks on, and T-GCN with its regions in other ways."""
+    from dgbench.systems.base.interactions import load_interactions
+
+    task = task_of(name, context.preset)
+    data = load_interactions(task)
+    serial = {"switches": {"overlap": False}}
+    names: dict[str, dict[str, Any]] = {
+        TGCN: {},
+        SERIAL: {"contender": TGCN, **serial},
+        STREAMED: {"contender": TGCN, "resident": False, "parts": 2},
+        STREAMED_SERIAL: {"contender": TGCN, "resident": False, "parts": 2, **serial},
+    }
+    if name in SMALL_NAMES or name != "twitter":
+        names[DYGNN] = {}
+    values: dict[str, float] = {}
+    counters = {"edges": data.train_end, "vertices": data.events.num_nodes}
+    with opened({k: {**v, "timing": True} for k, v in names.items()}, task, data,
+                context.device) as runners:  # fmt: skip
+        for key, runner in runners.items():
+            turns = STEPS[context.preset] if key == DYGNN else EPOCHS[context.preset]
+            values |= {f"{k} {key}": v for k, v in timed(runner, key, turns, data, context).items()}
+            counters[f"bytes_h2d {key}"] = runner.trainer.meter.counters["bytes_h2d"] // turns
+        if context.device == "cuda":
+            values |= timeline(runners[STREAMED])
+    return Measurement(
+        values=values,
+        counters=counters,
+        deviation={"loss": deviation(task, data, context.device)},
+        data=data.describe(),
+    )
+
+
+def timed(runner: Runner, key: str, turns: int, data: Any, context: RunContext) -> dict[str, float]:
+    """Seconds of copies, waits, computation and all, scaled to an epoch."""
+    import time
+
+    runner.turn()  # warms up
+    meter = runner.trainer.meter
+    meter.reset()
+    begin, edges = time.perf_counter(), 0
+    for _ in range(turns):
+        edges += runner.turn()
+    if context.device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+    factor = data.train_end / edges
+    total = factor * (time.perf_counter() - begin)
+    phases = {name: factor * seconds for name, seconds in meter.phases().items()}
+    found = {
+        "compute": sum(phases.get(name, 0.0) for name in WORK),
+        "total": total,
+        "sample": phases.get("sample", 0.0),
+        "partition": phases.get("partition", 0.0),
+        "swap": phases.get("swap", 0.0),
+    }
+    if key == DYGNN:
+        return found | {"io": phases.get("io", 0.0), "wait": phases.get("io", 0.0)}
+    spent = {name: factor * seconds for name, seconds in meter.spent.items()}
+    return found | {"io": spent.get("copy_busy", 0.0), "wait": spent.get("copy_wait", 0.0)}
+
+
+def timeline(runner: Runner) -> dict[str, float]:
+    """Of an epoch on a GPU: seconds of copies beside training, by events of the device."""
+    from dgbench.systems.tgcn.regions import overlapped
+
+    regions = runner.trainer.regions[0]
+    regions.timeline.start()
+    runner.turn()
+    spans = regions.timeline.stop()
+    busy = sum(end - begin for what, begin, end in spans if what == "copy")
+    return {
+        "timeline copy": busy,
+        "timeline train": sum(end - begin for what, begin, end in spans if what == "train"),
+        "timeline both": overlapped(spans, "copy", "train"),
+        "timeline spans": float(len(spans)),
+    }
+
+
+def share(row: Any, key: str) -> float:
+    """Computation as a share of the total."""
+    return row.values[f"compute {key}"] / row.values[f"total {key}"]
+
+
+def hidden_share(row: Any, key: str) -> float:
+    """Share of the copies that nobody waits for."""
+    busy = row.values[f"io {key}"]
+    return max(0.0, 1 - row.values[f"wait {key}"] / busy) if busy else 0.0
+
+
+def points(rows: Rows) -> list[dict[str, Any]]:
+    """Seconds of an epoch by part, a panel for each graph."""
+    found = []
+    for row in select(rows, experiment=NAME):
+        for key in (TGCN, STREAMED, DYGNN):
+            if f"total {key}" not in row.values:
+                continue
+            for part, phase in (("wait", "transfer"), ("compute", "compute"), ("sample", "sample")):
+                found.append(
+                    {
+                        "panel": panel(row),
+                        "row": TITLES.get(key, "T-GCN, state streamed"),
+                        "system": DYGNN if key == DYGNN else TGCN,
+                        "phase": phase,
+                        "seconds": row.values[f"{part} {key}"],
+                        "total": row.values[f"total {key}"],
+                        "row_ids": [row.id],
+                    }
+                )
+    return found + [
+        {"panel": panel(row), "row": "all", "system": TGCN, "failed": failed(row),
+         "row_ids": [row.id]}
+        for row in failures(rows, NAME)
+    ]  # fmt: skip
+
+
+def printed(system: str, part: str) -> dict[str, float]:
+    """A column of Table 2."""
+    return {graph_title(name): value for name, value in TABLE2[system, part].items()}
