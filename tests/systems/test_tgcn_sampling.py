@@ -15,7 +15,14 @@ from dgbench.harness.store.row import Row
 from dgbench.systems.base import Finding, RunContext
 from dgbench.systems.tgcn import PAPER
 from dgbench.systems.tgcn.checks import draws
-from dgbench.systems.tgcn.experiments import depth, fig7, fig8, frontier
+from dgbench.systems.tgcn.experiments import (
+    depth,
+    fig7,
+    fig8,
+    frontier,
+    sampling_tasks,
+    single_draws,
+)
 from dgbench.systems.tgcn.experiments.methods import ITS, LINEAR, TITLES, arity_of, name_of, timed
 
 BY_ID = {claim.id.removeprefix("tgcn-"): claim for claim in load_ledger(PAPER.ledger)}
@@ -73,9 +80,9 @@ def test_turns_alternate_and_the_first_is_dropped() -> None:
 @pytest.fixture(scope="module")
 def small_fig8():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(fig8.SIZES, "smoke", (64, 1024))
-        patch.setattr(fig8, "READ", 100_000)
-        patch.setattr(fig8, "DRAWS", 2_000)
+        patch.setitem(single_draws.SIZES, "smoke", (64, 1024))
+        patch.setattr(single_draws, "READ", 100_000)
+        patch.setattr(single_draws, "DRAWS", 2_000)
         patch.setattr(frontier, "READ", 100_000)
         patch.setattr(frontier, "STEPS", 500)
         return run(fig8.Fig8(), {"weights": "equal"})
@@ -150,15 +157,15 @@ def test_growth_of_draws() -> None:
 @pytest.fixture(scope="module")
 def small_fig7():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(fig7.STEPS, "smoke", 20)
-        patch.setitem(fig7.READ, "smoke", 1e6)
+        patch.setitem(sampling_tasks.STEPS, "smoke", 20)
+        patch.setitem(sampling_tasks.READ, "smoke", 1e6)
         return run(fig7.Fig7(), {"dataset": "lastfm"})
 
 
 def test_sampling_is_raced(small_fig7) -> None:
     row = small_fig7
-    for task in fig7.TASKS:
-        ways = fig7.FRONTIERS if task.startswith("subgraph") else fig7.POOLED
+    for task in sampling_tasks.TASKS:
+        ways = sampling_tasks.FRONTIERS if task.startswith("subgraph") else sampling_tasks.POOLED
         for way in ways[1:]:
             raced = fig7.gain(row, task, way) is not None
             assert raced != bool(fig7.left_out(row, task, way)), (task, way)
@@ -178,7 +185,7 @@ def raced(dataset, gains, edges=1000, vertices=100, twin=True, **values) -> Row:
     spread |= {f"high {name}": g * 1.1 for name, g in gains.items()}
     return row_of(
         fig7.Fig7(), {"dataset": dataset}, values=spread | values,
-        counters={"edges": edges, "vertices": vertices, "node 2 mean pool": 500,
+        counters={"edges": edges, "vertices": vertices, "met": vertices, "node 2 mean pool": 500,
                   "subgraph 10^4 frontier": 10_000, "subgraph 10^4 draws": 1_000},
         deviation={"sizes": 0.0}, data={"twin": twin},
     )  # fmt: skip

@@ -153,7 +153,8 @@ def power_law(claim: Claim, rows: Rows) -> Finding:
         evidence="counted" if own else "analogue",
         measured=said,
         holds=near == len(scores),
-        undecided=near < len(scores) and not other and near == 0,
+        direction=not other and 2 * near > len(scores),
+        undecided=not other and near == 0,
         reason=(
             f"a power law is nearer than an exponential one on {near} of {len(scores)} "
             f"distributions, farther on {other}"

@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any, Final
 
-import torch
-from torch import Tensor
-
-from dgbench.kernels_cuda.segment_tree import SegmentTree
-from dgbench.kernels_cuda.weighted import DrawStats, draw_many, draw_without_replacement
-from dgbench.runtime.errors import CheckFailed
-from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.turns import gain_of, gains
-from dgbench.systems.tgcn.experiments.common import failed, failures, one_thread, synthetic_data
-from dgbench.systems.tgcn.experiments.frontier import METHODS as FRONTIER_METHODS
-from dgbench.systems.tgcn.experiments.frontier import (
-    frontier_calls,
-    frontier_draws,
-    walk,
-)
-from dgbench.systems.tgcn.experiments.methods import (
-    BASE,
-    LINEAR,
-    TITLES,
-    arity_of,
-    name_of,
-    timed,
+from dgbench.systems.base.turns import gain_of
+from dgbench.systems.tgcn.experiments.common import failed, failures, one_thread
+from dgbench.systems.tgcn.experiments.methods import BASE, LINEAR, TITLES
+from dgbench.systems.tgcn.experiments.single_draws import (
+    HALF,
+    READY,
+    REPLACED,
+    SIZES,
+    measure,
 )
 
 NAME: Final = "fig8"
-SIZES: Final = {
-    "smoke": (1_000, 10_000),
-    "quick": (1_000, 10_000, 100_000, 1_000_000),
-    "full": (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
-    "paper": (1_000, 10_000, 100_000, 1_000_000, 10_000_000),
-}
 WEIGHTS: Final = {
     "smoke": ("equal",),
     "quick": ("equal",),
@@ -46,30 +26,6 @@ WEIGHTS: Final = {
     "paper": ("equal", "degrees"),
 }
 """Equal, as for node-wise and layer-wise sampling, or of a power law as degrees are."""
-TURNS: Final = {"smoke": 2, "quick": 6, "full": 11, "paper": 21}
-DRAWS: Final = 10_000
-"""Draws of a method whose draw does not read the whole set."""
-LEAST: Final = 1e-9
-"""Seconds of a draw that can be told from none."""
-MANY: Final = 250_000
-CHEAP: Final = ("alias", "reservoir")
-"""Draws of those whose tables take a thousand times as long to build as one draw."""
-REPEATED: Final = 20_000
-"""Draws and elements built from in a call, at least."""
-READ: Final = 4_000_000
-"""Elements that a method which does may read in a call."""
-LONGEST: Final = {"smoke": 1_000, "quick": 10_000, "full": 100_000, "paper": 100_000}
-"""Sets of which linear methods draw one half: a hundred times the work for ten times the set."""
-HALVED: Final = {"smoke": 10_000, "quick": 100_000, "full": 10_000_000, "paper": 10_000_000}
-"""Sets of which the other methods do."""
-FRONTIERS: Final = {"smoke": 10_000, "quick": 100_000, "full": 1_000_000, "paper": 1_000_000}
-"""Largest frontier by preset."""
-EXPONENT: Final = 2.1
-LARGEST: Final = 1_000
-"""Of the weights that stand for degrees: at most so many, by a power law of this exponent."""
-READY: Final = "ready"
-HALF: Final = "half"
-REPLACED: Final = "replaced"
 PANELS: Final = {
     READY: "one draw, its table or tree ready",
     HALF: "half of the set, building included",
@@ -156,181 +112,19 @@ class Fig8(Experiment):
         if not found:
             return ""
         row = found[0]
+
+        def grown(method: str, panel: str) -> tuple[float, int]:
+            known = {n: s for n in sizes_of(row) if (s := row.values.get(f"{method} {panel} {n}"))}
+            return known[max(known)] / known[min(known)], max(known)
+
         sizes = sizes_of(row)
-        grown = {
-            name: row.values[f"{name} {READY} {sizes[-1]}"]
-            / row.values[f"{name} {READY} {sizes[0]}"]
-            for name in ("sis", "its_bitmap", "its_linear")
-        }
-        brs = row.values[f"brs {REPLACED} {sizes[-1]}"] / row.values[f"brs {REPLACED} {sizes[0]}"]
+        sis, bitmap, scan = (grown(m, READY)[0] for m in ("sis", "its_bitmap", "its_linear"))
+        brs, largest = grown("brs", REPLACED)
         return (
-            f"From {sizes[0]:,} to {sizes[-1]:,} elements a draw of SIS takes "
-            f"{grown['sis']:.1f}x as long, of ITS with a bitmap {grown['its_bitmap']:.1f}x, of ITS "
-            f"with a scan {grown['its_linear']:.0f}x, and a step of BRS on a frontier {brs:.0f}x."
+            f"From {sizes[0]:,} to {sizes[-1]:,} elements a draw of SIS takes {sis:.1f}x as long, "
+            f"of ITS with a bitmap {bitmap:.1f}x, of ITS with a scan {scan:.0f}x; a step of BRS on "
+            f"a frontier of up to {largest:,} takes {brs:.0f}x."
         )
-
-
-def weights_of(kind: str, size: int) -> Tensor:
-    """int64[size] weights, by a fixed seed."""
-    if kind == "equal":
-        return torch.ones(size, dtype=torch.int64)
-    drawn = torch.rand(size, generator=torch.Generator().manual_seed(8), dtype=torch.float64)
-    return (1 - drawn).pow(-1 / (EXPONENT - 1)).clamp_(max=LARGEST).long()
-
-
-def chosen(method: str) -> dict[str, Any]:
-    """Arguments that choose a method."""
-    return {"method": name_of(method), "arity": arity_of(method)}
-
-
-def few_of(method: str, size: int) -> int:
-    """Draws of a timed call where the table is ready: as many as a fixed amount of work allows."""
-    if method in LINEAR and method != "its_list":  # a list is as long as what was taken
-        return min(max(8, READ // size), size // 4)
-    return min(size // 4, MANY if method in CHEAP else DRAWS)
-
-
-def repeats_of(method: str, size: int, draws: int) -> int:
-    """How often a small draw is made in one call, so that the call itself weighs nothing."""
-    work = size * draws if method in LINEAR else size + draws
-    return max(1, (READ if method in LINEAR else REPEATED) // max(1, work))
-
-
-def methods_for(kind: str) -> list[str]:
-    """Methods that draw by such weights."""
-    return [name for name in TITLES if kind == "equal" or name != "reservoir"]
-
-
-def calls_for(kind: str, size: int, preset: Preset) -> dict[str, Callable[[], Tensor]]:
-    """Calls whose times make up the first two panels, by `<method> <what>`."""
-    weights = weights_of(kind, size)
-
-    def call(method: str, count: int, repeats: int) -> Callable[[], Tensor]:
-        return lambda: draw_many(weights, count, repeats, seed=count, **chosen(method))
-
-    calls: dict[str, Callable[[], Tensor]] = {}
-    for method in methods_for(kind):
-        if method != "keys":
-            few = few_of(method, size)
-            repeats = repeats_of(method, size, few)
-            calls[f"{method} one"] = call(method, 1, repeats)
-            calls[f"{method} few"] = call(method, few, repeats)
-        if size <= (LONGEST if method in LINEAR else HALVED)[preset]:
-            half = size // 2
-            calls[f"{method} {HALF}"] = call(method, half, repeats_of(method, size, half))
-    return calls
-
-
-def measure(kind: str, preset: Preset) -> Measurement:
-    """Every method at every size, in turns."""
-    found = Measurement(
-        data=synthetic_data(f"{kind} weights"),
-        counters={"turns": TURNS[preset]},
-        deviation={"repeats": 0.0},
-        notes=[f"linear methods draw half of a set up to {LONGEST[preset]:,} elements"],
-    )
-    sizes = SIZES[preset]
-    calls = {n: calls_for(kind, n, preset) | frontier_part(kind, n, preset) for n in sizes}
-    for n in sizes:
-        count(found, kind, n, preset)
-        found.counters |= {f"tree {part} {n}": k for part, k in levels(n).items()}
-    found.counters |= example()
-    spent: dict[int, dict[str, list[float]]] = {n: {} for n in sizes}
-    for turn in range(-1, TURNS[preset]):
-        for n in sizes:
-            timed(calls[n], spent[n], turn)
-    draws = {n: per_draw(kind, n, seconds) for n, seconds in spent.items()}
-    for n, by_name in draws.items():
-        for name in [name for name, seconds in by_name.items() if median(seconds) <= LEAST]:
-            del by_name[name]
-        for name, seconds in by_name.items():
-            found.values[f"{name} {n}"] = median(seconds)
-            found.units[f"{name} {n}"] = "s"
-            baseline = f"{BASE} {name.split()[1]}"
-            if name != baseline:
-                found.values |= gains(f"{name} {n}", seconds, by_name[baseline])
-    for small, large in pairwise(sizes):
-        for name in draws[large]:
-            if name in draws[small]:
-                found.values |= gains(f"growth {name} {large}", draws[large][name],
-                                      draws[small][name])  # fmt: skip
-    return found
-
-
-def frontier_part(kind: str, size: int, preset: Preset) -> dict[str, Callable[[], Any]]:
-    """Calls of the third panel; they belong to the row of equal weights, of which there is one."""
-    return frontier_calls(size) if kind == "equal" and size <= FRONTIERS[preset] else {}
-
-
-def per_draw(kind: str, size: int, seconds: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Seconds of one draw in each turn, by `<method> <panel>`.
-
-    What building hides, so that a difference comes out at nothing, is left out.
-    """
-    found: dict[str, list[float]] = {}
-    for method in methods_for(kind):
-        if f"{method} few" in seconds:
-            few = few_of(method, size)
-            more = (few - 1) * repeats_of(method, size, few)
-            found[f"{method} {READY}"] = [
-                max(LEAST, (few - one) / more)
-                for few, one in zip(seconds[f"{method} few"], seconds[f"{method} one"], strict=True)
-            ]
-        if f"{method} {HALF}" in seconds:
-            draws = size // 2 * repeats_of(method, size, size // 2)
-            found[f"{method} {HALF}"] = [s / draws for s in seconds[f"{method} {HALF}"]]
-    return found | frontier_draws(size, seconds)
-
-
-def count(found: Measurement, kind: str, size: int, preset: Preset) -> None:
-    """What draws do, exactly, and that no index comes twice."""
-    weights = weights_of(kind, size)
-    for method in methods_for(kind):
-        if method == "keys":
-            continue
-        amounts = {"": few_of(method, size)}
-        if size <= (LONGEST if method in LINEAR else HALVED)[preset]:
-            amounts[f"{HALF} "] = size // 2
-        for words, many in amounts.items():
-            stats = DrawStats()
-            drawn = draw_without_replacement(
-                weights, many, seed=many, stats=stats, **chosen(method)
-            )
-            if drawn.unique().numel() != many:
-                raise CheckFailed(f"'{method}' drew an index twice among {many} of {size}")
-            note(found, f"{method} {words}{size}", stats)
-    if frontier_part(kind, size, preset):
-        for method in FRONTIER_METHODS:
-            note(found, f"{method} frontier {size}", walk(method, size, 32).stats)
-
-
-def levels(size: int) -> dict[str, int]:
-    """Nodes of a binary tree that one `search` reads and one `modify` writes, below the root."""
-    tree = SegmentTree(torch.ones(size, dtype=torch.int64), arity=2)
-    tree.search(size // 2)
-    read = tree.nodes_visited
-    tree.modify(size // 2, 3)
-    return {"search": read, "modify": tree.nodes_visited - read}
-
-
-def example() -> dict[str, int]:
-    """The tree of eight elements of Figure 3, with another weight for e4."""
-    tree = SegmentTree(torch.ones(8, dtype=torch.int64), arity=2)
-    tree.modify(4, 5)
-    if tree.total != 12 or tree.weights.tolist() != [1, 1, 1, 1, 5, 1, 1, 1]:
-        raise CheckFailed("a change of one weight changed something else")
-    return {"example changed": tree.nodes_visited + 1, "example path": tree.height + 1}
-
-
-def note(found: Measurement, key: str, stats: DrawStats) -> None:
-    """Counters of some draws: `<what> <method> ... <size>`."""
-    found.counters |= {
-        f"draws {key}": stats.draws,
-        f"redraws {key}": stats.redraws,
-        f"steps {key}": stats.nodes_visited,
-        f"read {key}": stats.elements_scanned,
-        f"rebuilt {key}": stats.rebuilt,
-    }
 
 
 def rows_of(rows: Rows) -> list[Any]:

@@ -297,7 +297,9 @@ def degree_points(rows: Rows) -> list[dict[str, Any]]:
 def half_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: how many vertices have more than so many mean degrees."""
     points: list[dict[str, Any]] = []
-    for row in graph_rows(rows):
+    found = graph_rows(rows)
+    real = [row for row in found if not row.data.get("twin")]
+    for row in real or found:  # a twin draws its degrees from a law
         for side in sides_of(row):
             words = "" if side == "all" else f", {side}"
             for when in ("before", "after"):
