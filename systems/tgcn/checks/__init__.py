@@ -3,8 +3,34 @@
 from __future__ import annotations
 
 from dgbench.systems.base import Check
-from dgbench.systems.tgcn.checks import cited, draws, graphs, partition, sampling, schedule
+from dgbench.systems.tgcn.checks import (
+    ablation,
+    accuracy,
+    cited,
+    draws,
+    end_to_end,
+    graphs,
+    partition,
+    sampling,
+    scaling,
+    schedule,
+    sizes,
+    times,
+)
 
-PARTS = (sampling, draws, partition, schedule, graphs, cited)
+PARTS = (
+    sampling,
+    draws,
+    graphs,
+    cited,
+    partition,
+    schedule,
+    end_to_end,
+    times,
+    ablation,
+    accuracy,
+    scaling,
+    sizes,
+)
 
 CHECKS: dict[str, Check] = {key: check for part in PARTS for key, check in part.CHECKS.items()}
