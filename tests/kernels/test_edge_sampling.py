@@ -1,0 +1,363 @@
+"""Samplers of edges against slow obvious ones, and their distributions on small graphs."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import Tensor
+
+from dgbench.kernels_cuda.edge_sampling import (
+    EdgeTable,
+    induced_edges,
+    sample_layerwise,
+    sample_nodewise,
+    sample_subgraph,
+)
+from dgbench.kernels_cuda.weighted import METHODS
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+
+EXACT = tuple(m for m in METHODS if m != "brs_literal")
+WEIGHED = tuple(m for m in EXACT if m != "reservoir")
+ENOUGH = 1e-4
+"""Smallest p-value that passes: seeds are fixed, so a test that passes always does."""
+
+
+def stream(seed: int, vertices: int, edges: int, last: int = 12) -> tuple[Tensor, Tensor, Tensor]:
+    """Edges with ties in time, duplicates and self edges, in time order."""
+    rng = np.random.default_rng(seed)
+    ends = torch.from_numpy(rng.integers(0, vertices, (2, edges)))
+    times = np.sort(rng.integers(0, last, edges)).astype(np.float64)
+    return ends[0].contiguous(), ends[1].contiguous(), torch.from_numpy(times)
+
+
+def star(leaves: int) -> EdgeTable:
+    """Vertex 0 and an edge to each leaf, the oldest to vertex 1."""
+    src = torch.zeros(leaves, dtype=torch.int64)
+    return EdgeTable.build(src, torch.arange(leaves) + 1, src.double(), leaves + 1)
+
+
+def candidates(table: EdgeTable, bounds: dict[int, float]) -> list[tuple[int, int, int, float]]:
+    """(source, neighbour, eid, time) of every edge of some vertices before their bounds."""
+    found = []
+    for v, bound in bounds.items():
+        for r in range(int(table.indptr[v]), int(table.indptr[v + 1])):
+            if float(table.t[r]) < bound:
+                found.append((v, int(table.dst[r]), int(table.eid[r]), float(table.t[r])))
+    return found
+
+
+def follow(table: EdgeTable, roots: dict[int, float], sample, at: int, shape: str, wanted) -> None:
+    """Check one root's (or pool's) sample layer by layer against all that could be drawn."""
+    bounds, reached = roots, list(roots)
+    for number, layer in enumerate(sample.layers):
+        mine = slice(int(layer.offsets[at]), int(layer.offsets[at + 1]))
+        found = list(
+            zip(
+                layer.sources[mine].tolist(), layer.neighbours[mine].tolist(),
+                layer.eids[mine].tolist(), strict=True,
+            )
+        )  # fmt: skip
+        there = candidates(table, bounds)
+        if shape == "vertices":
+            drawn, pool = {n for _, n, _ in found}, {n for _, n, _, _ in there}
+            assert int(sample.pools[at, number]) == len(pool)
+            assert len(drawn) == wanted(number, len(pool))
+            assert found == [edge[:3] for edge in there if edge[1] in drawn]
+        else:
+            left = [edge[:3] for edge in there]
+            for edge in found:  # none twice, unless it stands there twice
+                left.remove(edge)
+            assert int(sample.pools[at, number]) == len(there)
+            if shape == "union":
+                assert len(found) == wanted(number, len(there))
+            else:
+                for v in bounds:
+                    mine_of = sum(edge[0] == v for edge in there)
+                    assert sum(e[0] == v for e in found) == wanted(number, mine_of)
+        times = {(v, n, e): t for v, n, e, t in there}
+        bounds = {}
+        for edge in found:
+            bounds[edge[1]] = max(bounds.get(edge[1], -np.inf), times[edge])
+        if all(bound == np.inf for bound in roots.values()):
+            bounds = dict.fromkeys(bounds, np.inf)
+        reached += [v for v in bounds if v not in reached]
+    nodes = sample.nodes[int(sample.node_offsets[at]) : int(sample.node_offsets[at + 1])]
+    assert nodes.tolist() == reached
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    vertices=st.integers(1, 8),
+    edges=st.integers(0, 50),
+    undirected=st.booleans(),
+    timed=st.booleans(),
+    shape=st.sampled_from(["vertex", "union", "edges", "vertices"]),
+    method=st.sampled_from(METHODS),
+    sizes=st.sampled_from([None, (2, 3), (0, 4), (1, 1, 5)]),
+    share=st.sampled_from([0.0, 0.3, 0.5, 1.0]),
+    threads=st.sampled_from([1, 3]),
+)
+def test_samples_are_what_could_be_drawn(
+    seed, vertices, edges, undirected, timed, shape, method, sizes, share, threads
+) -> None:
+    src, dst, t = stream(seed, vertices, edges)
+    table = EdgeTable.build(src, dst, t, vertices, undirected)
+    rng = np.random.default_rng(seed)
+    roots = torch.from_numpy(rng.integers(0, vertices, 7))
+    before = torch.from_numpy(rng.integers(-1, 14, 7).astype(np.float64)) if timed else None
+    how = {"method": method, "before": before, "share": share, "seed": seed, "call": 3}
+    how |= {"threads": threads}
+
+    def wanted(layer: int, there: int) -> int:
+        return int(share * there + 0.5) if sizes is None else min(sizes[layer], there)
+
+    times = [np.inf] * 7 if before is None else before.tolist()
+    if shape in ("vertex", "union"):
+        sample = sample_nodewise(table, roots, sizes, union=shape == "union", **how)
+        for r in range(7):
+            follow(table, {int(roots[r]): times[r]}, sample, r, shape, wanted)
+    else:
+        sample = sample_layerwise(table, roots, sizes, batch=3, items=shape, **how)
+        for pool in range(3):
+            bounds: dict[int, float] = {}
+            for r in range(3 * pool, min(7, 3 * pool + 3)):
+                v = int(roots[r])
+                bounds[v] = max(bounds.get(v, -np.inf), times[r])
+            follow(table, bounds, sample, pool, "union" if shape == "edges" else shape, wanted)
+    assert sorted(set(torch.cat(sample.eids).tolist())) == sample.edges().tolist()
+
+
+def test_answers_do_not_depend_on_threads_or_on_how_a_batch_is_cut() -> None:
+    src, dst, t = stream(4, 40, 900)
+    table = EdgeTable.build(src, dst, t, 40, undirected=True)
+    roots = torch.arange(40)
+    one = sample_nodewise(table, roots, seed=9, threads=1)
+    for other in (
+        sample_nodewise(table, roots, seed=9, threads=4),
+        sample_nodewise(table, roots[10:], seed=9, first=10),
+    ):
+        skip = 40 - (other.node_offsets.numel() - 1)
+        for a, b in zip(one.layers, other.layers, strict=True):
+            assert torch.equal(a.eids[int(a.offsets[skip]) :], b.eids)
+    assert not torch.equal(one.eids[0], sample_nodewise(table, roots, seed=9, call=1).eids[0])
+    first = sample_subgraph(table, 8, 30, count=9, seed=2, threads=1)
+    again = sample_subgraph(table, 8, 30, count=9, seed=2, threads=4)
+    assert torch.equal(first.vertices, again.vertices)
+    assert torch.equal(first.eids, again.eids)
+    rest = sample_subgraph(table, 8, 30, count=4, seed=2, first=5)
+    assert torch.equal(first.vertices[int(first.offsets[5]) :], rest.vertices)
+
+
+def counted(sample, leaves: int, roots: int) -> Tensor:
+    """How often every set of leaves was drawn, as a code of bits."""
+    codes = torch.zeros(roots, dtype=torch.int64)
+    layer = sample.layers[0]
+    owner = torch.repeat_interleave(torch.arange(roots), layer.offsets.diff())
+    codes.index_add_(0, owner, 1 << (layer.neighbours - 1))
+    return torch.bincount(codes, minlength=1 << leaves)
+
+
+def set_probabilities(weights: list[float], k: int) -> dict[int, float]:
+    """Of every set of k items drawn one after the other in proportion to what is left."""
+    found = {sum(1 << i for i in c): 0.0 for c in combinations(range(len(weights)), k)}
+    for order in permutations(range(len(weights)), k):
+        left, p = sum(weights), 1.0
+        for i in order:
+            p *= weights[i] / left
+            left -= weights[i]
+        found[sum(1 << i for i in order)] += p
+    return found
+
+
+@pytest.mark.parametrize("union", [False, True])
+@pytest.mark.parametrize("method", EXACT)
+def test_every_method_has_the_same_distribution(method: str, union: bool) -> None:
+    roots = 6000
+    table = star(5)
+    for weights in (None, torch.tensor([0.1, 0.2, 0.3, 0.25, 0.15]).double()):
+        if method == "reservoir" and weights is not None:
+            continue
+        sample = sample_nodewise(
+            table, torch.zeros(roots, dtype=torch.int64), (2,), union=union, method=method,
+            weights=weights, seed=17,
+        )  # fmt: skip
+        counts = counted(sample, 5, roots)
+        wanted = set_probabilities([1.0] * 5 if weights is None else weights.tolist(), 2)
+        assert int(counts[list(wanted)].sum()) == roots
+        expected = [roots * p for p in wanted.values()]
+        assert stats.chisquare(counts[list(wanted)].numpy(), expected).pvalue > ENOUGH, method
+
+
+def test_degrees_weigh_as_they_should_and_nothing_never_comes() -> None:
+    """Leaf i has i edges back: leaf 0 has none, so three of the four are all that can come."""
+    leaves = torch.tensor([1, 2, 3, 4])
+    src = torch.cat(
+        [torch.zeros(4, dtype=torch.int64), torch.repeat_interleave(leaves, leaves - 1)]
+    )
+    dst = torch.cat([leaves, torch.zeros(6, dtype=torch.int64)])
+    table = EdgeTable.build(src, dst, torch.zeros(10).double(), 5)
+    roots = torch.zeros(6000, dtype=torch.int64)
+    sample = sample_nodewise(table, roots, (1,), weights="degree", seed=3)
+    counts = torch.bincount(sample.layers[0].neighbours, minlength=5)
+    assert counts[1] == 0
+    assert stats.chisquare(counts[2:].numpy(), [1000, 2000, 3000]).pvalue > ENOUGH
+    assert (sample_nodewise(table, roots[:50], (4,), weights="degree").eids[0].numel()) == 150
+
+
+def test_counters_of_the_tree_and_of_a_rebuilt_table() -> None:
+    table = star(64)
+    root = torch.zeros(1, dtype=torch.int64)
+    tree = sample_nodewise(table, root, (10,), method="sis", arity=2).stats
+    assert (tree.draws, tree.redraws, tree.nodes_visited) == (10, 0, 2 * 6 * 10)
+    table_of_sums = sample_nodewise(table, root, (10,), method="its_rebuild").stats
+    assert (table_of_sums.draws, table_of_sums.rebuilt) == (10, 10)
+    assert 10 <= table_of_sums.elements_scanned <= 10 * 64
+    cycle = EdgeTable.build(
+        torch.arange(64), (torch.arange(64) + 1) % 64, torch.zeros(64).double(), 64
+    )
+    for rebuild, scanned in (("whole", [64 * 100] * 2), ("rest", [100, 64 * 100])):
+        cost = sample_subgraph(cycle, 64, 100, method="brs", rebuild=rebuild).stats
+        assert scanned[0] <= cost.elements_scanned <= scanned[1]
+        assert (cost.draws, cost.rebuilt, cost.redraws) == (100, 100, 0)
+
+
+# --- Subgraphs -----------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    vertices=st.integers(1, 8),
+    edges=st.integers(0, 40),
+    undirected=st.booleans(),
+    frontier=st.sampled_from([1, 3, 20]),
+    draws=st.sampled_from([0, 1, 6]),
+    count=st.sampled_from([0, 1, 6]),
+    method=st.sampled_from(METHODS),
+)
+def test_subgraphs_hold_their_edges(
+    seed, vertices, edges, undirected, frontier, draws, count, method
+) -> None:
+    src, dst, t = stream(seed, vertices, edges)
+    table = EdgeTable.build(src, dst, t, vertices, undirected)
+    replacement = True if frontier == 3 else None
+    weights = None if method == "reservoir" else "degree"
+    sample = sample_subgraph(
+        table, frontier if frontier > 1 else 1, draws, count=count, method=method, seed=seed,
+        replacement=replacement, weights=weights,
+    )  # fmt: skip
+    assert sample.offsets.numel() == sample.edge_offsets.numel() == count + 1
+    for s in range(count):
+        mine = sample.vertices[int(sample.offsets[s]) : int(sample.offsets[s + 1])].tolist()
+        assert mine == sorted(set(mine))
+        assert len(mine) <= draws
+        assert all(int(table.degrees[v]) > 0 for v in mine)
+        assert bool(mine) == (draws > 0 and edges > 0)
+        found = sample.eids[int(sample.edge_offsets[s]) : int(sample.edge_offsets[s + 1])].tolist()
+        wanted = [e for e in range(edges) if int(src[e]) in mine and int(dst[e]) in mine]
+        assert sorted(found) == wanted
+    assert sample.stats.draws == (draws * count if edges else 0)
+
+
+@pytest.mark.parametrize("method", WEIGHED)
+def test_a_frontier_moves_as_it_should(method: str) -> None:
+    """Two slots, two draws: the subgraphs' probabilities by enumeration."""
+    src = torch.tensor([0, 0, 0, 1, 2, 2])
+    dst = torch.tensor([1, 1, 2, 0, 0, 1])
+    table = EdgeTable.build(src, dst, torch.zeros(6).double(), 3)
+    row = {0: [1, 1, 2], 1: [0], 2: [0, 1]}
+    wanted: dict[tuple[int, ...], float] = {}
+    for a, b in permutations(range(3), 2):  # the first frontier, without replacement
+        for first in (0, 1):
+            slots = [a, b]
+            p_first = len(row[slots[first]]) / (len(row[a]) + len(row[b]))
+            for to in row[slots[first]]:
+                moved = list(slots)
+                moved[first] = to
+                total = sum(len(row[v]) for v in moved)
+                for second in (0, 1):
+                    p = p_first / len(row[slots[first]]) * len(row[moved[second]]) / total / 6
+                    key = tuple(sorted({slots[first], moved[second]}))
+                    wanted[key] = wanted.get(key, 0) + p
+    count = 6000
+    sample = sample_subgraph(table, 2, 2, count=count, method=method, seed=23, induced=False)
+    found = dict.fromkeys(wanted, 0)
+    for s in range(count):
+        found[tuple(sample.vertices[sample.offsets[s] : sample.offsets[s + 1]].tolist())] += 1
+    expected = [count * p for p in wanted.values()]
+    assert stats.chisquare(list(found.values()), expected).pvalue > ENOUGH
+    assert sample.eids.numel() == 0
+
+
+def test_a_table_of_sums_and_the_tree_choose_the_same_slots() -> None:
+    src, dst, t = stream(8, 60, 900)
+    table = EdgeTable.build(src, dst, t, 60)
+    tree = sample_subgraph(table, 30, 200, count=3, method="sis", seed=4)
+    for rebuild in ("whole", "rest"):
+        sums = sample_subgraph(
+            table, 30, 200, count=3, method="its_rebuild", rebuild=rebuild, seed=4
+        )
+        assert torch.equal(tree.vertices, sums.vertices)
+        assert torch.equal(tree.eids, sums.eids)
+
+
+def test_a_dead_end_is_left_for_a_vertex_with_edges() -> None:
+    """All edges lead to vertices without any: every move is a new start."""
+    src, dst = torch.tensor([0, 1, 2]), torch.tensor([3, 4, 4])
+    table = EdgeTable.build(src, dst, torch.zeros(3).double(), 5)
+    sample = sample_subgraph(table, 2, 3000, count=1, seed=1)
+    assert sample.vertices.tolist() == [0, 1, 2]
+    assert 3000 <= sample.reseeded <= 3002
+    assert sample.eids.numel() == 0
+
+
+def test_edges_of_given_vertices_and_self_edges_once() -> None:
+    src, dst = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 2, 0])
+    for undirected in (False, True):
+        table = EdgeTable.build(src, dst, torch.zeros(4).double(), 3, undirected)
+        sets = torch.tensor([0, 1, 3, 3]), torch.tensor([0, 0, 1])
+        offsets, eids = induced_edges(table, *sets)
+        assert offsets.tolist() == [0, 2, 5, 5]
+        assert sorted(eids[2:].tolist()) == [0, 1, 3]
+
+
+def test_empty_graphs_and_no_roots() -> None:
+    nobody = torch.empty(0, dtype=torch.int64)
+    table = EdgeTable.build(nobody, nobody, nobody, 3)
+    sample = sample_nodewise(table, torch.tensor([1, 2]))
+    assert sample.edges().numel() == 0
+    assert sample.nodes.tolist() == [1, 2]
+    assert sample_nodewise(table, nobody).pools.shape == (0, 2)
+    assert sample_layerwise(table, nobody).pools.shape == (0, 2)
+    assert sample_subgraph(table, 2, 5, count=2).vertices.numel() == 0
+    none = EdgeTable.build(nobody, nobody, nobody, 0)
+    assert sample_subgraph(none, 1, 5).vertices.numel() == 0
+
+
+def test_wrong_arguments_are_named() -> None:
+    table, root = star(3), torch.zeros(1, dtype=torch.int64)
+    with pytest.raises(UnknownKeyError, match="method"):
+        sample_nodewise(table, root, method="its")
+    with pytest.raises(InvalidInputError, match="roots"):
+        sample_nodewise(table, root + 4)
+    with pytest.raises(InvalidInputError, match="before"):
+        sample_nodewise(table, root, before=torch.full((1,), torch.nan).double())
+    with pytest.raises(InvalidInputError, match="weights"):
+        sample_nodewise(table, root, weights=-torch.ones(3).double())
+    with pytest.raises(InvalidInputError, match="reservoir"):
+        sample_nodewise(table, root, weights="degree", method="reservoir")
+    with pytest.raises(InvalidInputError, match="arity"):
+        sample_nodewise(table, root, arity=3)
+    with pytest.raises(InvalidInputError, match="weights"):
+        sample_layerwise(table, root, items="vertices", weights=torch.ones(3).double())
+    with pytest.raises(InvalidInputError, match="frontier"):
+        sample_subgraph(table, 5, 1, replacement=False)
+    with pytest.raises(UnknownKeyError, match="rebuild"):
+        sample_subgraph(table, 2, 1, rebuild="all")  # type: ignore[arg-type]
