@@ -117,7 +117,7 @@ class Fig10(Experiment):
             FigureSpec(
                 kind="sweep",
                 name="fig10",
-                title="Speed over one V100, as slow as Table 2 or at its peak, projected (Figure 10)",
+                title="Speed over one V100 as slow as Table 2, or at its peak (Figure 10)",
                 points=projected_points,
                 options={"xlabel": "GPUs", "ylabel": "x", "base": 2, "names": False},
             ),
