@@ -19,8 +19,9 @@ from dgbench.kernels_cuda._checks import check_ids
 from dgbench.kernels_cuda.build_info import stream_of
 from dgbench.kernels_cuda.device_subgraphs import induced_edges, members_of, vertices_of
 from dgbench.kernels_cuda.device_weighted import check_key_range, draw_sets, operators
-from dgbench.kernels_cuda.edge_samples import DrawStats, EdgeSample, LayerSample, SubgraphSample
+from dgbench.kernels_cuda.edge_samples import EdgeSample, LayerSample, SubgraphSample
 from dgbench.kernels_cuda.edge_table import EdgeTable, share_of
+from dgbench.kernels_cuda.weighted import DrawStats
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 __all__ = ["keep_share", "sample_roots", "sample_subgraph", "table_on"]
