@@ -90,8 +90,9 @@ def draw_without_replacement(
     """Draw k of n items.
 
     Args:
-        weights: float64, float32 or int64[n] on the CPU, finite and at least 0. Integers are added
-            up exactly. An item of weight 0 is never drawn.
+        weights: float64, float32 or int64[n], finite and at least 0. Integers are added up exactly.
+            An item of weight 0 is never drawn. On a CUDA device `keys` draws what it draws on the
+            CPU, from weights between 2^-60 and 2^60; other methods do not run there.
         k: 0 to the number of weights above zero.
         method: one of `METHODS`; `keys` is the fastest from a few items on.
         seed, stream: in [0, 2^64). Draws of different streams are independent.
@@ -108,6 +109,7 @@ def draw_without_replacement(
             weights above zero, integers whose sum is above 2^63 - 1 (not with `keys`), unequal
             weights with `reservoir`, or a number out of its range.
         UnknownKeyError: no such method.
+        UnsupportedError: a method other than `keys` for weights on a device.
     """
     return draw_many(
         weights, k, 1, method=method, seed=seed, stream=stream, stats=stats, arity=arity,

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda import device_weighted_tree
+from dgbench.kernels_cuda import build_info, device_weighted_tree
 from dgbench.kernels_cuda.device_weighted import draw_keys, draw_sets, make_keys
 from dgbench.kernels_cuda.device_weighted_tree import DeviceSegmentTree
 from dgbench.kernels_cuda.segment_tree import SegmentTree
-from dgbench.kernels_cuda.weighted import draw_without_replacement
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.kernels_cuda.weighted import draw_many, draw_without_replacement
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 NEVER = 2**32 - 1
 
@@ -257,3 +257,21 @@ def test_sequences_have_the_exact_distribution(native, monkeypatch, rounds):
             share = 0 if one == other else first * float(weights[other]) / (8 - float(weights[one]))
             spread = (share * (1 - share) / trials) ** 0.5
             assert abs(float(seen[one, other]) / trials - share) <= 4.5 * spread
+
+
+@pytest.mark.cuda
+def test_public_draws_on_a_device():
+    cuda = build_info.build_info()["cuda"]
+    if not cuda["usable"]:
+        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
+    weights = torch.from_numpy(np.random.default_rng(0).pareto(1.0, 3_000_000) + 0.01)
+    for given in (weights, weights.float(), weights.ceil().long()):
+        right = draw_many(given, 100_000, 2, seed=5, stream=3)
+        found = draw_many(given.cuda(), 100_000, 2, seed=5, stream=3)
+        assert torch.equal(found.cpu(), right)
+    with pytest.raises(UnsupportedError, match="sis"):
+        draw_without_replacement(weights.cuda(), 5, method="sis")
+    tree = DeviceSegmentTree(weights.cuda())
+    drawn = tree.draw(1000, seed=1)
+    assert drawn.unique().numel() == 1000
+    assert tree.total == pytest.approx(float(weights.sum() - weights[drawn.cpu()].sum()), rel=1e-9)
