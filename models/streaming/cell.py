@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from dgbench.kernels_cuda.time_lstm import time_lstm_gates
 from dgbench.runtime.errors import unknown_key
 
 DECAYS: Final = ("log", "exp", "inverse")
@@ -58,12 +59,5 @@ class TimeLstm(nn.Module):
 
     def forward(self, c: Tensor, h: Tensor, age: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         """[n, H], [n, H], [n], [n, I] -> two times [n, H]."""
-        short = torch.tanh(self.short(c))
-        adjusted = c - short * (1 - self.weight(age)).unsqueeze(1)
         gates = self.gates(torch.cat([x, h], dim=1))
-        hidden = c.shape[1]
-        keep = torch.sigmoid(gates[:, : 2 * hidden])
-        candidate = torch.tanh(gates[:, 2 * hidden : 3 * hidden])
-        out = torch.sigmoid(gates[:, 3 * hidden :])
-        new = keep[:, hidden:] * adjusted + keep[:, :hidden] * candidate
-        return new, out * torch.tanh(new)
+        return time_lstm_gates(c, self.short(c), gates, self.weight(age))

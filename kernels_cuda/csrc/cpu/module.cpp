@@ -39,6 +39,7 @@ void bind_edge_sampling_subgraph(nb::module_& m);
 void bind_grids(nb::module_& m);
 void bind_interact(nb::module_& m);
 void bind_t_batches(nb::module_& m);
+void bind_time_lstm(nb::module_& m);
 }  // namespace dgbench
 
 NB_MODULE(_cpu, m) {
@@ -78,4 +79,5 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_grids(m);
   dgbench::bind_interact(m);
   dgbench::bind_t_batches(m);
+  dgbench::bind_time_lstm(m);
 }
