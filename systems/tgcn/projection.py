@@ -43,8 +43,8 @@ V100_FLOPS: Final = 15.7e12
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
-    """One thread here.
+class Machine:
+    """One thread here, or one GPU.
 
     Attributes:
         bytes_per_s: of a large copy, read and written. flops: of a matrix product in float32.
@@ -55,28 +55,32 @@ class Thread:
 
     @property
     def bandwidth(self) -> float:
-        """How many of these threads a V100 is by memory."""
+        """How many of these a V100 is by memory."""
         return V100_BYTES_PER_S / self.bytes_per_s
 
     @property
     def arithmetic(self) -> float:
-        """How many of these threads a V100 is by arithmetic."""
+        """How many of these a V100 is by arithmetic."""
         return V100_FLOPS / self.flops
 
 
-def measure_thread() -> Thread:
-    """Time a copy and a matrix product of one thread by processor time, the best of a few."""
-    x, y = torch.zeros(2, 8 << 20)
-    a = torch.ones(512, 512)
-    copy, product = [], []
-    for _ in range(5):
-        begin = time.process_time()
-        y.copy_(x)
-        copy.append(time.process_time() - begin)
-        begin = time.process_time()
-        a @ a
-        product.append(time.process_time() - begin)
-    return Thread(2 * x.numel() * 4 / min(copy), 2 * 512**3 / min(product))
+def measure_machine(device: str = "cpu") -> Machine:
+    """Time a copy and a matrix product, the best of a few; on a CPU of one thread's own time."""
+    on_cpu = torch.device(device).type == "cpu"
+    side, count = (512, 8 << 20) if on_cpu else (8192, 256 << 20)
+    x, y = torch.zeros(2, count, device=device)
+    a = torch.ones(side, side, device=device)
+    found = []
+    for call in (lambda: y.copy_(x), lambda: a @ a):
+        seconds = []
+        for _ in range(5):
+            begin = time.process_time() if on_cpu else time.perf_counter()
+            call()
+            if not on_cpu:
+                torch.cuda.synchronize()
+            seconds.append((time.process_time() if on_cpu else time.perf_counter()) - begin)
+        found.append(min(seconds))
+    return Machine(2 * count * 4 / found[0], 2 * side**3 / found[1])
 
 
 @dataclass(frozen=True, slots=True)

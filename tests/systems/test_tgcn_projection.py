@@ -12,7 +12,7 @@ from dgbench.systems.tgcn.projection import (
     Load,
     Pieces,
     even_load,
-    measure_thread,
+    measure_machine,
     project_epoch,
 )
 from dgbench.systems.tgcn.ring import LITERAL
@@ -118,8 +118,8 @@ def test_a_device_waits_for_those_that_send_to_it_only() -> None:
     assert found.pairs_s == pytest.approx(1.0)
 
 
-def test_a_thread_is_measured() -> None:
-    found = measure_thread()
+def test_a_machine_is_measured() -> None:
+    found = measure_machine()
     assert found.bandwidth > 1
     assert found.arithmetic > 1
 

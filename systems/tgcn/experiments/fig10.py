@@ -43,7 +43,7 @@ INTERVALS: Final = 11
 CUTS: Final = ("equal", "dealt")
 PRINTED, BANDWIDTH, ARITHMETIC = "printed", "bandwidth", "arithmetic"
 READINGS: Final = (PRINTED, BANDWIDTH, ARITHMETIC)
-"""How fast a V100 trains: as Table 2 prints, or as this thread by memory or by arithmetic."""
+"""How fast a V100 trains: as Table 2 prints, or as this machine by memory or by arithmetic."""
 ON, OFF = "on", "off"
 SHOWN: Final = (
     ("equal width", "equal", ON, PRINTED),
@@ -196,7 +196,7 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
     )
     from dgbench.systems.tgcn.links import machine
     from dgbench.systems.tgcn.plan import Cut, Size, trained
-    from dgbench.systems.tgcn.projection import measure_thread, project_epoch
+    from dgbench.systems.tgcn.projection import measure_machine, project_epoch
 
     printed = BY_NAME[task.dataset].printed
     size = Size(printed.vertices, printed.edges, task.hidden_dim)  # type: ignore[union-attr]
@@ -216,11 +216,11 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
             )
             trainer.close()
     alone = project_epoch(loads[1, CUTS[0]], pieces, machine(size=1), size=size)
-    thread = measure_thread()
+    speed = measure_machine(device)
     by_reading = {
         PRINTED: as_printed(BY_NAME[task.dataset], pieces, alone),
-        BANDWIDTH: pieces.scaled(1 / thread.bandwidth),
-        ARITHMETIC: pieces.scaled(1 / thread.arithmetic),
+        BANDWIDTH: pieces.scaled(1 / speed.bandwidth),
+        ARITHMETIC: pieces.scaled(1 / speed.arithmetic),
     }
     for reading, scaled in by_reading.items():
         one = project_epoch(loads[1, CUTS[0]], scaled, machine(size=1), size=size)

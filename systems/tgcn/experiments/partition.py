@@ -265,7 +265,7 @@ def _share(name: str, context: RunContext) -> Measurement:
         scale=max(graph.scale(context.preset), SMALLEST),
         events=FIRST.get(context.preset),
     )
-    trainer = get_system("tgcn").open(task)
+    trainer = get_system("tgcn").open(task, device=context.device)
     trainer.prepare()
     start = time.perf_counter()
     trainer.train_epoch()
