@@ -61,6 +61,18 @@ class Job(msgspec.Struct, tag=True, kw_only=True):
     result: str
 
 
+class Start(msgspec.Struct, kw_only=True):
+    """What a process that takes a server's place, or a child's, has to know.
+
+    Attributes:
+        setup: of the server. notes: what it found so far. job: of the child.
+    """
+
+    setup: Setup
+    notes: list[str] = []
+    job: Job | None = None
+
+
 class Started(msgspec.Struct, tag=True, kw_only=True):
     """The process runs; it leads a group of its own."""
 

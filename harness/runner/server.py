@@ -16,6 +16,7 @@ import ctypes
 import gc
 import importlib
 import importlib.util
+import json
 import os
 import select
 import signal
@@ -23,7 +24,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from dgbench.harness.runner.child import run_child
 from dgbench.harness.runner.protocol import (
@@ -32,9 +35,21 @@ from dgbench.harness.runner.protocol import (
     Ready,
     Refused,
     Setup,
+    Start,
     Started,
     receive,
     send,
+)
+from dgbench.runtime.cuda_driver import driver_awake
+
+START: Final = "DGBENCH_START"
+"""Environment variable that holds a `Start` for a process that takes this one's place."""
+
+NEEDED: Final = ("torch", "numpy", "scipy.sparse", "psutil")
+"""What a server that starts again imports ahead: nothing that wakes a driver."""
+
+_AGAIN: Final = "import sys, json; sys.path[:] = json.loads(sys.argv[2]); " + (
+    "from dgbench.harness.runner import server; server.{}(int(sys.argv[1]))"
 )
 
 
@@ -43,30 +58,74 @@ def main(descriptor: int) -> None:
     sock = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     start = time.perf_counter()
-    setup = receive(sock)
-    if not isinstance(setup, Setup):
-        return
+    again = os.environ.pop(START, None)
     notes: list[str] = []
+    if again:
+        before = msgspec.json.decode(again, type=Start)
+        setup, notes = before.setup, before.notes
+    else:
+        setup = receive(sock)
+        if not isinstance(setup, Setup):
+            return
+    try:
+        lookup, culprit = _load(setup, notes, careful=bool(again))
+    except ImportError as error:
+        send(sock, Refused(reason=f"cannot import {setup.lookup}: {error}"))
+        return
+    if culprit and not again:
+        notes = [f"the CUDA driver was woken by {culprit}: less is imported ahead"]
+        replace("main", descriptor, Start(setup=setup, notes=notes))
+    if culprit:
+        notes.append(f"and then by {culprit}: every process imports all for itself")
+    gc.collect()
+    gc.freeze()  # or a child's first collection would copy every page it looks at
+    send(sock, Ready(seconds=time.perf_counter() - start, threads=count_threads(), notes=notes))
+    _Server(sock, lookup, fresh=setup if culprit else None).serve()
+
+
+def _load(setup: Setup, notes: list[str], *, careful: bool) -> tuple[Callable[[str], Any], str]:
+    """Import ahead; returns the lookup, and what was loaded when the driver woke, or ""."""
+    culprit = ""
     for name in setup.modules:
+        if careful and name not in NEEDED:
+            continue
         try:
             importlib.import_module(name)
         except Exception as error:  # an optional package may fail in any way
             notes.append(f"{name} was not imported ahead: {type(error).__name__}: {error}")
+        culprit = culprit or (name if driver_awake() else "")
     try:
         lookup = find_lookup(setup.lookup, setup.file)
     except Exception as error:
-        send(sock, Refused(reason=f"cannot import {setup.lookup}: {error}"))
-        return
+        raise ImportError(str(error)) from error
     for name in setup.papers:
         try:
             lookup(name)
         except Exception as error:  # its cells will say so, each in its row
             notes.append(f"paper {name} was not loaded ahead: {type(error).__name__}: {error}")
-    warm_up(notes)
-    gc.collect()
-    gc.freeze()  # or a child's first collection would copy every page it looks at
-    send(sock, Ready(seconds=time.perf_counter() - start, threads=count_threads(), notes=notes))
-    _Server(sock, lookup).serve()
+        culprit = culprit or (f"paper {name}" if driver_awake() else "")
+    if not careful:
+        warm_up(notes)
+        culprit = culprit or ("a system" if driver_awake() else "")
+    return lookup, culprit
+
+
+def replace(function: str, descriptor: int, start: Start) -> None:
+    """Become a new process that runs a function of this module; does not return."""
+    if descriptor >= 0:
+        os.set_inheritable(descriptor, True)
+    environment = os.environ | {START: msgspec.json.encode(start).decode()}
+    code = [sys.executable, "-c", _AGAIN.format(function), str(descriptor), json.dumps(sys.path)]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, code, environment)
+
+
+def fresh(_: int) -> None:
+    """A child that has started over: run its cell."""
+    start = msgspec.json.decode(os.environ.pop(START), type=Start)
+    die_with_parent()
+    run_child(start.job, find_lookup(start.setup.lookup, start.setup.file))
 
 
 def warm_up(notes: list[str]) -> None:
@@ -115,8 +174,11 @@ def count_threads() -> int:
 class _Server:
     """Forks one child at a time and reports its end."""
 
-    def __init__(self, sock: socket.socket, lookup: Callable[[str], Any]) -> None:
-        self.sock, self.lookup = sock, lookup
+    def __init__(
+        self, sock: socket.socket, lookup: Callable[[str], Any], *, fresh: Setup | None = None
+    ) -> None:
+        """With `fresh` every child starts a new interpreter."""
+        self.sock, self.lookup, self.fresh = sock, lookup, fresh
         self.pid, self.start = 0, 0.0
         self.wake_read, self.wake_write = os.pipe()
         for descriptor in (self.wake_read, self.wake_write):
@@ -149,6 +211,8 @@ class _Server:
         if pid == 0:
             try:
                 self._become_child()
+                if self.fresh is not None:
+                    replace("fresh", -1, Start(setup=self.fresh, job=job))
                 run_child(job, self.lookup)
             finally:
                 os._exit(70)  # run_child ends the process itself; this is for what it cannot

@@ -1,0 +1,31 @@
+"""Whether this process has woken the CUDA driver: a fork of one that has cannot use a device.
+
+torch knows only of contexts that it made itself. A library that merely asked the driver how many
+devices there are leaves no trace there, and its children fail with "initialization error".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Final
+
+_LIBRARY: Final = "libcuda.so.1"
+_NOT_INITIALISED: Final = 3  # CUDA_ERROR_NOT_INITIALIZED
+
+
+def driver_awake(library: str = _LIBRARY) -> bool:
+    """Whether `cuInit` was called here. Asking does not call it.
+
+    Args:
+        library: the driver's, as the loader knows it.
+    """
+    mode = getattr(os, "RTLD_NOLOAD", None)
+    if mode is None:
+        return False  # no such question elsewhere, and no CUDA that forks either
+    try:
+        driver = ctypes.CDLL(library, mode=mode | os.RTLD_LAZY)
+    except OSError:
+        return False  # not even loaded
+    count = ctypes.c_int(0)
+    return driver.cuDeviceGetCount(ctypes.byref(count)) != _NOT_INITIALISED

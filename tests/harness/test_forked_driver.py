@@ -1,0 +1,87 @@
+"""A server that finds the CUDA driver awake: its children must not inherit that."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+import waking_papers
+from fake_papers import cell, make_paper
+
+from dgbench.harness.plan import Plan
+from dgbench.harness.runner import ForkServer, run_plan
+from dgbench.harness.store import Store
+from dgbench.runtime.cuda_driver import driver_awake
+
+SOURCE = """
+static int awake = 0;
+extern "C" int cuInit(unsigned) { awake = 1; return 0; }
+extern "C" int cuDeviceGetCount(int* count) { *count = 1; return awake ? 0 : 3; }
+"""
+pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="no g++ to make a driver with")
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory):
+    """A library that calls itself as NVIDIA's driver does, and knows whether it was woken."""
+    folder = tmp_path_factory.mktemp("driver")
+    (folder / "driver.cpp").write_text(SOURCE)
+    subprocess.run(
+        ["g++", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "driver.cpp", "-o", "driver.so"],
+        cwd=folder,
+        check=True,
+    )
+    return str(folder / "driver.so")
+
+
+def test_asking_does_not_wake_the_driver(driver):
+    code = (
+        "import ctypes, sys; from dgbench.runtime.cuda_driver import driver_awake\n"
+        "found = [driver_awake()]\n"
+        "library = ctypes.CDLL(sys.argv[1])\n"
+        "found += [driver_awake(), driver_awake()]\n"
+        "library.cuInit(0); found.append(driver_awake())\n"
+        "print(found)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, driver], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[False, False, False, True]"
+
+
+def test_a_library_that_is_not_there_is_asleep():
+    assert not driver_awake("libno-such-driver.so.7")
+
+
+def run(tmp_path, server):
+    plan = Plan.build([make_paper(cell("ok"), cell("raise"))], None, "quick")
+    run_plan(plan, store := Store.create(tmp_path), lookup=waking_papers.lookup, threads=1,
+             limits=False, server=server)  # fmt: skip
+    return {row.params["how"]: row for row in store.rows() if not row.instrumented}
+
+
+@pytest.mark.parametrize("where", ["an optional package", "a paper"])
+def test_children_start_without_the_driver_that_was_woken(tmp_path, monkeypatch, driver, where):
+    modules = ["torch"]
+    if where == "a paper":
+        monkeypatch.setenv("DGBENCH_TEST_DRIVER", driver)
+    else:
+        (tmp_path / "waker.py").write_text(f"import ctypes; ctypes.CDLL({driver!r}).cuInit(0)")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        modules.append("waker")
+    with ForkServer(
+        waking_papers.lookup, ["fake"], threads=1, log=tmp_path / "log", modules=tuple(modules)
+    ) as server:
+        assert server.process.poll() is None
+        notes = "; ".join(server.notes)
+        if where == "a paper":
+            assert "woken by" in notes
+            assert "every process imports all for itself" in notes
+        else:
+            assert notes == "the CUDA driver was woken by waker: less is imported ahead"
+        rows = run(tmp_path, server)
+    assert rows["ok"].status == "ok"
+    assert rows["ok"].counters["edges"] == 7
+    assert rows["raise"].status == "crash"
