@@ -114,6 +114,7 @@ class TgcnTrainer(InteractionTrainer):
         self._loads: dict[tuple[int, int, int], list[Load]] = {}
         self._known: dict[tuple[int, ...], Load] = {}
         self._count = self._epoch = 0
+        self._first: Tensor | None = None
         self.program = program if program is not None else Program()
         self.program.bind(self)
         self._open()
@@ -304,9 +305,16 @@ class TgcnTrainer(InteractionTrainer):
         return self.train(0, self.data.train_end, epoch=self._epoch - 1)
 
     def reset_state(self) -> None:
-        state, pending = self._initial()
-        self.vertices.copy_(state)
-        self.pending.copy_(pending)
+        # Drawn once; all else begins as zero, or as never. A second state on the device for the
+        # time of a copy would double what it has to hold.
+        if self._first is None:
+            self._first = self._initial()[0].embedding
+        for table in (self.vertices, self.pending):
+            for name, column in table.columns().items():
+                if name == "embedding":
+                    column.copy_(self._first)
+                else:
+                    column.fill_(-torch.inf if name.startswith("last_") else 0)
 
     def read(self, edges: Any) -> tuple[DygnnState, Pending]:
         rows = self.parts.row(edges.ids.cpu()).to(self.vertices.embedding.device)

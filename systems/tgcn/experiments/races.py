@@ -20,7 +20,7 @@ import torch
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Preset
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, workload
+from dgbench.systems.tgcn.experiments.settings import BY_NAME, PRESETS, workload
 
 if TYPE_CHECKING:
     from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
@@ -37,8 +37,14 @@ TITLES: Final = {
     DYGNN: "DyGNN",
     JODIE: "JODIE",
 }
-EVENTS: Final = {"smoke": 1500, "quick": 15_000, "full": 200_000, "paper": None}
+EVENTS: Final = {"smoke": 1500, "quick": 40_000, "full": 200_000, "paper": None}
 """First events of a graph that are kept; None: all."""
+SMALLER: Final = {
+    "flickr": (1 / 16384, 1 / 1024, 1 / 64, 1.0),
+    "twitter": (1 / 2**20, 1 / 65536, 1 / 2048, 1 / 64),
+}
+"""Scales of twins that are not cut off after some events: half of Flickr's edges have the same
+time, and a share of Twitter's stands for its whole."""
 BATCH: Final = {"smoke": 50, "quick": 100, "full": 200, "paper": 200}
 """Events of an optimiser step of a sequential system."""
 INTERVAL: Final = 2000
@@ -49,8 +55,10 @@ TOLERANCE: Final = 1e-9
 
 def task_of(name: str, preset: Preset, **fields: Any) -> InteractionWorkload:
     """The link task of a graph in a preset."""
-    events = EVENTS[preset]
-    given = {"events": events, "batch": BATCH[preset], **fields}
+    given: dict[str, Any] = {"events": EVENTS[preset], "batch": BATCH[preset]}
+    if name in SMALLER:
+        given |= {"events": None, "scale": SMALLER[name][PRESETS.index(preset)]}
+    given |= fields
     return workload(BY_NAME[name], preset, **given)
 
 
@@ -162,8 +170,10 @@ def deviation(task: InteractionWorkload, data: InteractionData, device: str) -> 
     from dgbench.systems.base.interactions import interaction_data
     from dgbench.systems.base.registry import get_system
 
-    small = msgspec.structs.replace(task, events=400, intervals=3)
-    first = interaction_data(data.events, small)
+    # The last ones, as many graphs begin with edges of one time.
+    small = msgspec.structs.replace(task, events=None, intervals=3)
+    count = len(data.events)
+    first = interaction_data(data.events.select(max(0, count - 400), count), small)
     double = {"device": device, "dtype": torch.float64}
     ours = get_system("tgcn").open(small, data=first, devices=4, **double)
     loads = ours.loads(0, first.train_end)

@@ -1,0 +1,188 @@
+"""Table 3: device memory of DyGNN, JODIE and T-GCN (section 6.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.compare import select
+from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel
+from dgbench.systems.tgcn.experiments.races import (
+    DYGNN,
+    JODIE,
+    TGCN,
+    TITLES,
+    deviation,
+    open_runner,
+    task_of,
+)
+from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES, TABLE3
+
+NAME: Final = "table3"
+STREAMED: Final = "tgcn, streamed"
+SYSTEMS: Final = (DYGNN, JODIE, TGCN, STREAMED)
+SHOWN: Final = {
+    "smoke": ("wikipedia",),
+    "quick": (*SMALL_NAMES, "wikipedia"),
+    "full": (*SMALL_NAMES, "wikipedia"),
+    "paper": (*SMALL_NAMES, "wikipedia"),
+}
+STEPS: Final = {"smoke": 1, "quick": 2, "full": 20, "paper": 100}
+"""Optimiser steps, or intervals, after the first in which the peak is looked for."""
+MB: Final = 1e6
+
+Rows = Sequence[Any]
+
+
+class Table3(Experiment):
+    paper = "tgcn"
+    name = NAME
+    title = "Table 3: device memory"
+    question = "Does T-GCN need less device memory than DyGNN and JODIE?"
+    reading = (
+        "On a GPU the allocator's peak while training, and what the driver says is gone beside "
+        "it; the paper does not say which it read. Without a GPU bytes are added up: parameters "
+        "with Adam's moments, state, buffers, and the vectors that a step keeps for its backward "
+        "pass (as many per row for every system of one network). T-GCN's intervals are larger than "
+        "t-batches, so that its steps keep more; what it can leave in host memory is the state."
+    )
+    claims = (
+        "tgcn-tab3-dygnn-memory",
+        "tgcn-tab3-jodie-memory",
+        "tgcn-tab3-tgcn-memory",
+        "tgcn-tab3-ordering",
+        "tgcn-s66-max-space-saving",
+    )
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [
+            Cell(
+                paper=self.paper,
+                experiment=NAME,
+                params={"dataset": name, "system": system},
+                group=name,
+                timeout_s={"smoke": 60, "quick": 60, "full": 900, "paper": 7200}[preset],
+            )
+            for name in SHOWN[preset]
+            for system in SYSTEMS
+        ]
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        return measure(str(cell.params["dataset"]), str(cell.params["system"]), context)
+
+    def figures(self) -> list[FigureSpec]:
+        return [
+            FigureSpec(
+                kind="sweep",
+                name="table3",
+                title="Device memory while training",
+                points=points,
+                options={"xlabel": "", "ylabel": "MB", "y_from_zero": True},
+            )
+        ]
+
+    def answer(self, rows: Rows) -> str:
+        found = by_graph(rows)
+        if not found:
+            return ""
+        ratios = [ratio for of in found.values() for ratio in savings(of).values()]
+        return f"The baselines need {min(ratios):.2f} to {max(ratios):.2f} times T-GCN's memory."
+
+
+def measure(name: str, system: str, context: RunContext) -> Measurement:
+    """Train a few steps and say what the device held at most."""
+    from dgbench.systems.base.interactions import load_interactions
+
+    task = task_of(name, context.preset)
+    data = load_interactions(task)
+    cuda = context.device == "cuda"
+    free = 0
+    if cuda:
+        torch.zeros(1, device="cuda")
+        torch.cuda.reset_peak_memory_stats()
+        free, _ = torch.cuda.mem_get_info()
+    options: dict[str, Any] = {}
+    if system == STREAMED:
+        options = {"resident": False, "parts": 4}
+    kind = TGCN if system == STREAMED else system
+    runner = open_runner(kind, task, data, context.device, **options)
+    trainer = runner.trainer
+    trainer.prepare()
+    trainer.reset_state()
+    if cuda:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    for group in trainer.groups(0, data.train_end)[: STEPS[context.preset] + 1]:
+        trainer.train_group(group)
+    report = trainer.report()
+    counters = {"edges": data.train_end, "vertices": data.events.num_nodes}
+    counters["counted"] = round(report.get("device_bytes", report.get("planned_bytes", 0.0)))
+    counters["held"] = counters["counted"]
+    if cuda:
+        counters["held"] = torch.cuda.max_memory_allocated()
+        counters["driver"] = free - torch.cuda.mem_get_info()[0]
+    values = {key: value for key, value in report.items() if key.endswith("bytes")}
+    trainer.close()
+    gap = deviation(task, data, context.device) if system == TGCN else 0.0
+    return Measurement(
+        values=values,
+        units=dict.fromkeys(values, "bytes"),
+        counters=counters,
+        deviation={"loss": gap},
+        data=data.describe(),
+    )
+
+
+def by_graph(rows: Rows) -> dict[str, dict[str, Any]]:
+    """Rows by dataset and system, of datasets that all three of the paper's systems ran on."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in select(rows, experiment=NAME):
+        found.setdefault(row.params["dataset"], {})[row.params["system"]] = row
+    return {name: of for name, of in found.items() if {DYGNN, JODIE, TGCN} <= of.keys()}
+
+
+def savings(of: dict[str, Any]) -> dict[str, float]:
+    """Memory of each baseline over T-GCN's, on one graph."""
+    own = of[TGCN].counters["held"]
+    return {name: of[name].counters["held"] / own for name in (DYGNN, JODIE)}
+
+
+def points(rows: Rows) -> list[dict[str, Any]]:
+    """MB by system, with those that are printed."""
+    found: list[dict[str, Any]] = []
+    for row in select(rows, experiment=NAME):
+        system, name = row.params["system"], row.params["dataset"]
+        found.append(
+            {
+                "panel": panel(row),
+                "series": "measured" if row.device == "cuda" else "counted",
+                "x": TITLES.get(system, "T-GCN, streamed"),
+                "y": row.counters["held"] / MB,
+                "counted": row.device != "cuda",
+                "twin": bool(row.data.get("twin")),
+                "row_ids": [row.id],
+            }
+        )
+        if name in TABLE3.get(system, {}):
+            found.append(
+                {
+                    "panel": panel(row),
+                    "series": "Table 3",
+                    "x": TITLES[system],
+                    "y": float(TABLE3[system][name]),
+                    "paper": True,
+                }
+            )
+    return found + [
+        {
+            "panel": graph_title(row.params["dataset"]),
+            "series": "measured",
+            "x": TITLES.get(row.params["system"], "T-GCN, streamed"),
+            "failed": failed(row),
+            "row_ids": [row.id],
+        }
+        for row in failures(rows, NAME)
+    ]

@@ -1,0 +1,97 @@
+"""T-GCN on a device: the losses of the CPU, copies beside training, and memory as accounted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dgbench.datasets import EventStream
+from dgbench.kernels_cuda import build_info
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base.interactions import InteractionWorkload, interaction_data
+from dgbench.systems.tgcn.regions import overlapped
+from dgbench.systems.tgcn.system import TgcnSystem
+
+pytestmark = pytest.mark.cuda
+
+
+@pytest.fixture(autouse=True)
+def _device() -> None:
+    cuda = build_info.build_info()["cuda"]
+    if not cuda["usable"]:
+        pytest.skip(f"no CUDA device for the operators: {cuda['reason']}")
+
+
+def opened(device: str, *, count=4000, vertices=700, off=(), hidden=32, dtype=torch.float64, **how):
+    rng = np.random.default_rng(3)
+    ends = rng.integers(0, vertices, size=(2, count))
+    stream = EventStream.build(*ends, np.arange(count) // 3, num_nodes=vertices)
+    fields = {"hidden_dim": hidden, "intervals": 6, **how.pop("fields", {})}
+    work = InteractionWorkload(dataset="tiny", **fields)
+    return TgcnSystem().open(
+        work,
+        data=interaction_data(stream, work),
+        device=device,
+        switches=dict.fromkeys(off, False),
+        dtype=dtype,
+        meter=Meter(device=device),
+        **how,
+    )
+
+
+def losses(trainer) -> list[float]:
+    found = [trainer.train_epoch() for _ in range(2)]
+    scores = trainer.evaluate_range(trainer.data.train_end, len(trainer.data.events))
+    return [*found, scores.loss]
+
+
+@pytest.mark.parametrize("fields", [{}, {"task": "classify"}, {"aggregate": "last"}], ids=str)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"devices": 4},
+        {"devices": 4, "off": ("overlap", "p2p")},
+        {"devices": 4, "off": ("schedule",)},
+        {"resident": False, "parts": 3},
+        {"resident": False, "off": ("overlap",)},
+        {"off": ("partition",), "devices": 2},
+    ],
+    ids=str,
+)
+def test_a_device_trains_as_the_cpu_does(how, fields):
+    wanted = losses(opened("cpu", fields=fields))
+    assert losses(opened("cuda", fields=fields, **how)) == pytest.approx(wanted, abs=1e-8, rel=0)
+
+
+def test_copies_of_streamed_state_run_beside_training():
+    trainer = opened(
+        "cuda", count=200_000, vertices=60_000, hidden=64, dtype=torch.float32,
+        resident=False, parts=4,
+    )  # fmt: skip
+    trainer.train_epoch()
+    regions = trainer.regions[0]
+    regions.timeline.start()
+    trainer.train_epoch()
+    spans = regions.timeline.stop()
+    assert {what for what, _, _ in spans} >= {"copy", "train"}
+    assert all(end >= begin >= 0 for _, begin, end in spans)
+    assert overlapped(spans, "copy", "train") > 0
+
+
+def test_the_state_of_a_streaming_device_stays_at_home():
+    torch.cuda.empty_cache()
+    held = []
+    for how in ({}, {"resident": False, "parts": 4}):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        trainer = opened(
+            "cuda", count=20_000, vertices=200_000, hidden=64, dtype=torch.float32, **how
+        )
+        trainer.train_epoch()
+        held.append(torch.cuda.max_memory_allocated() - before)
+        trainer.close()
+        del trainer
+        torch.cuda.empty_cache()
+    assert held[1] < held[0] / 2
