@@ -23,8 +23,8 @@ from dgbench.systems.tgcn.experiments.methods import TITLES
 NEEDED: Final = "needs the experiment fig8"
 LITTLE: Final = 2.0
 """Factor of a draw's time for ten times the set, up to which it rises only a little."""
-STRONG: Final = 5.0
-"""Factor from which it grows strongly; linear is 10."""
+STRONG: Final = 3.0
+"""Factor from which it grows strongly; linear is 10, its root 3.2."""
 NEAR: Final = 2.0
 """Factor up to which counts are proportional to the set."""
 FORMS: Final = {

@@ -221,7 +221,8 @@ def cost_order(claim: Claim, rows: Rows) -> Finding:
         found,
         evidence="projected",
         measured={
-            name: " < ".join(sorted(s, key=lambda task: s[task])) for name, s in all_of.items()
+            name: " < ".join(sorted(s, key=lambda task: s[task])).replace(LARGE, "layer")
+            for name, s in all_of.items()
         },
         holds=all(holds),
         direction=all(holds),

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.tgcn.experiments.common import failed, failures
 from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES, TABLE2, TABLE3
 
 NAME: Final = "cited"
@@ -17,6 +18,7 @@ TWITTER_EDGES: Final = 1.46e9
 MARIUS_HOURS: Final = 3.5
 BRS_HOURS: Final = 1.5
 DYGNN_RATE: Final = 34e3
+SERIES: Final = "printed / derived"
 NEAR: Final = 0.01
 """Relative difference up to which two numbers of three digits are the same."""
 
@@ -132,7 +134,7 @@ class Cited(Experiment):
                 points=points,
                 options={
                     "xlabel": "",
-                    "ylabel": "printed / derived",
+                    "ylabel": SERIES,
                     "ylog": False,
                     "sort": False,
                     "hline": 1.0,
@@ -157,7 +159,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: every printed number over the derived one."""
     return [
         {
-            "series": "printed / derived",
+            "series": SERIES,
             "x": one.words,
             "y": one.printed / row.values[one.words],
             "counted": True,
@@ -165,4 +167,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         }
         for row in select(rows, experiment=NAME)
         for one in derived()
+    ] + [
+        {"series": SERIES, "x": derived()[0].words, "failed": failed(row), "row_ids": [row.id]}
+        for row in failures(rows, NAME)
     ]

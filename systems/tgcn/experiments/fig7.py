@@ -200,7 +200,7 @@ def gain_points(rows: Rows, task: str) -> list[dict[str, Any]]:
             common = {
                 "row": panel(row),
                 "system": "tgcn",
-                "baseline": way,
+                "baseline": NAMES[way],
                 "panel": NAMES[way],
                 "twin": False,
                 "row_ids": [row.id],
@@ -212,7 +212,7 @@ def gain_points(rows: Rows, task: str) -> list[dict[str, Any]]:
                     | common
                 )
             elif why := left_out(row, task, way):
-                points.append({"failed": why, "failed_system": way, **common})
+                points.append({"failed": why, "failed_system": NAMES[way], **common})
     for row in failures(rows, NAME):
         points.append(
             {"row": graph_title(row.params["dataset"]), "system": "tgcn", "baseline": BASE,

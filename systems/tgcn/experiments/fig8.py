@@ -9,7 +9,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.turns import gain_of
 from dgbench.systems.tgcn.experiments.common import failed, failures, one_thread
-from dgbench.systems.tgcn.experiments.methods import BASE, LINEAR, TITLES
+from dgbench.systems.tgcn.experiments.methods import BASE, LINEAR, TITLES, series_of
 from dgbench.systems.tgcn.experiments.single_draws import (
     HALF,
     READY,
@@ -164,11 +164,11 @@ def time_points(rows: Rows) -> list[dict[str, Any]]:
         for panel, title in PANELS.items():
             if panel == REPLACED and weights != "equal":
                 continue  # degrees of the graph are the weights there
-            for method, name in TITLES.items():
+            for method in TITLES:
                 for size in sizes_of(row):
                     common = {
                         "panel": title + (words if panel != REPLACED else ""),
-                        "series": name,
+                        "series": series_of(method),
                         "x": size,
                         "row_ids": [row.id],
                     }
@@ -194,12 +194,12 @@ def count_points(rows: Rows) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in rows_of(rows):
         weights = row.params["weights"]
-        for method, name in TITLES.items():
+        for method in TITLES:
             steps, read = (counted(row, method, what) for what in ("steps", "read"))
             points += [
                 {
                     "panel": f"{weights} weights",
-                    "series": name,
+                    "series": series_of(method),
                     "x": size,
                     "y": steps[size] + read[size],
                     "counted": True,

@@ -40,6 +40,12 @@ LINEAR: Final = ("its_linear", "its_list", "its_rebuild")
 """Those whose draw costs time linear in the set."""
 
 
+def series_of(method: str) -> str:
+    """The name of a line: forms of one method share a colour, by what stands before the comma."""
+    family, _, form = TITLES[method].partition(" ")
+    return f"{family}, {form}" if form else family
+
+
 def name_of(method: str) -> str:
     """The name that the kernels know a method by."""
     return "sis" if method == "sis8" else method
