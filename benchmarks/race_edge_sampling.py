@@ -5,8 +5,8 @@
     python benchmarks/race_edge_sampling.py --frontier 1e4 --json
 
 One thread, the same sampler for all: only how one edge or slot is drawn differs. Methods take
-turns, and ratios to `sis` are formed turn by turn, from the thread's processor time. A method that needs
-longer than `--limit` seconds for a turn is left out, with the reason.
+turns, and ratios to `sis` are formed turn by turn, from the thread's processor time. A method that
+needs longer than `--limit` seconds for a turn is left out, with the reason.
 
 Subgraphs come twice for methods with prefix sums: `whole` sums up the table anew after each move,
 as C-SAW's region search does and the paper compares with; `rest` only from the moved slot on.

@@ -1,5 +1,5 @@
-// Samples around roots, layer by layer: of every vertex's neighbours (node-wise by definition), of the
-// union of them (T-GCN's Algorithm 4), or of a pool that all roots of a batch share (layer-wise).
+// Samples around roots, layer by layer: of every vertex's neighbours (node-wise by definition), of
+// their union (T-GCN's Algorithm 4), or of a pool that all roots of a batch share (layer-wise).
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -43,7 +43,8 @@ struct Settings {
 
   int64_t wanted(int layer, int64_t there) const {
     if (!sizes.empty()) return std::min(sizes[layer], there);
-    return std::min(there, static_cast<int64_t>(std::floor(share * static_cast<double>(there) + 0.5)));
+    const double wanted = std::floor(share * static_cast<double>(there) + 0.5);
+    return std::min(there, static_cast<int64_t>(wanted));
   }
 };
 
@@ -193,7 +194,9 @@ class Sampler {
   int64_t choose_vertices(int layer, DrawNumbers& rng, std::vector<Sampled>& out) {
     candidates_.clear();
     for (const Stretch& one : stretches_) {
-      for (int64_t r = one.first; r < one.first + one.count; ++r) candidates_.insert(set_.table.dst[r]);
+      for (int64_t r = one.first; r < one.first + one.count; ++r) {
+        candidates_.insert(set_.table.dst[r]);
+      }
     }
     const std::vector<int32_t>& pool = candidates_.items();
     const auto n = static_cast<int64_t>(pool.size());

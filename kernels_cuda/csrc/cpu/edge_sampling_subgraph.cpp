@@ -67,7 +67,8 @@ struct Subgraphs {
   int64_t reseeded = 0;
 };
 
-constexpr int64_t kLanes = 4;  // subgraphs that a thread makes at a time
+constexpr int64_t kLanes = 4;   // subgraphs that a thread makes at a time
+constexpr int64_t kAhead = 16;  // slots whose degrees are asked for before they are needed
 
 // Which vertices a subgraph has. Listing them ascending is a pass over N / 64 words.
 class Members {
@@ -97,15 +98,15 @@ class Frontier {
  public:
   explicit Frontier(const Walk& walk)
       : walk_(walk), table_(walk.table), chosen_(walk.table.vertices),
-        slots_(static_cast<std::size_t>(walk.frontier)),
-        weights_(static_cast<std::size_t>(walk.frontier)) {}
+        slots_(static_cast<std::size_t>(walk.frontier)) {}
 
   const DrawCounts& counts() const { return search_.counts(); }
   int64_t reseeded() const { return reseeded_; }
 
   // Uniform over all vertices; without replacement by Floyd's way, one number a slot.
-  void place(const DrawNumbers& rng) {
+  void place(const DrawNumbers& rng, std::vector<int64_t>& weights) {
     rng_ = rng;
+    weights.resize(slots_.size());
     const int64_t n = table_.vertices;
     for (int64_t i = 0; i < walk_.frontier; ++i) {
       const int64_t last = walk_.replacement ? n - 1 : n - walk_.frontier + i;
@@ -114,43 +115,47 @@ class Frontier {
         if (chosen_.holds(v)) v = static_cast<int32_t>(last);
         chosen_.insert(v);
       }
-      put(i, v);
+      slots_[i].vertex = v;
+    }
+    for (int64_t i = 0; i < walk_.frontier; ++i) {
+      const int64_t ahead = std::min(i + kAhead, walk_.frontier - 1);
+      __builtin_prefetch(table_.indptr + slots_[ahead].vertex);
+      weights[i] = put(i, slots_[i].vertex);
     }
     if (!walk_.replacement) chosen_.clear();
-    search_.begin(weights_.data(), walk_.frontier);
+    search_.begin(weights.data(), walk_.frontier);
   }
 
   void draw() {
     at_ = search_.draw(rng_);
     const Slot& slot = slots_[at_];
     chosen_.insert(slot.vertex);
-    next_ = table_.dst + slot.row + scale_bits(rng_(), slot.degree);
+    next_ = table_.dst + slot.row + scale_bits(rng_(), int64_t{slot.degree});
     __builtin_prefetch(next_);
   }
   void follow() const { __builtin_prefetch(table_.indptr + *next_); }
   void replace() {
-    put(at_, *next_);
-    search_.replace(at_, weights_[at_]);
+    search_.replace(at_, put(at_, *next_));
   }
   void move_to(std::vector<int32_t>& out) { chosen_.move_to(out); }
 
  private:
-  struct Slot {
+  struct Slot {  // four to a line of memory
     int64_t row;
-    int64_t degree;
     int32_t vertex;
+    uint32_t degree;
   };
 
-  // A vertex without edges is replaced by one that has some.
-  void put(int64_t i, int32_t v) {
+  // Returns the weight. A vertex without edges is replaced by one that has some.
+  int64_t put(int64_t i, int32_t v) {
     int64_t degree = table_.degree(v);
     if (degree == 0) {
       v = table_.occupied[scale_bits(rng_(), static_cast<int64_t>(table_.occupied.size()))];
       degree = table_.degree(v);
       ++reseeded_;
     }
-    slots_[i] = {table_.indptr[v], degree, v};
-    weights_[i] = walk_.weight(degree);
+    slots_[i] = {table_.indptr[v], v, static_cast<uint32_t>(degree)};
+    return walk_.weight(degree);
   }
 
   const Walk& walk_;
@@ -158,7 +163,6 @@ class Frontier {
   Search search_;
   Members chosen_;
   std::vector<Slot> slots_;
-  std::vector<int64_t> weights_;
   DrawNumbers rng_{0, 0};
   int64_t at_ = 0;
   const int32_t* next_ = nullptr;
@@ -180,7 +184,9 @@ class Walker {
   void walk(int64_t from, int64_t to, const Numbers& numbers) {
     const auto count = static_cast<std::size_t>(to - from);
     if (!walk_.table.occupied.empty()) {
-      for (std::size_t i = 0; i < count; ++i) lanes_[i].place(numbers(from + static_cast<int64_t>(i)));
+      for (std::size_t i = 0; i < count; ++i) {
+        lanes_[i].place(numbers(from + static_cast<int64_t>(i)), weights_);
+      }
       for (int64_t d = 0; d < walk_.draws; ++d) {
         for (std::size_t i = 0; i < count; ++i) lanes_[i].draw();
         for (std::size_t i = 0; i < count; ++i) lanes_[i].follow();
@@ -207,11 +213,13 @@ class Walker {
   Subgraphs& to_;
   const int thread_;
   std::vector<Frontier<Search>> lanes_;
+  std::vector<int64_t> weights_;  // of a first frontier
 };
 
 std::unique_ptr<Subgraphs> sample_subgraphs(
-    const EdgeTable& table, int64_t frontier, int64_t draws, int64_t count, const std::string& method, int arity, bool whole, bool replacement,
-    bool by_degree, uint64_t seed, uint64_t call, int64_t first, int threads) {
+    const EdgeTable& table, int64_t frontier, int64_t draws, int64_t count,
+    const std::string& method, int arity, bool whole, bool replacement, bool by_degree,
+    uint64_t seed, uint64_t call, int64_t first, int threads) {
   if (frontier < 1 || draws < 0 || count < 0) reject("frontier, draws or count out of range");
   if (!replacement && frontier > table.vertices) reject("frontier is above the number of vertices");
   const Walk walk{table, frontier, draws, replacement, by_degree};
@@ -319,7 +327,8 @@ void bind_edge_sampling_subgraph(nb::module_& m) {
       .def("take", [](const Induced& i, Array<int64_t> offsets, Array<int64_t> out,
                       int threads) { sampling::take(i.edges, offsets, out, threads); },
            "offsets"_a.noconvert(), "out"_a.noconvert(), "threads"_a);
-  m.def("sample_subgraphs", &sampling::sample_subgraphs, "table"_a, "frontier"_a, "draws"_a, "count"_a, "method"_a, "arity"_a, "whole"_a, "replacement"_a,
+  m.def("sample_subgraphs", &sampling::sample_subgraphs, "table"_a, "frontier"_a, "draws"_a,
+        "count"_a, "method"_a, "arity"_a, "whole"_a, "replacement"_a,
         "by_degree"_a, "seed"_a, "call"_a, "first"_a, "threads"_a);
   m.def("induce", &sampling::induce, "table"_a, "offsets"_a.noconvert(),
         "vertices"_a.noconvert(), "threads"_a);
