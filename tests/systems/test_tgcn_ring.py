@@ -46,6 +46,16 @@ GPU1\tPHB\t X \t0-15\t0
 """
 
 
+def switched(count: int, entry: str) -> str:
+    """What is printed of GPUs on NVSwitch: every pair has all bricks of a GPU."""
+    names = [f"GPU{i}" for i in range(count)]
+    lines = ["\t" + "\t".join(names) + "\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"]
+    for i, name in enumerate(names):
+        row = "\t".join(" X " if i == j else entry for j in range(count))
+        lines.append(f"{name}\t{row}\t0-95\t0\t\tN/A")
+    return "\n".join(lines) + "\n\nLegend:\n\n  X    = Self\n"
+
+
 def doubled(links: Links, ring: tuple[int, ...]) -> int:
     return sum(links.bricks(a, b) == 2 for side in pairs(ring) for a, b in side)
 
@@ -70,6 +80,16 @@ def test_two_hops_cost_double() -> None:
     assert links.bandwidth(0, 3) == 2 * links.brick
     assert links.bandwidth(1, 4) == links.brick / 2
     assert links.bandwidth(0, 7) == 2 * links.brick / 2
+
+
+def test_pairs_by_a_switch_share_a_port() -> None:
+    box = parse(switched(8, "NV18"))
+    assert box.switched
+    assert box.topology().time(np.full((8, 8), 450e9)) == pytest.approx(7, rel=1e-3)
+    four = parse(switched(4, "NV4"))  # four bricks to each of three others, without a switch
+    assert not four.switched
+    assert four.topology().time(np.full((4, 4), 100e9)) == pytest.approx(1, rel=1e-3)
+    assert best_ring(box) == tuple(range(8))
 
 
 def test_other_machines() -> None:
