@@ -22,7 +22,7 @@ repeats; that by keys is also the same for any number of threads and on any mach
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import torch
@@ -48,6 +48,7 @@ DTYPES: Final = (torch.float64, torch.float32, torch.int64)
 MOST_KEYS: Final = 1 << 32
 _TINY: Final = 2.0**-900
 _memory: Final = Workspace()
+_LIKE: Final = torch.empty(0, dtype=torch.int64)
 
 
 @dataclass
@@ -69,11 +70,15 @@ class DrawStats:
     elements_scanned: int = 0
     rebuilt: int = 0
 
-    def add(self, *counts: int) -> None:
+    def add(
+        self, draws: int, redraws: int, nodes_visited: int, elements_scanned: int, rebuilt: int
+    ) -> None:
         """Add counts in the order of the attributes."""
-        mine = astuple(self)
-        for name, before, more in zip(self.__dataclass_fields__, mine, counts, strict=True):
-            setattr(self, name, before + more)
+        self.draws += draws
+        self.redraws += redraws
+        self.nodes_visited += nodes_visited
+        self.elements_scanned += elements_scanned
+        self.rebuilt += rebuilt
 
 
 def draw_without_replacement(
@@ -111,10 +116,7 @@ def draw_without_replacement(
         UnknownKeyError: no such method.
         UnsupportedError: a method other than `keys` for weights on a device.
     """
-    return draw_many(
-        weights, k, 1, method=method, seed=seed, stream=stream, stats=stats, arity=arity,
-        threads=threads,
-    )[0]  # fmt: skip
+    return _draw(weights, k, 1, method, seed, stream, stats, arity, threads)
 
 
 def draw_many(
@@ -133,49 +135,16 @@ def draw_many(
 
     Row r is `draw_without_replacement` with `stream=stream + r`. Raises what that raises.
     """
-    if method not in METHODS:
-        raise unknown_key("method", method, METHODS)
-    _check_weights(weights)
-    weights = weights.contiguous()
-    check_range("seed", seed, 0, 2**64 - 1)
-    check_range("repeats", repeats, 0, 2**31 - 1)
-    check_range("stream", stream, 0, 2**64 - 1 - repeats)
-    threads = torch.get_num_threads() if threads is None else threads
-    check_range("threads", threads, 1, 1 << 16)
-    n = weights.numel()
-    if not 0 <= k <= n:
-        raise InvalidInputError(f"k is {k}, allowed are 0 to {n}, the number of weights")
-    out = _memory.empty((repeats, k), weights.new_empty(0, dtype=torch.int64))
-    stats = DrawStats() if stats is None else stats
-    if weights.device.type == "cuda":
-        if method != "keys":
-            raise UnsupportedError(
-                f"method '{method}' does not run on '{weights.device}'",
-                hint="pass 'keys', which has the same distribution, or weights on the CPU",
-            )
-        for r in range(repeats):
-            out[r] = draw_keys(weights, k, seed=seed, stream=stream + r)
-        stats.add(repeats * k, 0, 0, repeats * n, 0)
-        return out
-    if method == "keys":
-        made = _keys(weights, k, repeats, seed, stream, threads, out)
-        stats.add(repeats * k, 0, 0, made, 0)
-        return out
-    if arity not in ARITIES:
-        raise InvalidInputError(f"arity is {arity}, allowed are {', '.join(map(str, ARITIES))}")
-    weights = summable(weights, k, method == "reservoir")
-    counts = extension(weights.device).weighted_draw(
-        weights, k, method, arity, seed, stream, repeats, out.view(-1)
-    )
-    stats.add(*counts)
-    return out
+    out = _draw(weights, k, repeats, method, seed, stream, stats, arity, threads)
+    return out.view(repeats, k)
 
 
 class DrawTime(NamedTuple):
     """What single draws cost.
 
     Attributes:
-        build_s: seconds of building the method's tables or tree, and of the first draw.
+        build_s: seconds of building the method's tables or tree, and of the first draw. All
+            seconds are those of one thread on a processor, so that others on it do not count.
         draw_s: seconds of a draw with the change that follows it, on average; 0 without draws.
         stats: what these draws did, without the first.
     """
@@ -278,6 +247,59 @@ def check_range(name: str, value: int, low: int, high: int) -> None:
         raise InvalidInputError(f"{name} is {value}, allowed are {low} to {high}")
 
 
+def _draw(
+    weights: Tensor,
+    k: int,
+    repeats: int,
+    method: str,
+    seed: int,
+    stream: int,
+    stats: DrawStats | None,
+    arity: int,
+    threads: int | None,
+) -> Tensor:
+    """int64[repeats * k]; see `draw_many`."""
+    if method not in METHODS:
+        raise unknown_key("method", method, METHODS)
+    _check_weights(weights)
+    weights = weights.contiguous()
+    check_range("seed", seed, 0, 2**64 - 1)
+    check_range("repeats", repeats, 0, 2**31 - 1)
+    check_range("stream", stream, 0, 2**64 - 1 - repeats)
+    threads = torch.get_num_threads() if threads is None else threads
+    check_range("threads", threads, 1, 1 << 16)
+    if arity not in ARITIES:
+        raise InvalidInputError(f"arity is {arity}, allowed are {', '.join(map(str, ARITIES))}")
+    n = weights.numel()
+    if not 0 <= k <= n:
+        raise InvalidInputError(f"k is {k}, allowed are 0 to {n}, the number of weights")
+    if weights.device.type == "cuda":
+        if method != "keys":
+            raise UnsupportedError(
+                f"method '{method}' does not run on '{weights.device}'",
+                hint="pass 'keys', which has the same distribution, or weights on the CPU",
+            )
+        out = torch.empty(repeats * k, dtype=torch.int64, device=weights.device)
+        for r in range(repeats):
+            out[r * k : (r + 1) * k] = draw_keys(weights, k, seed=seed, stream=stream + r)
+        counts = (repeats * k, 0, 0, repeats * n, 0)
+    elif method == "keys":
+        out, made = _keys(weights, k, repeats, seed, stream, threads)
+        counts = (repeats * k, 0, 0, made, 0)
+    else:
+        weights = summable(weights, k, method == "reservoir")
+        out = _places(repeats * k)
+        compiled = extension(weights.device).weighted_draw
+        counts = compiled(weights, k, method, arity, seed, stream, repeats, out)
+    if stats is not None:
+        stats.add(*counts)
+    return out
+
+
+def _places(count: int) -> Tensor:
+    return _memory.empty((count,), _LIKE) if count >= 1 << 17 else _LIKE.new_empty(count)
+
+
 def _check_weights(weights: Tensor) -> None:
     if not isinstance(weights, Tensor):
         raise InvalidInputError(
@@ -303,24 +325,26 @@ def _enough(positive: int, k: int) -> None:
 
 
 def _keys(
-    weights: Tensor, k: int, repeats: int, seed: int, stream: int, threads: int, out: Tensor
-) -> int:
-    """Fill `out`; returns the keys that were made."""
+    weights: Tensor, k: int, repeats: int, seed: int, stream: int, threads: int
+) -> tuple[Tensor, int]:
+    """What is drawn, and how many keys were made."""
     if weights.numel() >= MOST_KEYS:
         raise InvalidInputError(f"weights has {weights.numel()} elements, keys take < 2^32")
-    compiled = extension(weights.device).weighted_keys
+    out = _places(repeats * k)
+    compiled = extension(weights.device)
     if k == 0:
-        bad = extension(weights.device).weighted_check(weights)[0]
-        if bad >= 0:
+        if compiled.weighted_check(weights)[0] >= 0:
             summarise(weights)
-        return 0
-    into = out.view(-1)
-    odd, positive, made = compiled(weights, k, seed, stream, repeats, False, threads, into)
+        return out, 0
+    odd, positive, made = compiled.weighted_keys(
+        weights, k, seed, stream, repeats, False, threads, out
+    )
     if odd:
-        bad = extension(weights.device).weighted_check(weights)[0]
-        if bad >= 0:
+        if compiled.weighted_check(weights)[0] >= 0:
             summarise(weights)
-        odd, positive, made = compiled(weights, k, seed, stream, repeats, True, threads, into)
+        odd, positive, made = compiled.weighted_keys(
+            weights, k, seed, stream, repeats, True, threads, out
+        )
     if positive >= 0:
         _enough(positive, k)
-    return made
+    return out, made

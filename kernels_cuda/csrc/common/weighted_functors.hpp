@@ -1,6 +1,6 @@
-// Weighted draws, one step at a time, for CPU and CUDA: a number below the total of the weights, the
-// way down a tree of sums and back up, an alias table's answer, a search around a region, and the key
-// of an item whose k smallest are a draw without replacement.
+// Weighted draws, one step at a time, for CPU and CUDA: a number below the total of the weights,
+// the way down a tree of sums and back up, an alias table's answer, a search around a region, and
+// the key of an item whose k smallest are a draw without replacement.
 //
 // A heap has arity A (2, 4, 8, ..) and P = A^height leaves at least as many as there are weights,
 // padded with zeros. The sums of level d (the root is level 0 and has one node) lie behind those of
@@ -31,9 +31,9 @@ DGB_HD double scale_bits(uint64_t bits, double total) { return unit_of(bits) * t
 
 // --- A tree of sums ------------------------------------------------------------------------------
 
-// Which of a node's A children holds `g` in [0, node's sum), and `g` counted from that child's start:
-// the first whose running sum is above `g`, so never one without weight. Where rounding leaves `g` at or
-// above the last running sum, it is the last child with weight.
+// Which of a node's A children holds `g` in [0, node's sum), and `g` counted from that child's
+// start: the first whose running sum is above `g`, so never one without weight. Where rounding
+// leaves `g` at or above the last running sum, it is the last child with weight.
 template <int A, class W>
 DGB_HD int choose_child(const W* children, W& g) {
   W sum = 0;
@@ -95,8 +95,8 @@ DGB_HD int64_t first_leaf(int height) {
   return inner;
 }
 
-// Sets a leaf and adds up every node above it anew. Nothing is subtracted: a subtree whose leaves are
-// all zero sums to exactly zero, whatever was rounded before.
+// Sets a leaf and adds up every node above it anew. Nothing is subtracted: a subtree whose leaves
+// are all zero sums to exactly zero, whatever was rounded before.
 template <int A, class W>
 DGB_HD void bump(W* heap, int height, int64_t leaf, W weight) {
   W* level = heap + first_leaf<A>(height);
@@ -149,8 +149,8 @@ DGB_HD W around_region(W y, W low, W size) {
 
 // --- Alias tables --------------------------------------------------------------------------------
 
-// Column i answers i with probability keep[i] and other[i] else. One draw serves for both choices: the
-// product's high half is the column, its low half what is left over of the number.
+// Column i answers i with probability keep[i] and other[i] else. One draw serves for both choices:
+// the product's high half is the column, its low half what is left over of the number.
 DGB_HD int64_t alias_answer(const double* keep, const int64_t* other, int64_t n, uint64_t bits) {
   const auto column = static_cast<int64_t>(below(bits, static_cast<uint64_t>(n)));
   const uint64_t rest = bits * static_cast<uint64_t>(n);
@@ -159,8 +159,8 @@ DGB_HD int64_t alias_answer(const double* keep, const int64_t* other, int64_t n,
 
 // --- Keys ----------------------------------------------------------------------------------------
 //
-// Item i of a stream has word i % 4 of philox block i / 4, so four neighbours share one call. Sums and
-// products are spelled as fused ones: every machine and device has the same keys, to the bit.
+// Item i of a stream has word i % 4 of philox block i / 4, so four neighbours share one call. Sums
+// and products are spelled as fused ones: every machine and device has the same keys, to the bit.
 
 constexpr uint32_t kKeyPurpose = 0x4b455953u;  // apart from the numbers of other operators
 
@@ -207,10 +207,10 @@ constexpr float kLn2 = 0.69314718056f;
 constexpr uint32_t kSqrtHalf = 0x3f3504f3u;  // bits of the float next to sqrt(1/2)
 constexpr int32_t kCoarse = 256;
 
-// -ln u for u in (0, 1), from 31 of 32 random bits. Small values decide who is drawn and come from u
-// next to 1, where 1 - u must not be rounded: with y = bits >> 1 it is (y + 1/2) 2^-31, and it is taken
-// from the integer. Where y < kCoarse that is too coarse still for weights that differ by 2^31, and
-// `fine_exponential` has 32 bits more. Relative error below 3e-7.
+// -ln u for u in (0, 1), from 31 of 32 random bits. Small values decide who is drawn and come from
+// u next to 1, where 1 - u must not be rounded: with y = bits >> 1 it is (y + 1/2) 2^-31, and it is
+// taken from the integer. Where y < kCoarse that is too coarse still for weights that differ by
+// 2^31, and `fine_exponential` has 32 bits more. Relative error below 3e-7.
 DGB_HD float exponential_of(uint32_t bits) {
   const auto y = static_cast<int32_t>(bits >> 1);
   const float gap = fmaf(static_cast<float>(y), -0x1p-31f, -0x1p-32f);
@@ -232,14 +232,14 @@ DGB_HD float fine_exponential(uint32_t bits, uint32_t more) {
 
 DGB_HD bool is_coarse(uint32_t bits) { return bits < 2u * kCoarse; }
 
-// Key of an item: the k smallest are a draw of k without replacement, in the order of their keys, each
-// in proportion to the weights that are left. Infinite without weight, and then never taken.
+// Key of an item: the k smallest are a draw of k without replacement, in the order of their keys,
+// each in proportion to the weights that are left. Infinite without weight, and then never taken.
 DGB_HD float key_of(float exponential, float weight) {
   return weight > 0.0f ? exponential / weight : bits_as_float(0x7f800000u);
 }
 
-// All of it for one item of weight in [kLeastWeight, kMostWeight] or 0; between these bounds no key is
-// rounded to zero or infinity.
+// All of it for one item of weight in [kLeastWeight, kMostWeight] or 0; between these bounds no key
+// is rounded to zero or infinity.
 constexpr float kLeastWeight = 0x1p-60f;
 constexpr float kMostWeight = 0x1p60f;
 

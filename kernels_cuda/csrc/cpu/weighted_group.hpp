@@ -12,7 +12,8 @@ namespace dgbench {
 constexpr int kVectors = kGroup / Lanes::count;
 
 // What the first three rounds of philox share for all blocks of a stream. Only the counter's lowest
-// word differs between blocks (fewer than 2^32 items), and it takes three rounds to reach every word.
+// word differs between blocks (fewer than 2^32 items), and it takes three rounds to reach every
+// word.
 struct Rounds {
   Lanes::U m0, m1, first_c2, second_c0, second_c2, third_c2, k0[10], k1[10];
 
@@ -121,15 +122,17 @@ inline void group_keys(const KeyStream& s, const Rounds& rounds, int64_t first, 
 
 #endif
 
-// What a pass over a run of items finds: a bit for each key below `low`, and key and place of those in
-// [low, high], next to each other. Keys of items without weight are infinite, above every `high`.
+// What a pass over a run of items finds: a bit for each key below `low`, and key and place of those
+// in [low, high], next to each other. Keys of items without weight are infinite, above every
+// `high`.
 struct Band {
   float low;
   float high;
 };
 
-// Items first .. last - 1, first a multiple of kGroup. `below` has a bit per item from bit 0 of byte
-// first / 8; `keys` and `places` have room for last - first + 16. Returns how many are in the band.
+// Items first .. last - 1, first a multiple of kGroup. `below` has a bit per item from bit 0 of
+// byte first / 8; `keys` and `places` have room for last - first + 16. Returns how many are in the
+// band.
 template <class W>
 int64_t band_of(KeyStream s, Band band, const W* weights, int64_t first, int64_t last,
                 uint8_t* below, float* keys, uint32_t* places, bool& odd) {

@@ -1,5 +1,5 @@
-// Segment Its Search (T-GCN 3.1): a heap of range sums over a fixed number of weights. Built in O(n),
-// searched and changed in O(log n). See common/weighted_functors.hpp for the order in memory.
+// Segment Its Search (T-GCN 3.1): a heap of range sums over a fixed number of weights. Built in
+// O(n), searched and changed in O(log n). See common/weighted_functors.hpp for the order in memory.
 #pragma once
 
 #include <algorithm>

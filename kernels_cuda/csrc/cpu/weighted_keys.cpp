@@ -1,9 +1,9 @@
 // Draws by keys; see weighted_keys.hpp.
 //
-// The k-th smallest key is where the sampled one is, give or take four standard deviations of a sample's
-// quantile; so a pass needs no second look at all but z n / sqrt(s) keys. With a sample of (z n / 2)^(2/3)
-// / 2, 8 K of a million, sample and band cost about the same. A sample that misleads costs a second pass
-// and never changes the answer.
+// The k-th smallest key is where the sampled one is, give or take four standard deviations of a
+// sample's quantile; so a pass needs no second look at all but z n / sqrt(s) keys. With a sample of
+// (z n / 2)^(2/3) / 2, 8 K of a million, sample and band cost about the same. A sample that
+// misleads costs a second pass and never changes the answer.
 #include "cpu/weighted_keys.hpp"
 
 #include <omp.h>
@@ -83,8 +83,9 @@ Band guess(const KeyStream& s, const W* weights, int64_t n, int64_t k, std::vect
   return band;
 }
 
-// Flags the `count` least of the candidates, which stand in the order of their places: by digits of the
-// keys' bits, highest first, without a branch that depends on them. Of equal keys the first ones win.
+// Flags the `count` least of the candidates, which stand in the order of their places: by digits of
+// the keys' bits, highest first, without a branch that depends on them. Of equal keys the first
+// ones win.
 void take_least(std::vector<uint64_t>& candidates, int64_t count, Band range, uint8_t* flags) {
   constexpr int kDigit = 10;
   constexpr std::size_t kFew = 24;
@@ -124,8 +125,8 @@ struct Found {
 
 // One pass over all items. Afterwards `scratch.band` holds the band and `scratch.below` the flags.
 template <class W>
-Found pass(const KeyStream& s, Band band, const W* weights, int64_t n, int threads, Scratch& scratch,
-           bool& odd) {
+Found pass(const KeyStream& s, Band band, const W* weights, int64_t n, int threads,
+           Scratch& scratch, bool& odd) {
   const int64_t chunks = (n + kChunk - 1) / kChunk;
   std::vector<int64_t> within(static_cast<std::size_t>(chunks));
   std::vector<int64_t> below(static_cast<std::size_t>(chunks));

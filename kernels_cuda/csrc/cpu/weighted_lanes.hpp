@@ -1,5 +1,5 @@
-// Keys of 32 items at once (item_key of common/weighted_functors.hpp, to the bit), and the places of
-// those below a bound. On 256- or 512-bit registers; one by one where there are none.
+// Keys of 32 items at once (item_key of common/weighted_functors.hpp, to the bit), and the places
+// of those below a bound. On 256- or 512-bit registers; one by one where there are none.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,8 @@ void keys_one_by_one(KeyStream s, int64_t first, int count, const W* weights, fl
     const auto item = static_cast<uint64_t>(first + j);
     if (j % 4 == 0) block = key_block(s.seed, s.stream, item / 4, false);
     const uint32_t bits = key_word(block, item);
-    const float e = is_coarse(bits) ? item_exponential(s.seed, s.stream, item) : exponential_of(bits);
+    const float e =
+        is_coarse(bits) ? item_exponential(s.seed, s.stream, item) : exponential_of(bits);
     const W weight = weights[first + j];
     odd |= is_odd(weight);
     keys[j] = key_of(e, static_cast<float>(weight));
@@ -124,8 +125,8 @@ struct Lanes {
   static F join(__m512d a, __m512d b) {
     return _mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a)), _mm512_cvtpd_ps(b), 1);
   }
-  // The numbers of a byte's bits from `base` on, and lanes with a bit, next to each other: 8 places,
-  // and all lanes, are written all the same.
+  // The numbers of a byte's bits from `base` on, and lanes with a bit, next to each other: 8
+  // places, and all lanes, are written all the same.
   static U plus(uint32_t base, const uint32_t* p) {
     return _mm512_add_epi32(set(base), _mm512_loadu_si512(p));
   }
@@ -188,7 +189,8 @@ struct Lanes {
   static unsigned at_most(F a, F b) { return mask(_mm256_cmp_ps(a, b, _CMP_LE_OQ)); }
   static U least(U a, U b) { return _mm256_min_epu32(a, b); }
   static unsigned between(F low, F a, F high) {
-    return mask(_mm256_and_ps(_mm256_cmp_ps(low, a, _CMP_LE_OQ), _mm256_cmp_ps(a, high, _CMP_LE_OQ)));
+    return mask(_mm256_and_ps(_mm256_cmp_ps(low, a, _CMP_LE_OQ),
+                              _mm256_cmp_ps(a, high, _CMP_LE_OQ)));
   }
   static unsigned any(Mask m) { return mask(_mm256_castsi256_ps(m)); }
   static unsigned mask(F m) { return static_cast<unsigned>(_mm256_movemask_ps(m)); }
@@ -218,10 +220,12 @@ struct Lanes {
   static F join(__m256d a, __m256d b) {
     return _mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a));
   }
-  // Halves of 32 bits in the last places of 2^84 (signed, from the middle of its range) and of 2^52.
+  // Halves of 32 bits in the last places of 2^84 (signed, from the middle of its range) and of
+  // 2^52.
   static __m256d number_of_wide(U x) {
     const U low = _mm256_blend_epi32(_mm256_set1_epi64x(0x4330000000000000), x, 0x55);
-    const U top = _mm256_xor_si256(_mm256_srli_epi64(x, 32), _mm256_set1_epi64x(0x4530000080000000));
+    const U bias = _mm256_set1_epi64x(0x4530000080000000);
+    const U top = _mm256_xor_si256(_mm256_srli_epi64(x, 32), bias);
     const __m256d rest = _mm256_sub_pd(_mm256_castsi256_pd(top),
                                        _mm256_castsi256_pd(_mm256_set1_epi64x(0x4530000080100000)));
     return _mm256_add_pd(rest, _mm256_castsi256_pd(low));
@@ -237,12 +241,16 @@ struct Lanes {
     _mm256_storeu_si256(reinterpret_cast<U*>(p), low);
     _mm256_storeu_si256(reinterpret_cast<U*>(p + 4), high);
   }
+  static U bits_of(unsigned byte) {
+    const auto places = static_cast<int64_t>(kBitPlaces.places[byte]);
+    return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(places));
+  }
   static void pack(float* p, unsigned mask, F a) {
-    const U from = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(kBitPlaces.places[mask])));
+    const U from = bits_of(mask);
     _mm256_storeu_ps(p, _mm256_permutevar8x32_ps(a, from));
   }
   static void pack(uint32_t* p, unsigned mask, U a) {
-    const U from = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(static_cast<int64_t>(kBitPlaces.places[mask])));
+    const U from = bits_of(mask);
     _mm256_storeu_si256(reinterpret_cast<U*>(p), _mm256_permutevar8x32_epi32(a, from));
   }
 };

@@ -1,4 +1,5 @@
-// Longer bodies of weighted_search.hpp, which includes this file, and the choice of a class by name.
+// Longer bodies of weighted_search.hpp, which includes this file, and the choice of a class by
+// name.
 #pragma once
 
 #include <cmath>
