@@ -46,7 +46,7 @@ def compare(task, data, order: str, steps) -> None:
     assert found.ap == pytest.approx(average_precision(both.flatten(), label.flatten()), abs=1e-6)
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=4)
 @given(
     seed=st.integers(0, 99), bipartite=st.booleans(),
     decay=st.sampled_from(["log", "exp", "inverse"]),
@@ -54,17 +54,17 @@ def compare(task, data, order: str, steps) -> None:
 )  # fmt: skip
 def test_t_batches_are_training_edge_by_edge(seed, bipartite, decay, activation):
     task = tiny_task(seed=seed, decay=decay, activation=activation)
-    data = tiny_data(task, events=40, bipartite=bipartite, seed=seed)
+    data = tiny_data(task, events=25, bipartite=bipartite, seed=seed)
     compare(task, data, "t-batches", lambda group: torch.cat(group).sort().values.split(1))
 
 
-@settings(deadline=None, max_examples=6)
+@settings(deadline=None, max_examples=4)
 @given(
     seed=st.integers(0, 99), aggregate=st.sampled_from(["mean", "last"]), width=st.integers(2, 9)
 )
 def test_intervals_are_those_of_the_reference(seed, aggregate, width):
     task = tiny_task(seed=seed, aggregate=aggregate, intervals=width)
-    data = tiny_data(task, events=40, seed=seed)
+    data = tiny_data(task, events=25, seed=seed)
     compare(task, data, "intervals", lambda group: group)
 
 
@@ -104,7 +104,8 @@ def test_an_event_is_scored_before_it_changes_anything():
     trainer.vertices.copy_(fork[0])
     trainer.pending.copy_(fork[1])
     both = trainer.run_step(part, scale=None).right
-    assert torch.equal(alone[0], both[:2])  # what comes with or after an event is not seen
+    # What comes with or after an event is not seen; products of more rows round differently.
+    torch.testing.assert_close(alone[0], both[:2], rtol=0, atol=1e-12)
 
 
 def test_scoring_goes_back_unless_it_is_to_remember():
