@@ -6,6 +6,8 @@
 namespace dgbench::sampling {
 namespace {
 
+void mark(uint64_t* bits, int64_t i) { bits[i >> 6] |= uint64_t{1} << (i & 63); }
+
 // As the paper's Sample(V, n): build, then one draw after the other.
 template <class Search>
 class Drawn : public PoolMethod<typename Search::Weight> {
@@ -18,7 +20,7 @@ class Drawn : public PoolMethod<typename Search::Weight> {
       const int64_t index = search_.draw(rng);
       if (index < 0) break;
       search_.take(index);
-      bits[index >> 6] |= uint64_t{1} << (index & 63);
+      mark(bits, index);
     }
   }
   DrawCounts counts() const override { return search_.counts(); }
@@ -59,15 +61,25 @@ class Earliest : public PoolMethod<W> {
         std::memcpy(&keys_[i], &key, 4);  // floats above 0 are in the order of their bits
       }
     }
-    taken_.clear();
-    smallest(n, k, [&](int64_t i) { return std::min(keys_[i], kNoKey - 1); }, taken_);
-    for (const int32_t i : taken_) bits[i >> 6] |= uint64_t{1} << (i & 63);
+    if (n <= kFew) {
+      pairs_.resize(keys_.size());
+      for (int64_t i = 0; i < n; ++i) pairs_[i] = uint64_t{keys_[i]} << 32 | static_cast<uint64_t>(i);
+      if (k < n) std::nth_element(pairs_.begin(), pairs_.begin() + k, pairs_.end());
+      for (int64_t i = 0; i < k; ++i) mark(bits, static_cast<int64_t>(pairs_[i] & 0xffffffffu));
+    } else {
+      taken_.clear();
+      smallest(n, k, [&](int64_t i) { return std::min(keys_[i], kNoKey - 1); }, taken_);
+      for (const int32_t i : taken_) mark(bits, i);
+    }
     counts_.draws += k;
   }
   DrawCounts counts() const override { return counts_; }
 
  private:
+  static constexpr int64_t kFew = 8192;  // items below which a histogram costs more than it finds
+
   std::vector<uint32_t> keys_;
+  std::vector<uint64_t> pairs_;
   std::vector<int32_t> taken_;
   DrawCounts counts_;
 };
