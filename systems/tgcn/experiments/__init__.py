@@ -16,6 +16,7 @@ from dgbench.systems.tgcn.experiments.partition import Partition
 from dgbench.systems.tgcn.experiments.schedule import Schedule
 from dgbench.systems.tgcn.experiments.table1 import Table1
 from dgbench.systems.tgcn.experiments.table2 import Table2
+from dgbench.systems.tgcn.experiments.table3 import Table3
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     Table1(),
@@ -28,6 +29,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Fig8(),
     Fig9(),
     Table2(),
+    Table3(),
     Ablation(),
     Fig10(),
     Large(),
