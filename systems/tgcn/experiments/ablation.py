@@ -22,6 +22,8 @@ SHOWN: Final = {
     "paper": ("lastfm", "reddit", "flickr", "wikipedia"),
 }
 TURNS: Final = {"smoke": 1, "quick": 6, "full": 9, "paper": 11}
+EVENTS: Final = {"smoke": 1500, "quick": 5000, "full": 100_000, "paper": 400_000}
+"""First events that are kept; a scan for every draw takes long on more."""
 DEVICES: Final = 4
 COUNTS: Final = ("bytes_h2d", "bytes_d2h", "bytes_swapped")
 
@@ -94,6 +96,8 @@ def measure(name: str, context: RunContext) -> Measurement:
     from dgbench.systems.base.interactions import load_interactions
 
     task = task_of(name, context.preset)
+    if task.events is not None:
+        task = task_of(name, context.preset, events=min(task.events, EVENTS[context.preset]))
     data = load_interactions(task)
     names: dict[str, dict[str, Any]] = {
         step: {"contender": TGCN, "switches": switches(step), "devices": DEVICES} for step in STEPS

@@ -29,8 +29,8 @@ SHOWN: Final = {
     "full": (*SMALL_NAMES, "twitter", "wikipedia"),
     "paper": (*SMALL_NAMES, "twitter", "wikipedia"),
 }
-EPOCHS: Final = {"smoke": 1, "quick": 2, "full": 3, "paper": 3}
-STEPS: Final = {"smoke": 1, "quick": 3, "full": 20, "paper": 100}
+EPOCHS: Final = {"smoke": 1, "quick": 1, "full": 3, "paper": 3}
+STEPS: Final = {"smoke": 1, "quick": 2, "full": 20, "paper": 100}
 """Optimiser steps of DyGNN that are timed; its times are scaled to an epoch."""
 WORK: Final = ("refresh", "score", "backward", "interact", "update", "swap")
 """Phases that are computation on the device."""
