@@ -55,7 +55,7 @@ class Size:
         graphs: names of datasets.
         events: of each, the first ones; None for all.
         seeds: runs.
-        width: edges of an interval of T-GCN before sampling.
+        width: edges of an optimiser step, and of an interval of T-GCN before sampling.
         lr: of all contenders.
         rivals: what T-GCN is compared with, by task.
         threads: of torch; None for those of the run.
@@ -73,10 +73,10 @@ class Size:
 FEW: Final = {"classify": (DYGNN, JODIE), "link": (DYGNN,)}
 EVERY: Final = dict.fromkeys(TASKS, (DYGNN, PLAIN, JODIE))
 SIZES: Final[dict[Preset, Size]] = {
-    "smoke": Size(("college-msg",), 330, 1, 30, 1e-2, FEW, 1),
-    "quick": Size((*HELD_NAMES, LARGE), 1_320, 1, 60, 1e-2, FEW, 1),
-    "full": Size((*HELD_NAMES, *TWIN_NAMES), 60_000, 3, 200, 3e-3, EVERY),
-    "paper": Size((*HELD_NAMES, *TWIN_NAMES), None, 3, 200, 3e-3, EVERY),
+    "smoke": Size(("college-msg",), 330, 1, 15, 1e-2, FEW, 1),
+    "quick": Size((*HELD_NAMES, LARGE), 1_100, 1, 25, 1e-2, FEW, 1),
+    "full": Size((*HELD_NAMES, *TWIN_NAMES), 60_000, 3, 100, 3e-3, EVERY),
+    "paper": Size((*HELD_NAMES, *TWIN_NAMES), None, 3, 100, 3e-3, EVERY),
 }
 
 
@@ -167,7 +167,13 @@ def _pieces(
 
     size = SIZES[context.preset]
     task = workload(
-        BY_NAME[name], context.preset, task=kind, seed=seed, events=size.events, lr=size.lr
+        BY_NAME[name],
+        context.preset,
+        task=kind,
+        seed=seed,
+        events=size.events,
+        batch=size.width,
+        lr=size.lr,
     )
     data = load_interactions(task)
     events = len(data.events)
