@@ -41,6 +41,8 @@ SIZES = (1_000, 10_000, 100_000, 1_000_000)
 def private_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "tgcn-paper"))
     monkeypatch.delenv("DGBENCH_DATA", raising=False)
+    yield
+    frontier.ring_of.cache_clear()
 
 
 def row_of(experiment, params, **fields) -> Row:

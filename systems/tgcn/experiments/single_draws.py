@@ -17,7 +17,12 @@ from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.base.turns import gains
 from dgbench.systems.tgcn.experiments.common import synthetic_data
 from dgbench.systems.tgcn.experiments.frontier import METHODS as FRONTIER_METHODS
-from dgbench.systems.tgcn.experiments.frontier import frontier_calls, frontier_draws, walk
+from dgbench.systems.tgcn.experiments.frontier import (
+    frontier_calls,
+    frontier_draws,
+    ring_of,
+    walk,
+)
 from dgbench.systems.tgcn.experiments.methods import (
     BASE,
     LINEAR,
@@ -130,6 +135,7 @@ def measure(kind: str, preset: Preset) -> Measurement:
     for turn in range(-1, TURNS[preset]):
         for n in sizes:
             timed(calls[n], spent[n], turn)
+    ring_of.cache_clear()
     draws = {n: per_draw(kind, n, seconds) for n, seconds in spent.items()}
     for n, by_name in draws.items():
         for name in [name for name, seconds in by_name.items() if median(seconds) <= LEAST]:
