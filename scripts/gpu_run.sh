@@ -14,7 +14,7 @@
 #   profile     kernels and launches of a PiPAD step
 #   differences ESDG: encode and rebuild, plain transfer against differences
 #   reproduce   the quick experiments of all papers, what is left of the time in equal shares
-#   pipad, esdg, dgc, gnnflow   a paper: correctness, sanitizer, operators, its experiments
+#   pipad, esdg, dgc, gnnflow, tgcn   a paper: correctness, operators, its experiments
 #
 # Meant for a machine without a network that has torch, nvcc, cmake, ninja, scikit-build-core,
 # nanobind, pytest and hypothesis. All of it takes less than ten minutes. Settings:
@@ -23,6 +23,7 @@
 #   DGBENCH_DATA     folder of real data; without it the real-only datasets show as missing
 #   DGBENCH_SITE     where to install (default: a temporary folder)
 #   DGBENCH_PRESET   preset of the reproduction (default: quick)
+#   DGBENCH_PAPERS   papers of `reproduce` (default: all but tgcn, which is a part of its own)
 #   PYTHON           interpreter (default: python3)
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -33,14 +34,14 @@ if [ "${1:-}" = --dry-run ]; then
   shift
 fi
 parts=()
-while [[ "${1:-}" =~ ^(operators|tests|lately|tables|placements|races|profile|differences|reproduce|pipad|esdg|dgc|gnnflow)$ ]]; do
+while [[ "${1:-}" =~ ^(operators|tests|lately|tables|placements|races|profile|differences|reproduce|pipad|esdg|dgc|gnnflow|tgcn)$ ]]; do
   parts+=("$1")
   shift
 done
 [ ${#parts[@]} -eq 0 ] && parts=(operators)
 budget=${DGBENCH_SECONDS:-560}
 if [ $# -gt 1 ] || [[ "${1:-}" == -* ]] || ! [[ "$budget" =~ ^[0-9]+$ ]]; then
-  sed -n '2,26p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
+  sed -n '2,27p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
   exit 2
 fi
 python=${PYTHON:-python3}
@@ -284,7 +285,8 @@ differences() {
 
 # The papers' experiments, an equal share of what is left to each, but enough to begin with.
 reproduce() {
-  local papers=(gnnflow esdg dgc pipad) found=0 ends=$part_end share
+  local papers found=0 ends=$part_end share
+  read -ra papers <<<"${DGBENCH_PAPERS:-gnnflow esdg dgc pipad}"
   for i in "${!papers[@]}"; do
     share=$(((ends - (SECONDS - started)) / (${#papers[@]} - i)))
     part_end=$((SECONDS - started + (share > 75 ? share : 75)))
@@ -467,6 +469,38 @@ gnnflow() {
     [ "$measured" -eq 0 ]
 }
 
+tgcn() {
+  local ends=$part_end
+  step "tests of weighted draws, samples and partner sums"
+  # shellcheck disable=SC2086
+  run 60 tgcn_tests.log $tests_of --tb=short -r fE --durations 5 \
+    tests/cuda/test_weighted_kernels.py tests/cuda/test_edge_sampling_kernels.py \
+    tests/cuda/test_interact_kernels.py
+  local tests=$?
+  [ -n "$dry" ] || tail -25 "$out/tgcn_tests.log"
+
+  step "T-GCN on the device against the CPU"
+  # shellcheck disable=SC2086
+  run 60 tgcn_equality.log $tests_of --tb=short -r fE --durations 5 tests/cuda/test_cuda_tgcn.py
+  local equal=$?
+  [ -n "$dry" ] || tail -25 "$out/tgcn_equality.log"
+
+  step "draws, samples and sums"
+  part_end=$((SECONDS - started + $(left) * 2 / 5))
+  run "$(left)" tgcn_operators.txt "$python" scripts/gpu_tgcn.py \
+    --out "$out/tgcn_operators.jsonl" --seconds "$(($(left) - 12))"
+  local measured=$?
+  part_end=$ends
+  shown tgcn_operators.txt
+
+  reproduction tgcn
+  local reproduced=$?
+
+  step "summary: tests $tests, equality $equal, operators $measured,\
+ reproduction $reproduced (124, 130: stopped by the clock)"
+  [ "$tests" -eq 0 ] && [ "$equal" -eq 0 ] && [ "$measured" -eq 0 ]
+}
+
 # Shares of the time, by what a part needs to say something.
 share_of() {
   case $1 in
@@ -475,6 +509,7 @@ share_of() {
     races) echo 4 ;;
     profile) echo 2 ;;
     differences) echo 3 ;;
+    tgcn) echo 14 ;;
     *) echo 9 ;;
   esac
 }

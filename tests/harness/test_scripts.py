@@ -26,7 +26,7 @@ def gpu_run(*arguments: str) -> subprocess.CompletedProcess:
     )
 
 
-@pytest.mark.parametrize("name", ["", "pipad", "esdg", "dgc", "gnnflow"])
+@pytest.mark.parametrize("name", ["", "pipad", "esdg", "dgc", "gnnflow", "tgcn"])
 def test_a_dry_run_says_what_would_run_and_runs_nothing(name, tmp_path) -> None:
     out = tmp_path / "out"
     done = gpu_run("--dry-run", *([name] if name else []), str(out))
