@@ -1,11 +1,15 @@
 """Room for the hops of a sample on a device, made before it is known how much they will hold.
 
 Nothing is read back between hops: each has places for the most neighbours it may find, how many it
-has stands on the device, and all counts come home together when the last hop is through.
+has stands on the device, and all counts come home together when the last hop is through. A batch
+of usual size is one array, laid out here and filled by one compiled call; where the places are too
+many to be taken without counting, every hop is called on its own.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +22,96 @@ MOST_PLACES: Final = 1 << 24
 """Places for the neighbours of a hop up to which they are taken without counting first."""
 ARRAYS: Final = ("nodes", "times", "positions", "offsets", "neighbours", "eids", "edge_times")
 """Of a `Sample`, in its order."""
+
+
+_ALIGNED: Final = 32
+"""Words of 8 bytes that arrays of a batch begin at multiples of."""
+_SCAN_TILE: Final = 2048
+"""Counts that a block of the prefix sum takes (`temporal_launchers.h`)."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the arrays of a batch stand in one array of words of 8 bytes.
+
+    Attributes:
+        fanouts: by hop.
+        rooms: most targets by hop.
+        places: for each snapshot and its hops seven starts: nodes, times and positions of the
+            targets, offsets, neighbours, edge ids and times of edges.
+        staged: words in front that are copied from the host: the number of roots and the roots.
+        words: all of them.
+        scratch: words that are needed beside them.
+    """
+
+    fanouts: tuple[int, ...]
+    rooms: tuple[int, ...]
+    places: tuple[tuple[int, ...], ...]
+    staged: int
+    words: int
+    scratch: int
+
+    @functools.cached_property
+    def starts(self) -> list[int]:
+        """`places` in one list, as the compiled function takes them."""
+        return [start for seven in self.places for start in seven]
+
+    def cut(self, memory: Tensor, totals: Sequence[int]) -> list[list[Sample]]:
+        """[snapshot][hop], views of int64 `memory`, given the numbers of neighbours."""
+        times, hops = memory.view(torch.float64), len(self.fanouts)
+        every: list[list[Sample]] = []
+        live = 0
+        for number, (at, taken) in enumerate(zip(self.places, totals, strict=True)):
+            hop = number % hops
+            if hop == 0:
+                every.append([])
+                live = self.rooms[0]
+            sample = Sample(
+                memory[at[0] : at[0] + live], times[at[1] : at[1] + live],
+                memory[at[2] : at[2] + live], memory[at[3] : at[3] + live + 1],
+                memory[at[4] : at[4] + taken], memory[at[5] : at[5] + taken],
+                times[at[6] : at[6] + taken], self.fanouts[hop],
+            )  # fmt: skip
+            every[-1].append(sample)
+            live += taken
+        return every
+
+
+def lay_out(roots: int, fanouts: tuple[int, ...], snapshots: int, uniform: bool) -> Layout | None:
+    """The layout of a batch; None where hops are to be called one by one."""
+    return _lay_out(roots, fanouts, snapshots, uniform, MOST_PLACES)
+
+
+@functools.lru_cache(maxsize=64)
+def _lay_out(
+    roots: int, fanouts: tuple[int, ...], snapshots: int, uniform: bool, most_places: int
+) -> Layout | None:
+    rooms = [roots]
+    for fanout in fanouts:
+        rooms.append(rooms[-1] * (1 + fanout))
+    found = [room * fanout for room, fanout in zip(rooms, fanouts, strict=False)]
+    if roots == 0 or max(found) > most_places:
+        return None
+    end = _ALIGNED  # the first word is the number of roots
+
+    def take(words: int) -> int:
+        nonlocal end
+        start, end = end, end + -(-words // _ALIGNED) * _ALIGNED
+        return start
+
+    nodes, positions = take(roots), take(roots)
+    first = [(nodes, take(roots), positions) for _ in range(snapshots)]
+    staged, places = end, []
+    for targets in first:
+        at = targets
+        for hop, count in enumerate(found):
+            places.append((*at, take(rooms[hop] + 1), take(count), take(count), take(count)))
+            if hop + 1 < len(fanouts):
+                at = take(rooms[hop + 1]), take(rooms[hop + 1]), take(rooms[hop + 1])
+    most = max(rooms[:-1])
+    scratch = 2 * len(places) + -(-most // _SCAN_TILE) + 3 * -(-most // 2)
+    scratch += -(-max(found) // 2) if uniform else 0
+    return Layout(fanouts, tuple(rooms[:-1]), tuple(places), staged, end, scratch)
 
 
 @dataclass(frozen=True, slots=True)

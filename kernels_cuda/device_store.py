@@ -25,7 +25,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import check_ids
 from dgbench.kernels_cuda.build_info import extension, stream_of
-from dgbench.kernels_cuda.device_hops import Hop, Targets, cut_all
+from dgbench.kernels_cuda.device_hops import Hop, Layout, Targets, cut_all, lay_out
 from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.temporal_sample import POLICIES, WALKS
 from dgbench.kernels_cuda.temporal_store import RECORD_BYTES
@@ -96,6 +96,7 @@ class DeviceStore:
         if made is None:
             raise UnsupportedError(f"a store on '{self.device}' needs no mirror; sample from it")
         self._mirror: Any = made(PLACEMENTS.index(placement), cap_bytes or 0)
+        self._staging = torch.empty(0, dtype=torch.int64)
         self._ballast: Tensor | None = None
         if placement == "unified" and cap_bytes is not None:
             self._ballast = hold_ballast(cap_bytes + WORKING_BYTES, self.device)
@@ -115,7 +116,7 @@ class DeviceStore:
         found = self._mirror.update(
             *handle.pools(), _LAYOUTS.index(self.store.layout), self.store.origin,
             handle.num_deleted_vertices, handle.generation, self.store.late == "sort",
-            *self._stream(),
+            *self._stream(), threads=torch.get_num_threads(),
         )  # fmt: skip
         self.sent = Sent(**found)
         return self.sent
@@ -139,7 +140,8 @@ class DeviceStore:
         """`temporal_sample.sample_hops` on the device, with the same results.
 
         Hops follow each other without the host: how many targets a hop has stays on the device,
-        and all counts come home together at the end.
+        and all counts come home together at the end. The arrays of a result share their memory,
+        which has room for the most neighbours there may be; copy what is kept for long.
 
         Args:
             nodes, times, positions: on the CPU or on the device.
@@ -152,8 +154,59 @@ class DeviceStore:
             InvalidInputError: as there.
         """
         uniform, listed = _check(fanouts, policy, walk, seed, draw, snapshots, window)
-        nodes, times, where = self._roots(nodes, times, positions)
+        self._check_roots(nodes, times, positions)
         length = float("inf") if window is None else float(window)
+        how = uniform, listed, replace, seed, draw, length, closed
+        layout = lay_out(nodes.numel(), tuple(fanouts), snapshots, uniform)
+        if layout is None:
+            return self._hop_by_hop(nodes, times, positions, fanouts, snapshots, *how)
+        return self._all_hops(nodes, times, positions, layout, snapshots, *how)
+
+    def _all_hops(
+        self,
+        nodes: Tensor,
+        times: Tensor,
+        positions: Tensor | None,
+        layout: Layout,
+        snapshots: int,
+        *how: Any,
+    ) -> list[list[Sample]]:
+        """One compiled call: roots go there and counts come home through page-locked memory."""
+        nodes, times = nodes.cpu().contiguous(), times.cpu().contiguous()
+        positions = None if positions is None else positions.cpu().contiguous()
+        if self._staging.numel() < layout.staged:
+            pinned = self.device.type == "cuda"
+            self._staging = torch.empty(2 * layout.staged, dtype=torch.int64, pin_memory=pinned)
+        memory = torch.empty(layout.words, dtype=torch.int64, device=self.device)
+        scratch = torch.empty(layout.scratch, dtype=torch.int64, device=self.device)
+        totals = self._mirror.sample(
+            nodes, times, positions, self._staging[: layout.staged], memory, scratch,
+            layout.fanouts, layout.rooms, layout.starts, snapshots, *how, *self._stream(),
+        )  # fmt: skip
+        if not totals:
+            self._refuse(nodes, times)
+        return layout.cut(memory, totals)
+
+    def _hop_by_hop(
+        self,
+        nodes: Tensor,
+        times: Tensor,
+        positions: Tensor | None,
+        fanouts: Sequence[int],
+        snapshots: int,
+        uniform: bool,
+        listed: bool,
+        replace: bool,
+        seed: int,
+        draw: int,
+        length: float,
+        closed: bool,
+    ) -> list[list[Sample]]:
+        """A call for each hop, whose neighbours are counted first where the most is much."""
+        self._refuse(nodes, times)
+        if positions is None:
+            positions = torch.arange(nodes.numel(), device=nodes.device)
+        nodes, times, where = (a.to(self.device).contiguous() for a in (nodes, times, positions))
         every: list[list[Hop]] = []
         for snapshot in range(snapshots):
             live = torch.full((1,), nodes.numel(), dtype=torch.int64, device=self.device)
@@ -162,9 +215,8 @@ class DeviceStore:
             for number, fanout in enumerate(fanouts):
                 hop = Hop.of(at, fanout, uniform)
                 self._mirror.locate(
-                    at.live, at.nodes, at.positions, *_windows(at.times, length, closed), fanout,
-                    uniform, listed, replace, seed, draw, number, snapshot, *hop.located,
-                    *self._stream(),
+                    at.live, at.nodes, at.positions, at.times, length, closed, fanout, uniform,
+                    listed, replace, seed, draw, number, snapshot, *hop.located, *self._stream(),
                 )  # fmt: skip
                 hop.make_places(last=number + 1 == len(fanouts))
                 following = hop.following
@@ -202,32 +254,25 @@ class DeviceStore:
     def _stream(self) -> tuple[int]:
         return stream_of(self.device) or (0,)
 
-    def _roots(
-        self, nodes: Tensor, times: Tensor, positions: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The roots on the device.
-
-        Raises:
-            InvalidInputError: another dtype or length, a vertex that is not there, or NaN.
-        """
-        if positions is None:
-            positions = torch.arange(nodes.numel(), device=nodes.device)
+    def _check_roots(self, nodes: Tensor, times: Tensor, positions: Tensor | None) -> None:
+        """Raises InvalidInputError for another dtype or length."""
         for name, array, dtype in (
             ("nodes", nodes, torch.int64),
             ("times", times, torch.float64),
             ("positions", positions, torch.int64),
         ):
+            if array is None:
+                continue
             if array.dtype != dtype or array.shape != (nodes.numel(),):
                 raise InvalidInputError(
                     f"{name} is {array.dtype}{list(array.shape)}, expected {dtype}[{nodes.numel()}]"
                 )
+
+    def _refuse(self, nodes: Tensor, times: Tensor) -> None:
+        """Raises InvalidInputError for a vertex that is not there, or NaN."""
         check_ids(nodes, "nodes", self.store.num_vertices)
         if bool(times.isnan().any()):
             raise InvalidInputError("times holds nan, allowed are numbers and infinities")
-        nodes, times, positions = (
-            a.to(self.device).contiguous() for a in (nodes, times, positions)
-        )
-        return nodes, times, positions
 
 
 def hold_ballast(leave_bytes: int, device: torch.device) -> Tensor | None:
@@ -239,13 +284,6 @@ def hold_ballast(leave_bytes: int, device: torch.device) -> Tensor | None:
     if free <= leave_bytes:
         return None
     return torch.empty(free - leave_bytes, dtype=torch.uint8, device=device)
-
-
-def _windows(times: Tensor, length: float, closed: bool) -> tuple[Tensor, Tensor]:
-    """Half-open windows that end at these times; a closed end is the number after it."""
-    begins = torch.full_like(times, -torch.inf) if length == float("inf") else times - length
-    ends = times.nextafter(times.new_tensor(torch.inf)) if closed else times
-    return begins, ends
 
 
 def _check(

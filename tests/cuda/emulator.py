@@ -94,7 +94,7 @@ def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
             shutil.copy(path, tree / "cuda")
     units += sorted((tree / "cuda").glob("*.cpp"))
     include = [tree, RUNTIME, CSRC, nanobind / "include", nanobind / "ext/robin_map/include"]
-    flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-w"]
+    flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-w", "-fopenmp"]
     flags += [f"-DDGBENCH_MODULE={MODULE}", "-DDGBENCH_EMULATED_DEVICE"]
     flags += [f"-I{path}" for path in [*include, sysconfig.get_paths()["include"]]]
 
@@ -106,5 +106,5 @@ def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
         objects = [str(made) for made in pool.map(compile_unit, units)]
     unfinished = target.with_suffix(".tmp")
-    subprocess.run(["g++", "-shared", *objects, "-o", str(unfinished)], check=True)
+    subprocess.run(["g++", "-shared", "-fopenmp", *objects, "-o", str(unfinished)], check=True)
     unfinished.replace(target)

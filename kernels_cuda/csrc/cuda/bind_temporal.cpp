@@ -4,6 +4,7 @@
 
 #include "common/require.hpp"
 #include "cuda/arrays.hpp"
+#include "cuda/temporal_batch.hpp"
 #include "cuda/temporal_launchers.h"
 #include "cuda/temporal_mirror.hpp"
 
@@ -20,13 +21,14 @@ using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::
 
 nb::dict update(TemporalMirror& mirror, Bytes vertices, Bytes fences, Bytes blocks, Bytes records,
                 int layout, double origin, int64_t deleted, uint64_t generation, bool rewritten,
-                std::uintptr_t stream) {
+                std::uintptr_t stream, int threads) {
   require(layout >= 0 && layout <= 2, "layout is " + std::to_string(layout) + ", allowed: 0 to 2");
   const Bytes* const given[kHostPools] = {&vertices, &fences, &blocks, &records};
   const std::size_t sizes[kHostPools] = {sizeof(Vertex), sizeof(Fence), sizeof(Block),
                                      layout == 0 ? sizeof(Packed)
                                      : layout == 1 ? sizeof(Compact)
                                                    : sizeof(Wide)};
+  require(threads >= 1, "threads is " + std::to_string(threads) + ", allowed are numbers from 1");
   HostPools host{};
   for (int p = 0; p < kHostPools; ++p) {
     require(given[p]->size() % sizes[p] == 0, "a pool holds a part of an element");
@@ -40,7 +42,7 @@ nb::dict update(TemporalMirror& mirror, Bytes vertices, Bytes fences, Bytes bloc
   Sent sent;
   {
     nb::gil_scoped_release release;
-    sent = mirror.update(host, rewritten, stream_of(stream));
+    sent = mirror.update(host, rewritten, threads, stream_of(stream));
   }
   nb::dict found;
   found["bytes"] = sent.bytes;
@@ -83,17 +85,17 @@ Hop hop_of(const TemporalMirror& mirror, const DeviceArray<const int64_t>& live,
 
 void locate(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
             DeviceArray<const int64_t> nodes, DeviceArray<const int64_t> positions,
-            DeviceArray<const double> begins, DeviceArray<const double> ends, int32_t fanout,
+            DeviceArray<const double> times, double length, bool closed, int32_t fanout,
             bool uniform, bool listed, bool replace, uint64_t seed, uint32_t draw, uint32_t number,
             uint32_t snapshot, DeviceArray<int32_t> counts, DeviceArray<int32_t> firsts,
             DeviceArray<int32_t> totals, MaybeDevice<int32_t> chosen, std::uintptr_t stream) {
   Hop hop = hop_of(mirror, live, nodes, positions, fanout, uniform, listed, counts, firsts, totals,
                    chosen);
-  check_size(begins, nodes.size(), "begins");
-  check_size(ends, nodes.size(), "ends");
+  check_size(times, nodes.size(), "times");
   require(number < 256 && snapshot < 256, "hop and snapshot must be below 256");
-  hop.begins = begins.data();
-  hop.ends = ends.data();
+  hop.times = times.data();
+  hop.length = length;
+  hop.closed = closed;
   hop.replace = replace;
   hop.key = draw_key(seed, number, snapshot, draw);
   check_launch(dgb_temporal_locate(&hop, stream_of(stream)), "locate");
@@ -139,6 +141,61 @@ void emit(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
   check_launch(dgb_temporal_emit(&hop, stream_of(stream)), "emit");
 }
 
+using HostIds = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using HostTimes = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using HostWords = nb::ndarray<int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// All hops of all snapshots. `places`: seven starts for each, in the order of HopPlaces. Returns how
+// many neighbours each found, or nothing where a root is no vertex or its time is no number.
+std::vector<int64_t> sample(const TemporalMirror& mirror, HostIds nodes, HostTimes times,
+                            std::optional<HostIds> positions, HostWords staging,
+                            DeviceArray<int64_t> memory, DeviceArray<int64_t> scratch,
+                            std::vector<int32_t> fanouts, std::vector<int64_t> rooms,
+                            std::vector<int64_t> places, int32_t snapshots, bool uniform,
+                            bool listed, bool replace, uint64_t seed, uint32_t draw, double length,
+                            bool closed, std::uintptr_t stream) {
+  Batch batch{};
+  batch.nodes = nodes.data();
+  batch.times = times.data();
+  batch.count = static_cast<int64_t>(nodes.size());
+  check_size(times, nodes.size(), "times");
+  if (positions) {
+    check_size(*positions, nodes.size(), "positions");
+    batch.positions = positions->data();
+  }
+  require(places.size() % 7 == 0, "places are seven to a hop");
+  require(fanouts.size() <= 256 && snapshots <= 256, "hops and snapshots must be below 257");
+  for (std::size_t p = 0; p < places.size(); p += 7) {
+    const int64_t* const at = places.data() + p;
+    batch.places.push_back({at[0], at[1], at[2], at[3], at[4], at[5], at[6]});
+  }
+  batch.fanouts = std::move(fanouts);
+  batch.rooms = std::move(rooms);
+  batch.snapshots = snapshots;
+  batch.staging = staging.data();
+  batch.staged = static_cast<int64_t>(staging.size());
+  batch.memory = memory.data();
+  batch.words = static_cast<int64_t>(memory.size());
+  batch.scratch = scratch.data();
+  batch.how.graph = mirror.view();
+  batch.limit = batch.how.graph.num_vertices;
+  batch.how.guide = mirror.guide();
+  batch.how.policy = uniform ? Policy::Uniform : Policy::Recent;
+  batch.how.walk = listed ? Walk::List : Walk::Fences;
+  batch.how.replace = replace;
+  batch.how.length = length;
+  batch.how.closed = closed;
+  batch.seed = seed;
+  batch.draw = draw;
+  batch.check();
+  require(static_cast<int64_t>(scratch.size()) >= batch.scratch_words(), "scratch is too short");
+  std::vector<int64_t> totals;
+  nb::gil_scoped_release release;
+  if (!batch.pack()) return totals;
+  check_launch(batch.run(totals, stream_of(stream)), "sample");
+  return totals;
+}
+
 }  // namespace
 
 void bind_temporal(nb::module_& m) {
@@ -159,9 +216,9 @@ void bind_temporal(nb::module_& m) {
           "placement"_a, "cap"_a)
       .def("update", &update, "vertices"_a.noconvert(), "fences"_a.noconvert(),
            "blocks"_a.noconvert(), "records"_a.noconvert(), "layout"_a, "origin"_a, "deleted"_a,
-           "generation"_a, "rewritten"_a, "stream"_a)
+           "generation"_a, "rewritten"_a, "stream"_a, "threads"_a = 1)
       .def("locate", &locate, "live"_a.noconvert(), "nodes"_a.noconvert(),
-           "positions"_a.noconvert(), "begins"_a.noconvert(), "ends"_a.noconvert(), "fanout"_a,
+           "positions"_a.noconvert(), "times"_a.noconvert(), "length"_a, "closed"_a, "fanout"_a,
            "uniform"_a, "listed"_a, "replace"_a, "seed"_a, "draw"_a, "hop"_a, "snapshot"_a,
            "counts"_a.noconvert(), "firsts"_a.noconvert(), "totals"_a.noconvert(),
            "chosen"_a.noconvert().none(), "stream"_a)
@@ -172,6 +229,10 @@ void bind_temporal(nb::module_& m) {
            "edge_times"_a.noconvert(), "next_live"_a.noconvert().none(),
            "next_nodes"_a.noconvert().none(), "next_times"_a.noconvert().none(),
            "next_positions"_a.noconvert().none(), "stream"_a)
+      .def("sample", &sample, "nodes"_a.noconvert(), "times"_a.noconvert(),
+           "positions"_a.noconvert().none(), "staging"_a.noconvert(), "memory"_a.noconvert(),
+           "scratch"_a.noconvert(), "fanouts"_a, "rooms"_a, "places"_a, "snapshots"_a, "uniform"_a,
+           "listed"_a, "replace"_a, "seed"_a, "draw"_a, "length"_a, "closed"_a, "stream"_a)
       .def("clear", &TemporalMirror::clear)
       .def_prop_ro("device_bytes", &TemporalMirror::device_bytes)
       .def_prop_ro("pinned_bytes", &TemporalMirror::pinned_bytes)

@@ -7,7 +7,9 @@
 // targets there are stands in the device's memory.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "common/host_device.hpp"
 #include "common/temporal_functors.hpp"
@@ -19,7 +21,10 @@ enum class Walk : int32_t {
   List = 1,    // from the newest block to the older ones, as the paper prints it
 };
 
+constexpr double kForever = std::numeric_limits<double>::infinity();
 constexpr uint64_t kGuideStep = 8;  // records between two times of the guide
+
+constexpr int64_t kScanTile = 2048;  // counts that a block sums up
 
 // One hop of one snapshot.
 struct Hop {
@@ -30,8 +35,8 @@ struct Hop {
   const int64_t* nodes;      // [room]
   const double* times;       // [room] handed on to the next hop
   const int64_t* positions;  // [room]
-  const double* begins;      // [room] of the window, half open
-  const double* ends;        // [room]
+  double length;             // of the window that ends at a target's time, or infinity
+  bool closed;               // the window has its end, too
   int32_t fanout;
   Policy policy;
   Walk walk;
@@ -173,15 +178,18 @@ struct Locate {
     const Vertex& v = hop.graph.vertices[node];
     const auto fanout = static_cast<uint32_t>(hop.fanout);
     const bool hides = may_hide(hop.graph, v);
+    // Half open; a closed end is the number after it.
+    const double t = hop.times[i];
+    const double begin = hop.length == kForever ? -kForever : t - hop.length;
+    const double end = hop.closed ? nextafter(t, kForever) : t;
     Range window;
     if (hop.walk == Walk::Fences && hop.guide != nullptr) {
-      window = window_by_guide(hop, v, records(), hop.begins[i], hop.ends[i]);
+      window = window_by_guide(hop, v, records(), begin, end);
     } else if (hop.walk == Walk::Fences) {
-      window = window_of(v, hop.graph.fences, records(), hop.begins[i], hop.ends[i],
-                         hop.graph.origin);
+      window = window_of(v, hop.graph.fences, records(), begin, end, hop.graph.origin);
     } else {
       const uint32_t enough = hop.policy == Policy::Recent && !hides ? fanout : kNone;
-      window = window_by_list(hop.graph, v, records(), hop.begins[i], hop.ends[i], enough);
+      window = window_by_list(hop.graph, v, records(), begin, end, enough);
     }
     uint32_t n = window.count;
     if (hides) {
@@ -252,6 +260,10 @@ extern "C" {
 // Windows and draws of all targets; then, with the prefix sums, their neighbours.
 int dgb_temporal_locate(const Hop* hop, void* stream);
 int dgb_temporal_emit(const Hop* hop, void* stream);
+// Between the two: offsets[room + 1] of the counts, and their sum. `sums` is room for one number per
+// kScanTile counts.
+int dgb_temporal_offsets(const int32_t* counts, int64_t room, int64_t* sums, int64_t* offsets,
+                         int64_t* total, void* stream);
 }
 
 }  // namespace dgbench::temporal

@@ -43,9 +43,40 @@ int dgb_copy_in(void* to, const void* from, uint64_t bytes, void* stream) {
 
 int dgb_wait(void* stream) { return settled(cudaStreamSynchronize(as_stream(stream))); }
 
-int dgb_scatter_words(const ScatterWords* functor, int64_t words, void* stream) {
-  return for_each(words, *functor, stream);
+int dgb_copy_out(void* to, const void* from, uint64_t bytes, void* stream) {
+  return settled(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, as_stream(stream)));
 }
+
+int dgb_copy_within(void* to, const void* from, uint64_t bytes, void* stream) {
+  return settled(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, as_stream(stream)));
+}
+
+int dgb_scatter_pieces(const ScatterPieces* functor, int64_t pieces, void* stream) {
+  return for_each(pieces * ScatterPieces::kLanes, *functor, stream);
+}
+
+int dgb_host_allocate(void** to, uint64_t bytes) {
+  return settled(cudaHostAlloc(to, bytes, cudaHostAllocPortable));
+}
+
+int dgb_host_free(void* at) { return settled(cudaFreeHost(at)); }
+
+int dgb_mark_make(void** mark) {
+  cudaEvent_t event = nullptr;
+  const int status = settled(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  *mark = event;
+  return status;
+}
+
+int dgb_mark_set(void* mark, void* stream) {
+  return settled(cudaEventRecord(static_cast<cudaEvent_t>(mark), as_stream(stream)));
+}
+
+int dgb_mark_wait(void* mark) {
+  return settled(cudaEventSynchronize(static_cast<cudaEvent_t>(mark)));
+}
+
+int dgb_mark_drop(void* mark) { return settled(cudaEventDestroy(static_cast<cudaEvent_t>(mark))); }
 
 }  // extern "C"
 

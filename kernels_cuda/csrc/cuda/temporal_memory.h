@@ -4,20 +4,38 @@
 #include <cstdint>
 
 #include "common/host_device.hpp"
-#include "common/search.hpp"
 
 namespace dgbench {
 
-// Words that arrived in one piece, put to where each patch of them belongs.
-struct ScatterWords {
-  const uint32_t* words;
-  const int64_t* starts;  // [patches + 1]: first word of each patch
-  const uint64_t* to;     // [patches]: address of each on the device
-  int64_t patches;
+// Where a piece of a pool goes that arrived among others, and where it stands among them.
+struct alignas(16) PieceHead {
+  uint64_t to;     // address on the device, a multiple of 4
+  uint32_t from;   // first 16 bytes of it, counted from the first piece
+  uint32_t words;  // of 4 bytes
+};
+
+struct alignas(16) FourWords {
+  uint32_t words[4];
+};
+
+// Pieces that arrived together, put to where each belongs: some neighbouring indices share one.
+struct ScatterPieces {
+  static constexpr int64_t kLanes = 4;
+  const PieceHead* heads;
+  const FourWords* content;
 
   DGB_HD void operator()(int64_t i) const {
-    const int64_t patch = upper_bound(starts, patches + 1, i) - 1;
-    reinterpret_cast<uint32_t*>(to[patch])[i - starts[patch]] = words[i];
+    const PieceHead head = heads[i / kLanes];
+    const auto lane = static_cast<uint32_t>(i % kLanes);
+    const FourWords* const from = content + head.from;
+    if (head.to % 16 == 0 && head.words % 4 == 0) {
+      auto* const to = reinterpret_cast<FourWords*>(head.to);
+      for (uint32_t w = lane; w < head.words / 4; w += kLanes) to[w] = from[w];
+    } else {
+      auto* const to = reinterpret_cast<uint32_t*>(head.to);
+      const auto* const words = reinterpret_cast<const uint32_t*>(from);
+      for (uint32_t w = lane; w < head.words; w += kLanes) to[w] = words[w];
+    }
   }
 };
 
@@ -32,8 +50,18 @@ int dgb_same_addresses(int* yes);  // whether this device can
 // Of the host's memory, `from` to its end lies in one page-locked range or in none: the runtime
 // refuses a copy that begins in one range and ends in another.
 int dgb_copy_in(void* to, const void* from, uint64_t bytes, void* stream);
+int dgb_copy_out(void* to, const void* from, uint64_t bytes, void* stream);
+// Between two places of the device's or of managed memory.
+int dgb_copy_within(void* to, const void* from, uint64_t bytes, void* stream);
 int dgb_wait(void* stream);  // until all of it is done
-int dgb_scatter_words(const ScatterWords* functor, int64_t words, void* stream);
+int dgb_scatter_pieces(const ScatterPieces* functor, int64_t pieces, void* stream);
+// Page-locked memory of the host, and marks in a stream that the host waits for.
+int dgb_host_allocate(void** to, uint64_t bytes);
+int dgb_host_free(void* at);
+int dgb_mark_make(void** mark);
+int dgb_mark_set(void* mark, void* stream);
+int dgb_mark_wait(void* mark);
+int dgb_mark_drop(void* mark);
 }
 
 }  // namespace dgbench

@@ -124,9 +124,8 @@ void TemporalMirror::release(int pool) {
 
 void TemporalMirror::clear() {
   for (int p = 0; p < pools(); ++p) release(p);
-  if (scratch_ != nullptr) dgb_device_free(scratch_);
-  scratch_ = nullptr;
-  scratch_bytes_ = 0;
+  sender_.clear();
+  lists_.clear();
   lines_.clear();
   guide_.clear();
   ready_ = false;
@@ -169,12 +168,25 @@ bool TemporalMirror::allocate(int pool, uint64_t bytes) {
   return true;
 }
 
-// Room for so many bytes, half as much again where a pool grows. True where its content is gone: the
-// host has all of it, so that old and new need not be there at once.
-bool TemporalMirror::make_room(int pool, uint64_t bytes) {
+// Half as much room again, in another place, with what the pool holds; false where both do not fit
+// beside each other. Growing by a share makes this rare.
+bool TemporalMirror::move_on(int pool, uint64_t bytes, void* stream) {
+  Pool& mine = pools_[pool];
+  const Pool old = mine;
+  if (old.capacity == 0 || !allocate(pool, (bytes + bytes / 2) / 256 * 256 + 256)) return false;
+  int status = dgb_copy_within(mine.at, old.at, old.used, stream);
+  if (status == 0) status = dgb_wait(stream);
+  dgb_device_free(old.at);
+  check(status, std::string(kNames[pool]) + " cannot be moved");
+  return true;
+}
+
+// Room for so many bytes. True where its content is gone: the host has all of it, so that old and new
+// need not be there at once.
+bool TemporalMirror::make_room(int pool, uint64_t bytes, void* stream) {
   Pool& mine = pools_[pool];
   const uint64_t wanted = std::max<uint64_t>(bytes, 256);
-  if (wanted <= mine.capacity) {
+  if (wanted <= mine.capacity || move_on(pool, wanted, stream)) {
     mine.used = bytes;
     return false;
   }
@@ -193,102 +205,83 @@ bool TemporalMirror::make_room(int pool, uint64_t bytes) {
 
 // Puts the times of records [first, last) into the guide, as far as it has them.
 void TemporalMirror::note_times(const HostPools& host, uint64_t first, uint64_t last, bool whole,
-                                std::vector<Patch>& patches) {
+                                PatchList& found) {
   const uint64_t begin = (first + kGuideStep - 1) / kGuideStep;
   const uint64_t end = (last + kGuideStep - 1) / kGuideStep;
   for (uint64_t g = begin; g < end; ++g) guide_[g] = time_at(host, g * kGuideStep);
-  if (!whole && begin < end) add(kGuide, begin * 8, (end - begin) * 8, patches);
+  if (!whole && begin < end) add(kGuide, host, begin * 8, (end - begin) * 8, found);
 }
 
-void TemporalMirror::add(int pool, uint64_t from, uint64_t bytes,
-                         std::vector<Patch>& patches) const {
-  if (bytes > 0) patches.push_back({pool, from, bytes});
+void TemporalMirror::add(int pool, const HostPools& host, uint64_t from, uint64_t bytes,
+                         PatchList& found) const {
+  found.add(pools_[pool].at + from, host.data[pool] + from, bytes);
 }
 
-// What differs between the lines that were sent and those of now, of pools that are not sent whole.
-void TemporalMirror::collect(const HostPools& host, bool rewritten,
-                             const std::array<bool, kPools>& whole, std::vector<Patch>& patches,
-                             Sent& sent) {
-  const Vertex* const vertices = host.vertices();
+// What differs between the line of a vertex that was sent and that of now, of pools that are not sent
+// whole; whether anything does.
+bool TemporalMirror::collect_one(const HostPools& host, bool rewritten,
+                                 const std::array<bool, kPools>& whole, std::size_t vertex,
+                                 PatchList& found) {
   const Block* const blocks = host.blocks();
   const uint64_t record = record_bytes(host.layout);
-  for (std::size_t i = 0; i < lines_.size(); ++i) {
-    const Vertex& now = vertices[i];
-    Vertex& was = lines_[i];
-    if (std::memcmp(&now, &was, sizeof(Vertex)) == 0) continue;
-    ++sent.vertices;
-    const bool grown = !rewritten && was.head != kNone && now.head == was.head &&
-                       now.dead == was.dead && now.before >= was.before;
-    if (!whole[kVertices]) add(kVertices, i * sizeof(Vertex), sizeof(Vertex), patches);
-    if (!whole[kFences]) {
-      const uint32_t kept =
-          grown && now.fence == was.fence && now.fences >= was.fences ? was.fences : 0;
-      add(kFences, (now.fence + kept) * sizeof(Fence), (now.fences - kept) * sizeof(Fence), patches);
+  const Vertex& now = host.vertices()[vertex];
+  Vertex& was = lines_[vertex];
+  if (std::memcmp(&now, &was, sizeof(Vertex)) == 0) return false;
+  const bool grown = !rewritten && was.head != kNone && now.head == was.head &&
+                     now.dead == was.dead && now.before >= was.before;
+  if (!whole[kVertices]) add(kVertices, host, vertex * sizeof(Vertex), sizeof(Vertex), found);
+  if (!whole[kFences]) {
+    const uint32_t kept =
+        grown && now.fence == was.fence && now.fences >= was.fences ? was.fences : 0;
+    add(kFences, host, (now.fence + kept) * sizeof(Fence), (now.fences - kept) * sizeof(Fence),
+        found);
+  }
+  for (uint32_t b = now.tail; b != kNone; b = blocks[b].prev) {
+    // The block that was the last one then has more records, or lies elsewhere with all of them.
+    const bool old = grown && b == was.tail;
+    const uint32_t kept = old && blocks[b].first == was.first ? was.size : 0;
+    if (!whole[kBlocks]) add(kBlocks, host, b * sizeof(Block), sizeof(Block), found);
+    const uint32_t size = b == now.tail ? now.size : blocks[b].size;
+    const uint64_t first = blocks[b].first + kept;
+    const uint64_t last = blocks[b].first + size;
+    if (!whole[kRecords] && memory_of(kRecords) != Memory::Pinned) {
+      add(kRecords, host, first * record, (last - first) * record, found);
     }
-    for (uint32_t b = now.tail; b != kNone; b = blocks[b].prev) {
-      // The block that was the last one then has more records, or lies elsewhere with all of them.
-      const bool old = grown && b == was.tail;
-      const uint32_t kept = old && blocks[b].first == was.first ? was.size : 0;
-      if (!whole[kBlocks]) add(kBlocks, b * sizeof(Block), sizeof(Block), patches);
-      const uint32_t size = b == now.tail ? now.size : blocks[b].size;
-      const uint64_t first = blocks[b].first + kept;
-      const uint64_t last = blocks[b].first + size;
-      if (!whole[kRecords] && memory_of(kRecords) != Memory::Pinned) {
-        add(kRecords, first * record, (last - first) * record, patches);
-      }
-      if (placement_ == Placement::Guided) note_times(host, first, last, whole[kGuide], patches);
-      if (old) break;
+    if (placement_ == Placement::Guided) note_times(host, first, last, whole[kGuide], found);
+    if (old) break;
+  }
+  was = now;
+  return true;
+}
+
+// A list for every run of vertices, in their order: no two runs share a line, a record or a time of
+// the guide.
+void TemporalMirror::collect(const HostPools& host, bool rewritten,
+                             const std::array<bool, kPools>& whole, int threads, Sent& sent) {
+  constexpr std::size_t kLists = 1024;
+  constexpr std::size_t kShortest = 256;  // vertices of a run
+  const std::size_t run = std::max(kShortest, (lines_.size() + kLists - 1) / kLists);
+  lists_.resize((lines_.size() + run - 1) / run);
+  const auto count = static_cast<int64_t>(lists_.size());
+  int64_t changed = 0;
+#pragma omp parallel for schedule(dynamic, 4) num_threads(threads) reduction(+ : changed) \
+    if (threads > 1 && count > 4)
+  for (int64_t l = 0; l < count; ++l) {
+    lists_[l].clear();
+    const std::size_t first = static_cast<std::size_t>(l) * run;
+    const std::size_t last = std::min(lines_.size(), first + run);
+    for (std::size_t v = first; v < last; ++v) {
+      changed += collect_one(host, rewritten, whole, v, lists_[l]) ? 1 : 0;
     }
-    was = now;
+  }
+  sent.vertices = changed;
+  for (const PatchList& list : lists_) {
+    sent.patches += static_cast<int64_t>(list.patches.size());
+    sent.bytes += list.bytes;
   }
 }
 
-// All patches in one piece, with their places in front.
-void TemporalMirror::send(const HostPools& host, const std::vector<Patch>& patches, void* stream) {
-  if (patches.empty()) return;
-  if (memory_of(kVertices) == Memory::Managed) {
-    for (const Patch& p : patches) {
-      std::memcpy(pools_[p.pool].at + p.from, host.data[p.pool] + p.from, p.bytes);
-    }
-    return;
-  }
-  uint64_t bytes = 0;
-  for (const Patch& p : patches) bytes += p.bytes;
-  const uint64_t head = 8 * (2 * patches.size() + 1);
-  std::vector<uint8_t> packed(head + bytes);
-  auto* const starts = reinterpret_cast<int64_t*>(packed.data());
-  auto* const to = reinterpret_cast<uint64_t*>(starts + patches.size() + 1);
-  uint8_t* out = packed.data() + head;
-  for (std::size_t i = 0; i < patches.size(); ++i) {
-    const Patch& p = patches[i];
-    starts[i] = (out - packed.data() - static_cast<int64_t>(head)) / 4;
-    to[i] = reinterpret_cast<uint64_t>(pools_[p.pool].at + p.from);
-    std::memcpy(out, host.data[p.pool] + p.from, p.bytes);
-    out += p.bytes;
-  }
-  starts[patches.size()] = static_cast<int64_t>(bytes / 4);
-  if (packed.size() > scratch_bytes_) {
-    if (scratch_ != nullptr) dgb_device_free(scratch_);
-    scratch_ = nullptr;
-    scratch_bytes_ = packed.size() + packed.size() / 2;
-    if (dgb_device_allocate(&scratch_, scratch_bytes_) != 0) {
-      scratch_bytes_ = 0;
-      throw OutOfDeviceMemory("out of device memory: no " + std::to_string(packed.size()) +
-                              " bytes to receive what changed");
-    }
-  }
-  check(dgb_copy_in(scratch_, packed.data(), packed.size(), stream), "what changed cannot be sent");
-  auto* const there = static_cast<uint8_t*>(scratch_);
-  ScatterWords functor{};
-  functor.starts = reinterpret_cast<const int64_t*>(there);
-  functor.to = reinterpret_cast<const uint64_t*>(there) + patches.size() + 1;
-  functor.words = reinterpret_cast<const uint32_t*>(there + head);
-  functor.patches = static_cast<int64_t>(patches.size());
-  check(dgb_scatter_words(&functor, static_cast<int64_t>(bytes / 4), stream),
-        "what changed cannot be put in place");
-}
-
-Sent TemporalMirror::update(const HostPools& given, bool rewritten, void* stream) {
+Sent TemporalMirror::update(const HostPools& given, bool rewritten, int threads, void* stream) {
   const bool moved = !ready_ || given.data != origin_ || given.generation != generation_ ||
                      given.layout != view_.layout;
   if (moved) clear();
@@ -307,7 +300,7 @@ Sent TemporalMirror::update(const HostPools& given, bool rewritten, void* stream
       if (memory_of(p) == Memory::Pinned) {
         pin(p, host);
       } else {
-        whole[p] = make_room(p, host.bytes[p]);
+        whole[p] = make_room(p, host.bytes[p], stream);
       }
     }
     if (memory_of(kVertices) != Memory::Pinned) {
@@ -315,11 +308,13 @@ Sent TemporalMirror::update(const HostPools& given, bool rewritten, void* stream
       Vertex nothing{};
       std::memset(static_cast<void*>(&nothing), 0xff, sizeof(nothing));
       lines_.resize(static_cast<std::size_t>(host.num_vertices()), nothing);
-      std::vector<Patch> patches;
-      collect(host, rewritten, whole, patches, sent);
-      send(host, patches, stream);
-      sent.patches = static_cast<int64_t>(patches.size());
-      for (const Patch& p : patches) sent.bytes += p.bytes;
+      collect(host, rewritten, whole, threads, sent);
+      const int status = sender_.prepare();
+      if (status == kNoMemory) {
+        throw OutOfDeviceMemory("out of device memory: no room to receive what changed");
+      }
+      check(status, "no room to receive what changed");
+      check(sender_.send(lists_, threads, stream), "what changed cannot be sent");
     }
     for (int p = 0; p < pools(); ++p) {
       if (!whole[p]) continue;

@@ -13,6 +13,7 @@
 
 #include "common/temporal_layout.hpp"
 #include "cuda/temporal_memory.h"
+#include "cuda/temporal_patches.hpp"
 
 namespace dgbench::temporal {
 
@@ -44,7 +45,7 @@ struct HostPools {
 
 struct Sent {
   uint64_t bytes = 0;    // of the pools, to the device or into managed memory
-  int64_t patches = 0;   // pieces of pools; whole pools count none
+  int64_t patches = 0;   // pieces of pools, of 4 KiB at most; whole pools count none
   int64_t vertices = 0;  // whose line had changed
   int64_t whole = 0;     // pools that were sent whole
 };
@@ -62,8 +63,9 @@ class TemporalMirror {
   ~TemporalMirror() { clear(); }
 
   // Brings the device up to date. `rewritten`: records of a vertex that changed may have moved, so
-  // that all of them are sent. Throws OutOfDeviceMemory; the mirror is empty then.
-  Sent update(const HostPools& host, bool rewritten, void* stream);
+  // that all of them are sent. `threads` look for what changed. Throws OutOfDeviceMemory; the mirror
+  // is empty then.
+  Sent update(const HostPools& host, bool rewritten, int threads, void* stream);
 
   // Gives everything back; the device must have finished with it.
   void clear();
@@ -86,24 +88,21 @@ class TemporalMirror {
     std::vector<void*> pinned;  // page-locked steps, one behind the other
   };
 
-  struct Patch {
-    int pool;
-    uint64_t from, bytes;  // within the pool
-  };
-
   int pools() const { return placement_ == Placement::Guided ? kPools : kHostPools; }
   Memory memory_of(int pool) const;
   uint64_t bytes_in(Memory memory) const;
   void release(int pool);
   void pin(int pool, const HostPools& host);
-  bool make_room(int pool, uint64_t bytes);
+  bool make_room(int pool, uint64_t bytes, void* stream);
+  bool move_on(int pool, uint64_t bytes, void* stream);
   bool allocate(int pool, uint64_t bytes);
   void collect(const HostPools& host, bool rewritten, const std::array<bool, kPools>& whole,
-               std::vector<Patch>& patches, Sent& sent);
+               int threads, Sent& sent);
+  bool collect_one(const HostPools& host, bool rewritten, const std::array<bool, kPools>& whole,
+                   std::size_t vertex, PatchList& found);
   void note_times(const HostPools& host, uint64_t first, uint64_t last, bool whole,
-                  std::vector<Patch>& patches);
-  void add(int pool, uint64_t from, uint64_t bytes, std::vector<Patch>& patches) const;
-  void send(const HostPools& host, const std::vector<Patch>& patches, void* stream);
+                  PatchList& found);
+  void add(int pool, const HostPools& host, uint64_t from, uint64_t bytes, PatchList& found) const;
 
   Placement placement_;
   uint64_t cap_;
@@ -112,8 +111,8 @@ class TemporalMirror {
   std::vector<double> guide_;
   std::array<const uint8_t*, kPools> origin_{};  // where the host's pools were then
   uint64_t generation_ = 0;
-  void* scratch_ = nullptr;
-  uint64_t scratch_bytes_ = 0;
+  std::vector<PatchList> lists_;  // kept, so that their memory is used again
+  PatchSender sender_;
   StoreView view_{};
   bool ready_ = false;
 };

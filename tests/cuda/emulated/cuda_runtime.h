@@ -406,7 +406,34 @@ inline cudaError_t cudaHostRegister(void* at, std::size_t bytes, unsigned) {
 inline cudaError_t cudaHostUnregister(void* at) {
   return emulated::registered.erase(at) == 1 ? cudaSuccess : cudaErrorInvalidValue;
 }
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1 };
+constexpr unsigned cudaHostAllocPortable = 1;
+inline cudaError_t cudaHostAlloc(void** to, std::size_t bytes, unsigned) {
+  if (emulated::give(to, bytes) != cudaSuccess) return cudaErrorMemoryAllocation;
+  return cudaHostRegister(*to, bytes, cudaHostRegisterPortable);
+}
+inline cudaError_t cudaFreeHost(void* at) {
+  const cudaError_t status = cudaHostUnregister(at);
+  if (status == cudaSuccess) std::free(at);
+  return status;
+}
+// All work is done when its call returns, so that a mark in a stream says nothing.
+using cudaEvent_t = void*;
+constexpr unsigned cudaEventDisableTiming = 2;
+inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = std::malloc(1);
+  return cudaSuccess;
+}
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  return event != nullptr ? cudaSuccess : cudaErrorInvalidValue;
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return event != nullptr ? cudaSuccess : cudaErrorInvalidValue;
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  std::free(event);
+  return cudaSuccess;
+}
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDefault = 4 };
 // As the runtime does it: what is copied lies in one registered range or in none.
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                                    cudaStream_t) {
