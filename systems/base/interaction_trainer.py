@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -27,47 +26,14 @@ from dgbench.systems.base.interaction_layout import (
     t_batch_groups,
 )
 from dgbench.systems.base.interaction_push import Propagation
+from dgbench.systems.base.interaction_scores import InteractionScores, StepResult, scores_of
 from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
-from dgbench.systems.base.scores import average_precision
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.training import check_device
 
+__all__ = ["InteractionScores", "InteractionTrainer", "StepResult", "scores_of"]
+
 Order = Literal["t-batches", "events", "intervals"]
-
-
-@dataclass(frozen=True, slots=True)
-class InteractionScores:
-    """How well some events were told from random pairs, or their ends classified.
-
-    Attributes:
-        ap: average precision over all events and their negatives; NaN in the `classify` task.
-        accuracy: share of events whose score is above their negative's (half where equal); in the
-            `classify` task of right classes among the ends that are held out, NaN where none is.
-        loss: per event of the range.
-        n: events scored.
-    """
-
-    ap: float
-    accuracy: float
-    loss: float
-    n: int
-
-
-@dataclass(slots=True, eq=False)
-class StepResult:
-    """What one step gave.
-
-    Attributes:
-        loss: summed over its events, without a graph.
-        right, wrong: scores [B] in the order of the step's events; empty in `classify`.
-        correct, asked: held-out ends of events classified rightly, and all of them.
-    """
-
-    loss: Tensor
-    right: Tensor
-    wrong: Tensor
-    correct: Tensor
-    asked: Tensor
 
 
 class InteractionTrainer(Trainer):
@@ -383,25 +349,3 @@ class InteractionTrainer(Trainer):
             self.pending.copy_(pending)
             if self._push is not None:
                 self._push.restore(ring)
-
-
-def scores_of(found: list[StepResult], events: int, classify: bool) -> InteractionScores:
-    """The scores of a range from those of its steps."""
-    loss = sum(float(one.loss) for one in found) / max(1, events)
-    if classify:
-        asked = sum(float(one.asked) for one in found)
-        correct = sum(float(one.correct) for one in found)
-        return InteractionScores(
-            float("nan"), correct / asked if asked else float("nan"), loss, events
-        )
-    none = torch.zeros(0)
-    right = torch.cat([none, *(one.right.cpu().float() for one in found)])
-    wrong = torch.cat([none, *(one.wrong.cpu().float() for one in found)])
-    label = torch.cat([torch.ones_like(right), torch.zeros_like(wrong)]).long()
-    above = (right > wrong).float().mean() + 0.5 * (right == wrong).float().mean()
-    return InteractionScores(
-        average_precision(torch.cat([right, wrong]), label),
-        float(above) if right.numel() else float("nan"),
-        loss,
-        right.numel(),
-    )
