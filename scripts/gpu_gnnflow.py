@@ -2,8 +2,10 @@
 
 Three tables. What an update of the device's graph takes and moves after an insert of so many
 edges; how fast neighbours are sampled where the graph lies in the device's, the host's or managed
-memory, beside the CPU's sampler, in turns; and what a fetch through the cache takes beside a gather
-by torch. Samples and rows are compared with the CPU's before they are timed.
+memory, beside the CPU's sampler with two threads and with all, in turns; and what a fetch through
+the cache takes beside a gather by torch. Beside the time of a call stands what the device worked in
+it, copies included, by torch's profiler: the rest is what a call costs on the host. Samples and rows
+are compared with the CPU's before they are timed.
 
 One JSON line per measurement goes to --out, the tables to standard output.
 """
@@ -20,6 +22,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from dgbench.kernels_cuda.device_store import PLACEMENTS, DeviceStore
 from dgbench.kernels_cuda.row_cache import open_row_cache
@@ -31,6 +34,11 @@ from dgbench.runtime.statistics import median, paired_ratio
 
 SHAPES = (("recent", (10,)), ("uniform", (10,)), ("uniform", (10, 10)))
 WRONG = "wrong"
+TWO = "cpu, 2 threads"
+"""What a device is compared with: 15 times as fast is asked of it."""
+PROFILED = 3
+MOST_LISTED = 4000
+"""Edges of a batch above which the walk of the list is left out."""
 
 
 class Report:
@@ -115,11 +123,11 @@ def samples(
     report: Report, store: TemporalStore, there: dict[str, DeviceStore], options: Any
 ) -> None:
     """Every placement and the CPU in turns, for several shapes and sizes of a batch."""
-    print(f"\n{'policy':8}{'fan-outs':>9}{'edges':>7}{'walk':>8}{'placement':>11}{'batch':>11}"
-          f"{'neighbours/s':>14}{'of CPU':>9}")  # fmt: skip
+    print(f"\n{'policy':8}{'fan-outs':>9}{'edges':>7}{'walk':>8}{'placement':>15}{'batch':>11}"
+          f"{'device':>11}{'neighbours/s':>14}{'of 2 thr.':>10}{'of CPU':>9}")  # fmt: skip
     for policy, fanouts in SHAPES:
         for batch in options.batches:
-            for walk in ("fences", "list"):
+            for walk in ("fences", "list") if batch <= MOST_LISTED else ("fences",):
                 if report.over(f"{policy} {fanouts} {batch}"):
                     return
                 _race(report, store, there, policy, list(fanouts), batch, walk, options.rounds)
@@ -128,7 +136,8 @@ def samples(
 def _race(report, store, there, policy, fanouts, batch, walk, rounds) -> None:
     how = {"policy": policy, "seed": 3, "walk": walk}
     contenders: dict[str, Callable[..., list[list[Sample]]]] = {
-        "cpu": lambda *roots, draw: sample_hops(store, *roots, fanouts, draw=draw, **how)
+        "cpu": lambda *roots, draw: sample_hops(store, *roots, fanouts, draw=draw, **how),
+        TWO: lambda *roots, draw: sample_hops(store, *roots, fanouts, draw=draw, threads=2, **how),
     }
     for name, one in there.items():
         contenders[name] = lambda *roots, draw, one=one: one.sample_hops(
@@ -149,12 +158,32 @@ def _race(report, store, there, policy, fanouts, batch, walk, rounds) -> None:
             seconds[name].append(report.seconds(partial(contenders[name], *asked, draw=number)))
     for name, took in seconds.items():
         ratio = paired_ratio(seconds["cpu"], took, method="sign")
+        two = paired_ratio(seconds[TWO], took, method="sign")
+        works = device_seconds(lambda name=name: contenders[name](*first, draw=0)) if (
+            name in there and walk == "fences") else None  # fmt: skip
+        shown = "" if works is None else f"{1e3 * works:8.3f} ms"
         report.add(
-            f"{policy:8}{'x'.join(map(str, fanouts)):>9}{batch:7}{walk:>8}{name:>11}"
-            f"{1e3 * median(took):8.2f} ms{taken / median(took):14.3g}{ratio.value:8.2f}x",
+            f"{policy:8}{'x'.join(map(str, fanouts)):>9}{batch:7}{walk:>8}{name:>15}"
+            f"{1e3 * median(took):8.2f} ms{shown:>11}{taken / median(took):14.3g}"
+            f"{two.value:9.2f}x{ratio.value:8.2f}x",
             what="sample", policy=policy, fanouts=fanouts, batch=batch, walk=walk, placement=name,
             seconds=took, neighbours=taken, over_cpu=ratio.value, low=ratio.low, high=ratio.high,
+            over_two=two.value, over_two_low=two.low, over_two_high=two.high, device_s=works,
         )  # fmt: skip
+
+
+def device_seconds(work: Callable[[], object]) -> float:
+    """What the device's kernels and copies take in one call, by torch's profiler."""
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(PROFILED):
+            work()
+        torch.cuda.synchronize()
+    return sum(
+        event.self_device_time_total
+        for event in seen.key_averages()
+        if event.device_type == torch.autograd.DeviceType.CUDA
+    ) / (1e6 * PROFILED)
 
 
 def caches(report: Report, options: Any) -> None:
@@ -221,7 +250,7 @@ def main() -> None:
     parser.add_argument("--edges", type=int, default=10_000_000)
     parser.add_argument("--vertices", type=int, default=500_000)
     parser.add_argument("--inserted", type=int, default=100_000, help="edges of the largest insert")
-    parser.add_argument("--batches", type=int, nargs="*", default=[600, 4000])
+    parser.add_argument("--batches", type=int, nargs="*", default=[600, 4000, 40000])
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the feature table")
     parser.add_argument("--dim", type=int, default=186)
     parser.add_argument("--asked", type=int, default=198_000, help="rows of a fetch")
