@@ -4,8 +4,8 @@ Three tables. What an update of the device's graph takes and moves after an inse
 edges; how fast neighbours are sampled where the graph lies in the device's, the host's or managed
 memory, beside the CPU's sampler with two threads and with all, in turns; and what a fetch through
 the cache takes beside a gather by torch. Beside the time of a call stands what the device worked in
-it, copies included, by torch's profiler: the rest is what a call costs on the host. Samples and rows
-are compared with the CPU's before they are timed.
+it, copies included, by torch's profiler: the rest is what a call costs on the host. Samples and
+rows are compared with the CPU's before they are timed.
 
 One JSON line per measurement goes to --out, the tables to standard output.
 """
