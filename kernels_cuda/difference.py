@@ -267,11 +267,13 @@ def rebuild(previous: Csr | None, difference: Difference, *, check: bool | None 
         indices = old.indices
     out_indptr = torch.empty(difference.num_rows + 1, dtype=torch.int64, device=device)
     out_indices = torch.empty(difference.nnz, dtype=torch.int32, device=device)
-    found = torch.full((3,), -1, dtype=torch.int64, device=device)
-    scratch: list[Tensor] = []
+    found = torch.empty(3, dtype=torch.int64, device=device)
+    scratch: tuple[Tensor, ...] = ()
     if device.type == "cuda":
-        counts = removed.shape[1], added.shape[1]
-        scratch = [torch.empty(n, dtype=torch.int32, device=device) for n in counts]
+        counts = [removed.shape[1], added.shape[1]]
+        scratch = torch.empty(sum(counts), dtype=torch.int32, device=device).split(counts)
+    if check or device.type == "cpu":  # a launch of its own, and nobody reads it otherwise
+        found.fill_(-1)
     call(
         "rebuild",
         device,

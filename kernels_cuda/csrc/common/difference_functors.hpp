@@ -20,6 +20,9 @@ struct Ids {
   const void* data;
   bool wide;
 
+  DGB_HD Ids from(int64_t i) const {
+    return {static_cast<const char*>(data) + i * (wide ? 8 : 4), wide};
+  }
   DGB_HD int64_t operator[](int64_t i) const {
     return wide ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
   }
@@ -106,38 +109,38 @@ struct Rebuild {
     if (place >= 0 && place < out_nnz) out_indices[place] = static_cast<int32_t>(column);
   }
 
-  DGB_HD void put_added(int64_t j) const {
-    if (indptr == nullptr) {
-      put(j, added.columns[j]);
-      return;
-    }
+  // Added entry j, given the removed ones in [gone_base, gone_base + gone_count), `gone` at the
+  // first, that can stand before it.
+  DGB_HD void put_added(int64_t j, const int32_t* gone, int64_t gone_count,
+                        int64_t gone_base) const {
     const int32_t at = added_at[j];
-    put(at - lower_bound(removed_at, removed, at) + j, added.columns[j]);
+    put(at - (gone_base + lower_bound(gone, gone_count, at)) + j, added.columns[j]);
   }
 
-  // Entry i of the previous matrix, given the changes in [gone_base, gone_end) and
-  // [come_base, come_end) that can stand before or at it: `gone` and `come` point at the first.
-  DGB_HD void put_kept(int64_t i, const int32_t* gone, int64_t gone_count, int64_t gone_base,
-                       const int32_t* come, int64_t come_count, int64_t come_base) const {
+  // Entry i of the previous matrix, in its column, given the changes that can stand before or at it,
+  // as above.
+  DGB_HD void put_kept(int64_t i, int32_t column, const int32_t* gone, int64_t gone_count,
+                       int64_t gone_base, const int32_t* come, int64_t come_count,
+                       int64_t come_base) const {
     const auto at = static_cast<int32_t>(i);
     const int64_t before = lower_bound(gone, gone_count, at);
     if (before < gone_count && gone[before] == at) return;
     const int64_t inserted = upper_bound(come, come_count, at);
-    put(i - (gone_base + before) + (come_base + inserted), indices[i]);
+    put(i - (gone_base + before) + (come_base + inserted), column);
   }
 
-  // Offsets of rows [first, stop): one search, then a walk.
-  DGB_HD void put_offsets(int64_t first, int64_t stop) const {
-    int64_t gone = indptr == nullptr
-                       ? 0
-                       : lower_bound(removed_at, removed, static_cast<int32_t>(indptr[first]));
-    int64_t come = lower_bound(added.rows, added.count, first);
-    for (int64_t row = first; row < stop; ++row) {
-      const int64_t old = indptr == nullptr ? 0 : indptr[row];
-      while (gone < removed && removed_at[gone] < old) ++gone;
-      while (come < added.count && added.rows[come] < row) ++come;
-      out_indptr[row] = old - gone + come;
-    }
+  // Where a row of the previous matrix begins.
+  DGB_HD int64_t begin_of(int64_t row) const { return indptr == nullptr ? 0 : indptr[row]; }
+
+  // The offset of a row, `old` in the previous matrix, given the removed entries and the rows of
+  // the added ones that can stand before it.
+  template <class Rows>
+  DGB_HD void put_offset(int64_t row, int64_t old, const int32_t* gone, int64_t gone_count,
+                         int64_t gone_base, const Rows& come, int64_t come_count,
+                         int64_t come_base) const {
+    const int64_t before = lower_bound(gone, gone_count, static_cast<int32_t>(old));
+    const int64_t inserted = lower_bound(come, come_count, row);
+    out_indptr[row] = old - (gone_base + before) + (come_base + inserted);
   }
 };
 
