@@ -126,8 +126,10 @@ def test_an_update_sends_little(open_device):
     assert there.sent.whole == 4
     before = there.device_bytes
     store.insert(*events(2, 2_000, store.last_time, vertices=2000))
-    there.update()
+    grown = there.update()
     assert there.device_bytes > before
+    assert grown.whole == 0  # what the pools held moved on with them
+    assert grown.bytes < before
     store.insert(*events(3, 10, store.last_time, vertices=2000))
     sent = there.update()
     assert sent.whole == 0
@@ -135,6 +137,34 @@ def test_an_update_sends_little(open_device):
     assert sent.bytes < 20 * (64 + 2 * 48 + 24 * 400 + 16 * 70)
     again = there.update()
     assert (again.bytes, again.patches, again.vertices) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("placement", ["cuda", "unified", "guided"])
+@pytest.mark.parametrize("layout", ["packed", "compact"])
+def test_changes_of_several_buffers_arrive(open_device, placement, layout):
+    """More than two page-locked buffers hold, and pieces that are cut: a hub with many fences."""
+    vertices = 30_000
+    store = TemporalStore(
+        vertices, layout=layout, policy=BlockPolicy("adaptive", 8), undirected=True
+    )
+    store.insert(*events(1, 3000, vertices=vertices))
+    there = open_device(store, placement)
+    for seed in (2, 3):
+        hub, ids = torch.full((vertices,), 7), torch.arange(vertices)
+        times = store.last_time + torch.arange(vertices).double()
+        store.insert(hub, ids, times)
+        sent = there.update()
+        assert sent.whole == 0
+        assert sent.vertices == vertices
+        assert sent.bytes > 3 * 2**20
+        nodes, at = ids.roll(seed), times.flip(0) + 1
+        for how in ({"policy": "recent"}, {"policy": "uniform", "walk": "list"}):
+            (found,), (right,) = (
+                there.sample_hops(nodes, at, [4], **how)[0],
+                sample_hops(store, nodes, at, [4], **how)[0],
+            )
+            for field in FIELDS:
+                assert torch.equal(getattr(found, field).cpu(), getattr(right, field)), field
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
@@ -294,6 +324,19 @@ def test_rooms_that_would_be_large_are_counted_first(open_device, monkeypatch):
     there = open_device(store, "cuda")
     monkeypatch.setattr(device_hops, "MOST_PLACES", 10)
     assert assert_equal(there, store, fanouts=(4, 3, 2), policy="uniform") > 100
+
+
+@pytest.mark.parametrize("count", [1, 2047, 2048, 2049, 5000])
+def test_offsets_of_batches_about_as_long_as_a_tile(open_device, count):
+    store = a_store(undirected=True)
+    there = open_device(store, "cuda")
+    nodes, times = torch.arange(count) % VERTICES, torch.linspace(-1, 250, count).double()
+    how = {"window": 40.0, "snapshots": 2, "closed": True, "policy": "uniform", "seed": 5}
+    found = there.sample_hops(nodes, times, [2, 1], **how)
+    for mine, its in zip(found, sample_hops(store, nodes, times, [2, 1], **how), strict=True):
+        for one, other in zip(mine, its, strict=True):
+            for field in FIELDS:
+                assert torch.equal(getattr(one, field).cpu(), getattr(other, field)), field
 
 
 def test_wrong_settings_are_refused(open_device):
