@@ -145,7 +145,10 @@ def _bar(points, key) -> list[dict]:
 def _label(key, points, names) -> str:
     row, system = key
     label = row_label(row, points)
-    return f"{label} · {names[system].title}" if len(names) > 1 else label
+    title = names[system].title
+    # A row that is the system itself, in one of its forms, need not say it again.
+    said = len(names) == 1 or row.startswith(title)
+    return label if said else f"{label} · {title}"
 
 
 def _left_over(points: Sequence[dict], panel: Any, key: tuple) -> bool:
