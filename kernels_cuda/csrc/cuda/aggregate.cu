@@ -21,7 +21,10 @@ namespace {
 
 constexpr int kInFlight = 4;  // neighbour rows loaded before the first is used
 constexpr int kWarps = kBlock / 32;
-constexpr int kFewEntries = 4;  // of a row for each lane that takes entries in turns
+// Entries of an average row for each lane that takes entries in turns, by how many lanes hold a
+// row of features (bits). Rows of a warp end together, so the longest one sets its time: where many
+// narrow rows would share a warp, more lanes to a row even that out.
+constexpr int kFewEntries[] = {1, 2, 2, 4, 4, 4};
 // 128 rows of 512 bytes in flight hide the memory of a processor; 64 registers allow that.
 constexpr int kBlocksPerProcessor = 4;
 constexpr int kEverything = 0x7fffffff;
@@ -413,7 +416,7 @@ Launch plan(const AggregateArgs& a, bool in_turns) {
   launch.most = a.owner_alone ? kOwnersMost : kHeavyRow;
   if (in_turns && !a.owner_alone) {
     for (int turns = 2; launch.group_bits < 5; turns *= 2, ++launch.group_bits) {
-      if (a.entries < a.rows * turns * kFewEntries) break;
+      if (a.entries < a.rows * turns * kFewEntries[launch.lane_bits]) break;
     }
   }
   const auto tiles = static_cast<unsigned>(ceil_div(d, launch.vec << launch.lane_bits));
