@@ -111,7 +111,7 @@ def time_pieces(task: InteractionWorkload, device: str) -> Pieces:
     def rows() -> None:
         new = model.refresh(state, waits)
         (new.embedding.sum() + model.head.keys(new.embedding).sum()).backward()
-        state[torch.arange(ROWS)].clone()
+        state[torch.arange(ROWS, device=device)].clone()
 
     def grid(pairs: int, sources: int, targets: int) -> Callable[[], None]:
         ends = [
