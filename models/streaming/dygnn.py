@@ -128,10 +128,14 @@ class Dygnn(nn.Module):
             are as they were.
         """
         new = rows.columns()
-        e, moved = rows.embedding, pending.count_s + pending.count_g > 0
-        for role, cell in (("s", self.update_s), ("g", self.update_g)):
+        e = rows.embedding
+        masks = [pending.count_s > 0, pending.count_g > 0]
+        # Neighbours push after a vertex's own interaction, so what they pushed comes last.
+        masks += [(p != 0).any(1) for p in (pending.push_s, pending.push_g) if p is not None]
+        *places, at_all = _places([*masks, torch.stack(masks).any(0)])
+        for k, (role, cell) in enumerate((("s", self.update_s), ("g", self.update_g))):
             count, last = getattr(pending, f"count_{role}"), new[f"last_{role}"]
-            took = count.nonzero().squeeze(1)
+            took = places[k]
             if took.numel():
                 partner = getattr(pending, f"sum_{role}")[took] / count[took].unsqueeze(1)
                 mine = e[took]
@@ -145,17 +149,13 @@ class Dygnn(nn.Module):
                 new[f"last_{role}"] = last.index_copy(0, took, time)
             push = getattr(pending, f"push_{role}")
             if push is not None:
-                # Neighbours push after a vertex's own interaction, so what they pushed comes last.
-                pushed = (push != 0).any(1)
-                at = pushed.nonzero().squeeze(1)
+                at = places[k + 2]
                 c = new[f"c{role}"][at] + getattr(self, f"push_{role}")(push[at])
                 new[f"c{role}"] = new[f"c{role}"].index_copy(0, at, c)
                 new[f"h{role}"] = new[f"h{role}"].index_copy(0, at, torch.tanh(c))
-                moved = moved | pushed
-        at = moved.nonzero().squeeze(1)
-        if at.numel():
-            both = torch.cat([new["hs"][at], new["hg"][at]], dim=1)
-            new["embedding"] = e.index_copy(0, at, self.merge(both))
+        if at_all.numel():
+            both = torch.cat([new["hs"][at_all], new["hg"][at_all]], dim=1)
+            new["embedding"] = e.index_copy(0, at_all, self.merge(both))
         return Refreshed(**new)
 
     def link(self, now: Refreshed, old: DygnnState, edges: IntervalEdges) -> Link:
@@ -203,3 +203,12 @@ class Dygnn(nn.Module):
         found.count_g[edges.targets :] = sums.count_g[:targets]
         found.time_g[edges.targets :] = edges.last_times(edges.by_dst)[:targets]
         return found
+
+
+def _places(masks: list[Tensor]) -> list[Tensor]:
+    """int64: where each mask bool[n] holds, ascending; a device is waited for once, not by mask."""
+    if masks[0].device.type == "cpu":
+        return [mask.nonzero().squeeze(1) for mask in masks]
+    table = torch.stack(masks)
+    order = table.to(torch.uint8).sort(dim=1, descending=True, stable=True).indices
+    return [order[k, :size] for k, size in enumerate(table.sum(1).tolist())]

@@ -106,10 +106,17 @@ class BaselineTrainer(InteractionTrainer):
 
     def _fresh(self) -> tuple[Any, Any]:
         state, pending = super()._fresh()
+        self._pad_waits(pending)
+        return state, pending
+
+    def reset_state(self) -> None:
+        super().reset_state()
+        self._pad_waits(self.pending)
+
+    def _pad_waits(self, pending: Any) -> None:
         if self._padded:
             # Something always waits for the row of padding, so that it costs what an edge costs.
             pending.count_s[-1] = pending.count_g[-1] = 1
-        return state, pending
 
     def edges(self, events: torch.Tensor) -> IntervalEdges:
         """The edges of a step, padded: sources, destinations and negatives one behind the other."""
@@ -158,9 +165,9 @@ class BaselineTrainer(InteractionTrainer):
         if self._push is not None:
             self._push.apply(pushes, edges, self.pending)
 
-    def train_group(self, group: Group) -> float:
+    def group_loss(self, group: Group) -> torch.Tensor:
         try:
-            return super().train_group(group)
+            return super().group_loss(group)
         except torch.cuda.OutOfMemoryError as error:
             raise UnsupportedError(
                 f"out of memory on {self.device}: {self.planned_bytes / 2**20:.0f} MiB were planned"

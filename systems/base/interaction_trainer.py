@@ -93,6 +93,7 @@ class InteractionTrainer(Trainer):
             self._taught = torch.where(held_out, -1, classes).to(self.device)
             self._asked = (held_out & (classes >= 0)).to(self.device)
         self._optimiser: torch.optim.Adam | None = None
+        self._begin: list[dict[str, Tensor | float]] | None = None
 
     def _fresh(self) -> tuple[Any, Any]:
         found = self.model.new_state(
@@ -211,6 +212,10 @@ class InteractionTrainer(Trainer):
 
     def train_group(self, group: Group) -> float:
         """One optimiser step on a group; the loss per event before it."""
+        return float(self.group_loss(group))
+
+    def group_loss(self, group: Group) -> Tensor:
+        """`train_group` that does not wait for the device: float64 scalar, there."""
         if self._optimiser is None:
             self._optimiser = torch.optim.Adam(
                 self.model.parameters(), lr=self.workload.lr, fused=True
@@ -221,30 +226,54 @@ class InteractionTrainer(Trainer):
         self.agree()
         with self.meter.phase("update"):
             self._optimiser.step()
-        total = float(torch.stack(losses).sum()) if losses else 0.0
-        self._wait()
-        return total / max(1, size)
+        total = torch.stack(losses).sum() if losses else torch.zeros(())
+        return total.double() / max(1, size)
 
     def agree(self) -> None:
         """Called between the backward pass and the update: add up gradients of all workers."""
 
     def reset_state(self) -> None:
         """Forget what happened to vertices, as before every epoch."""
-        state, pending = self._fresh()
-        self.vertices.copy_(state)
-        self.pending.copy_(pending)
+        # A second state on the device for the time of a copy would double what it has to hold.
+        if self._begin is None:
+            self._begin = self._beginning()
+        count = self.data.events.num_nodes
+        for table, values in zip((self.vertices, self.pending), self._begin, strict=True):
+            for name, column in table.columns().items():
+                value = values[name]
+                if isinstance(value, Tensor):
+                    column[:count].copy_(value)
+                else:
+                    column[:count].fill_(value)
+                column[count:].zero_()
         if self._push is not None:
             self._push.reset()
+
+    def _beginning(self) -> list[dict[str, Tensor | float]]:
+        """What columns begin with: a number, or, of what is drawn, a tensor in host memory."""
+        tables = self.model.new_state(
+            self.data.events.num_nodes, seed=self.workload.seed, dtype=self.dtype
+        )
+        found: list[dict[str, Tensor | float]] = []
+        for table in tables:
+            columns: dict[str, Tensor | float] = {}
+            for name, column in table.columns().items():
+                first = column.flatten()[:1]
+                alike = bool((column == first).all()) if first.numel() else True
+                columns[name] = float(first.sum()) if alike else column
+            found.append(columns)
+        return found
 
     def train(self, first: int, last: int, *, epoch: int = 0) -> float:
         """Train on events first .. last - 1 in order; the mean loss of an event."""
         self._check_range(first, last)
-        total = events = 0.0
+        total: Tensor | float = 0.0
+        events = 0
         for group in self.groups(first, last, epoch):
             size = sum(part.numel() for part in group)
-            total += self.train_group(group) * size
+            total = total + self.group_loss(group) * size
             events += size
-        return total / max(1.0, events)
+        return float(total) / max(1, events)
 
     def train_epoch(self) -> float:
         """Forget the state and train on all events of the training part once."""

@@ -113,8 +113,8 @@ class Program:
             edges.events, edges.src, edges.dst, edges.negative, edges.t, self.cuts(edges)
         )
 
-    def train(self, grids: Load, devices: int) -> float:
-        """Train on an interval's grids; the loss per edge before the update."""
+    def train(self, grids: Load, devices: int) -> Tensor | float:
+        """Train on an interval's grids; the loss per edge before the update (scalar)."""
         return self.trainer.train_interval(grids)
 
 

@@ -283,20 +283,22 @@ class TgcnTrainer(InteractionTrainer):
 
     def _run(self, load: Load, scale: float | None) -> StepResult:
         found = self.rounds.run(load, scale=scale)
-        return result_of(load, found, self.workload.task == "link")
+        # Nobody reads the scores of what is trained on, and their order would have to be sent.
+        return result_of(load, found, self.workload.task == "link" and scale is None)
 
-    def train_interval(self, load: Load) -> float:
-        """One optimiser step on an interval; the loss per edge before it."""
+    def train_interval(self, load: Load) -> Tensor:
+        """One optimiser step on an interval; the loss per edge before it, on the device."""
         self._known = {_key(load.events): load}
-        return super().train_group([load.events])
+        return self.group_loss([load.events])
 
     def train(self, first: int, last: int, *, epoch: int = 0) -> float:
         self._check_range(first, last)
-        total, edges = 0.0, 0
+        total: Tensor | float = 0.0
+        edges = 0
         for load in self.loads(first, last, epoch):
-            total += self.program.train(load, self.num_devices) * load.events.numel()
+            total = total + self.program.train(load, self.num_devices) * load.events.numel()
             edges += load.events.numel()
-        return total / max(1, edges)
+        return float(total) / max(1, edges)
 
     def train_epoch(self) -> float:
         """Forget the state and train on all that was sampled, once."""
