@@ -72,7 +72,7 @@ class RankTrainer(TgcnTrainer):
         )
 
     @property
-    def _own(self) -> int:
+    def own_part(self) -> int:
         return self.comm.rank
 
     def _initial(self) -> tuple[DygnnState, Pending]:

@@ -134,7 +134,7 @@ class TgcnTrainer(InteractionTrainer):
         return state.to(self.device), pending.to(self.device)
 
     @property
-    def _own(self) -> int | None:
+    def own_part(self) -> int | None:
         """The only part whose grids are trained in this process; None: all of them."""
         return None
 
@@ -195,7 +195,7 @@ class TgcnTrainer(InteractionTrainer):
 
     def resample(self) -> None:
         """Sample and cut anew (with another draw, where the program draws another)."""
-        edges = self._edges(torch.arange(self.data.train_end))
+        edges = self.edges_of(torch.arange(self.data.train_end))
         start = time.perf_counter()
         with self.meter.phase("sample"):
             self.kept = check_sets(self.program.sampling(edges), len(edges))
@@ -205,7 +205,8 @@ class TgcnTrainer(InteractionTrainer):
         for number in range(len(self.kept)):
             self.loads(0, self.data.train_end, number)
 
-    def _edges(self, events: Tensor) -> Edges:
+    def edges_of(self, events: Tensor) -> Edges:
+        """The edges of events, int64[n] ordinals in ascending order."""
         stream = self.data.events
         link = self.workload.task == "link"
         negative = self.data.negative[events] if link else events[:0]
@@ -226,16 +227,17 @@ class TgcnTrainer(InteractionTrainer):
             kept = kept[(kept >= first) & (kept < last)]
             start = time.perf_counter()
             with self.meter.phase("partition"):
-                intervals = self.program.partition(self._edges(kept))
+                intervals = self.program.partition(self.edges_of(kept))
             self.partition_s += time.perf_counter() - start
-            self._loads[key] = self._staged(intervals)
+            self._loads[key] = self.staged(intervals)
         return self._loads[key]
 
-    def _staged(self, intervals: list[Interval]) -> list[Load]:
+    def staged(self, intervals: list[Interval]) -> list[Load]:
+        """Intervals of a plan, ready to be sent, each with the one after it."""
         loads = []
         for interval in intervals:
             self._count += 1
-            loads.append(Load.of(interval, self.regions[0].link, self._count, self._own))
+            loads.append(Load.of(interval, self.regions[0].link, self._count, self.own_part))
         for one, following in itertools.pairwise(loads):
             one.following = following
         most = max((share.travelling for one in loads for share, _ in one.shares), default=0)
@@ -256,9 +258,9 @@ class TgcnTrainer(InteractionTrainer):
             cuts = torch.tensor([0, *(part.numel() for part in parts)]).cumsum(0)
         else:
             cuts = self._scoring_cuts(last - first)
-        edges = self._edges(events)
+        edges = self.edges_of(events)
         plan = self.planner.plan(edges.events, edges.src, edges.dst, edges.negative, edges.t, cuts)
-        loads = self._staged(plan)
+        loads = self.staged(plan)
         self._known = {_key(one.events): one for one in loads}
         return [[one.events] for one in loads]
 
@@ -290,6 +292,14 @@ class TgcnTrainer(InteractionTrainer):
         """One optimiser step on an interval; the loss per edge before it, on the device."""
         self._known = {_key(load.events): load}
         return self.group_loss([load.events])
+
+    def take_in(self, load: Load) -> None:
+        """Let the state take in the edges of an interval; nothing is scored or trained."""
+        self._settings.link, link = False, self._settings.link
+        try:
+            self.rounds.run(load, scale=None)
+        finally:
+            self._settings.link = link
 
     def train(self, first: int, last: int, *, epoch: int = 0) -> float:
         self._check_range(first, last)

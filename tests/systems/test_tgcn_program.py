@@ -80,7 +80,7 @@ def test_time_is_cut_by_width_or_by_edges():
     chosen = opened(task(intervals=None, batch=4), stream=events(300))
     chosen.prepare()
     wanted = round(chosen.kept[0].numel() / 20)
-    assert len(chosen.program.cuts(chosen._edges(chosen.kept[0]))) == wanted + 1
+    assert len(chosen.program.cuts(chosen.edges_of(chosen.kept[0]))) == wanted + 1
 
 
 @pytest.mark.parametrize(
