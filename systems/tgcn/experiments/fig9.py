@@ -30,8 +30,10 @@ from dgbench.systems.tgcn.experiments.settings import (
     TWIN_NAMES,
     workload,
 )
+from dgbench.systems.tgcn.whole_state import WholeState
 
 NAME: Final = "fig9"
+WHOLE: Final = "T-GCN, states of all edges"
 OURS, DYGNN, PLAIN, JODIE = "T-GCN", "DyGNN", "DyGNN without propagation", "JODIE"
 TOLERANCE: Final = 1.0
 """Points of accuracy or average precision that count as a loss."""
@@ -39,11 +41,13 @@ LARGE: Final = "twitter"
 """Where the baselines run out of memory at the printed size (section 6.2)."""
 SYSTEMS: Final = {
     OURS: ("tgcn", {}, {"scoring": "t-batches"}),
+    WHOLE: ("tgcn", {}, {"scoring": "t-batches", "program": WholeState}),
     DYGNN: ("dygnn", {"padding": False}, {}),
     PLAIN: ("dygnn", {"padding": False, "propagation": False}, {}),
     JODIE: ("jodie", {"padding": False}, {}),
 }
-"""System, switches and options of each contender; padding is exact and costs time alone."""
+"""System, switches and options of each contender; padding is exact and costs time alone. A program
+is named by its class, as every trainer has its own."""
 TASKS: Final = ("classify", "link")
 
 
@@ -70,11 +74,13 @@ class Size:
     threads: int | None = None
 
 
-FEW: Final = {"classify": (DYGNN, JODIE), "link": (DYGNN,)}
-EVERY: Final = dict.fromkeys(TASKS, (DYGNN, PLAIN, JODIE))
+FEW: Final = {"classify": (DYGNN, JODIE), "link": (WHOLE, DYGNN)}
+EVERY: Final = dict.fromkeys(TASKS, (WHOLE, DYGNN, PLAIN, JODIE))
+BRIEF: Final = tuple(name for name in HELD_NAMES if name != "enron")
+"""Of the held graphs, those that `quick` runs; DyGNN on Enron takes as long as on two others."""
 SIZES: Final[dict[Preset, Size]] = {
     "smoke": Size(("college-msg",), 330, 1, 15, 1e-2, FEW, 1),
-    "quick": Size((*HELD_NAMES, LARGE), 1_100, 1, 25, 1e-2, FEW, 1),
+    "quick": Size((*BRIEF, LARGE), 1_100, 1, 25, 1e-2, FEW, 1),
     "full": Size((*HELD_NAMES, *TWIN_NAMES), 60_000, 3, 100, 3e-3, EVERY),
     "paper": Size((*HELD_NAMES, *TWIN_NAMES), None, 3, 100, 3e-3, EVERY),
 }
@@ -91,6 +97,8 @@ class Fig9(Experiment):
         "quartiles of a vertex's number of events, of a tenth of the vertices that are never "
         "taught; average precision of links stands beside. DyGNN and JODIE train edge by edge in "
         "t-batches on all edges, T-GCN in intervals on half of them; all are scored in t-batches. "
+        "The paper does not say whether states see the other half: as T-GCN they do not, beside it "
+        "they take it in without a loss. "
         "On Twitter only T-GCN runs, and the memory of the baselines is counted at the printed "
         "size. The paper's times are drawn at random, so that little of its curves lies in time."
     )
@@ -183,6 +191,7 @@ def _pieces(
     task = _cut(task, events, size.width)
     for title in contenders:
         system, switches, options = SYSTEMS[title]
+        options = {k: one() if isinstance(one, type) else one for k, one in options.items()}
         trainer = get_system(system).open(
             task, device=context.device, data=data, switches=switches, **options
         )
