@@ -250,6 +250,8 @@ class GpuSampler:
         for name in before:
             if name in after:
                 found[name] = after[name] - before[name]
+                if name.startswith("pcie_") and found[name] < 0:
+                    found[name] += 1 << 32  # a counter of 32 bits that began again
         if "energy_mj" in found:
             found["energy_source"] = "counter"
         elif points := self._series.get("gpu_power_mw"):

@@ -24,7 +24,7 @@ constexpr int kWarps = kBlock / 32;
 // Entries of an average row for each lane that takes entries in turns, by how many lanes hold a
 // row of features (bits). Rows of a warp end together, so the longest one sets its time: where many
 // narrow rows would share a warp, more lanes to a row even that out.
-constexpr int kFewEntries[] = {1, 2, 2, 4, 4, 4};
+constexpr int kFewEntries[] = {4, 4, 4, 4, 4, 4};
 // 128 rows of 512 bytes in flight hide the memory of a processor; 64 registers allow that.
 constexpr int kBlocksPerProcessor = 4;
 constexpr int kEverything = 0x7fffffff;

@@ -41,7 +41,7 @@ EVENTS: Final = {"smoke": 1500, "quick": 25_000, "full": 200_000, "paper": None}
 """First events of a graph that are kept; None: all."""
 SMALLER: Final = {
     "flickr": (1 / 16384, 1 / 2048, 1 / 64, 1.0),
-    "twitter": (1 / 2**20, 1 / 65536, 1 / 2048, 1 / 64),
+    "twitter": (1 / 4096, 1 / 4096, 1 / 2048, 1 / 64),
 }
 """Scales of twins that are not cut off after some events: half of Flickr's edges have the same
 time, and a share of Twitter's stands for its whole."""
