@@ -188,7 +188,8 @@ def test_fused_is_unfused(model, dtype):
         ("whole", "packed_sequence"),
     ):
         fused = train(work, data, placement, fusion=fusion, temporal=temporal, dtype=dtype)[0]
-        assert differ(fused, plain) < (1e-6 if dtype is torch.float32 else 1e-12)
+        # Sums of float32 run in another order with other vectors: 1.3e-6 was seen with AVX2.
+        assert differ(fused, plain) < (3e-6 if dtype is torch.float32 else 1e-12)
 
 
 @pytest.mark.parametrize("model", SEQUENCE_MODELS)
