@@ -133,7 +133,7 @@ def test_what_is_refused():
         edge_dots(ids, ids[:1], x, x)
     with pytest.raises(InvalidInputError, match="dst must satisfy 0 <= x < 3"):
         partner_sums(ids, torch.tensor([0, 3]), x, x)
-    with pytest.raises(InvalidInputError, match="e_src is torch.float32"):
+    with pytest.raises(InvalidInputError, match=r"e_src is torch\.float32"):
         edge_dots(ids, ids, x, x.double())
     with pytest.raises(InvalidInputError, match="must agree"):
         edge_dots(ids, ids, x, x[:, :2])

@@ -84,8 +84,8 @@ def test_ranks_give_the_losses_of_one(model: str) -> None:
             score=(FIRST, E), ingest=30, dtype=torch.float64,
         )  # fmt: skip
         assert run.losses == pytest.approx(expected.losses, rel=1e-9)
-        # Networks that see no times give many pairs the same score, but for its last bits, which hang
-        # on how many rows a product has: ties may break another way.
+        # Networks that see no times give many pairs the same score but for its last bits, which
+        # hang on how many rows a product has: ties may break another way.
         ties = 2e-3 if model in ("graphsage", "gat") else 1e-9
         assert run.scores.ap == pytest.approx(expected.scores.ap, rel=ties)
         assert run.scores.loss == pytest.approx(expected.scores.loss, rel=1e-9)
