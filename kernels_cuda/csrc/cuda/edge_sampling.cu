@@ -108,8 +108,7 @@ struct WarpNumbers {
     base = next & ~uint64_t{1};
     mine = number_pair(seed, stream, base / 2 + static_cast<uint64_t>(lane));
   }
-  __device__ uint64_t at_lane() const {  // number next + lane
-    const uint64_t number = next + static_cast<uint64_t>(lane);
+  __device__ uint64_t at(uint64_t number) const {  // each lane's own
     const Draws two = number_pair(seed, stream, number / 2);
     return number & 1 ? two.odd : two.even;
   }
@@ -161,9 +160,12 @@ struct Walker {
     const int64_t row = w.indptr[v];
     return {row, static_cast<uint32_t>(w.indptr[v + 1] - row), v};
   }
+  __device__ FrontierSlot occupied_at(uint64_t draw) const {
+    return look_up(w.occupied[below(draw, static_cast<uint64_t>(w.some))]);
+  }
   __device__ FrontierSlot reseed() {  // all lanes
     ++reseeded;
-    return look_up(w.occupied[below(numbers(), static_cast<uint64_t>(w.some))]);
+    return occupied_at(numbers());
   }
   __device__ void put(int64_t i, const FrontierSlot& slot) {  // one lane
     slots[i] = slot;
@@ -174,54 +176,64 @@ struct Walker {
     return static_cast<uint64_t>(w.replacement ? w.vertices : w.vertices - w.frontier + i + 1);
   }
 
-  // The lanes try 32 slots as if none needed more than its one number; those before the first that
-  // does are right, and that one is placed alone.
+  // As on the CPU, every slot first gets a vertex, and only then do those whose vertex has no edges
+  // get another, in the order of slots: so slot i's number is number i, and that of the k-th slot
+  // without edges is number frontier + k.
   __device__ void place() {
+    if (w.replacement) {
+      for (int64_t i = lane; i < w.frontier; i += 32) slots[i].vertex = draw_vertex(i);
+    } else {
+      place_different();
+    }
+    __syncwarp();
+    numbers.next = static_cast<uint64_t>(w.frontier);
+    for (int64_t from = 0; from < w.frontier; from += 32) {
+      const int64_t i = from + lane;
+      const bool live = i < w.frontier;
+      FrontierSlot slot{};
+      if (live) slot = look_up(slots[i].vertex);
+      const bool bare = live && slot.degree == 0;
+      const unsigned all = __ballot_sync(kAll, bare);
+      if (bare) {
+        const unsigned before = all & ((1u << lane) - 1);
+        slot = occupied_at(numbers.at(numbers.next + static_cast<uint64_t>(__popc(before))));
+      }
+      if (live) put(i, slot);
+      numbers.next += static_cast<uint64_t>(__popc(all));
+      reseeded += __popc(all);
+    }
+    __syncwarp();
+  }
+  __device__ int32_t draw_vertex(int64_t i) const {
+    return static_cast<int32_t>(below(numbers.at(static_cast<uint64_t>(i)), range(i)));
+  }
+  // Floyd's way. The lanes try 32 slots as if none drew a vertex that another has; those before the
+  // first that does are right, and that one gets the last vertex of its range.
+  __device__ void place_different() {
     for (int64_t i = 0; i < w.frontier;) {
       const int64_t mine = i + lane;
       const bool live = mine < w.frontier;
       int32_t v = -1;
-      bool plain = true;
-      FrontierSlot slot{};
+      bool fresh = true;
       if (live) {
-        v = static_cast<int32_t>(below(numbers.at_lane(), range(mine)));
-        slot = look_up(v);
-        plain = slot.degree > 0 && (w.replacement || !is_member(v));
+        v = draw_vertex(mine);
+        fresh = !is_member(v);
       }
-      if (!w.replacement) {
-        for (int j = 0; j < 31; ++j) {
-          const int32_t other = __shfl_sync(kAll, v, j);
-          if (j < lane && other == v) plain = false;
-        }
+      for (int j = 0; j < 31; ++j) {
+        const int32_t other = __shfl_sync(kAll, v, j);
+        if (j < lane && other == v) fresh = false;
       }
-      const unsigned odd = __ballot_sync(kAll, live && !plain);
-      int right = odd != 0 ? __ffs(static_cast<int>(odd)) - 1 : 32;
-      if (w.frontier - i < right) right = static_cast<int>(w.frontier - i);
-      if (lane < right) {
-        put(mine, slot);
-        if (!w.replacement) add_member(v);
+      const unsigned odd = __ballot_sync(kAll, live && !fresh);
+      const int stop = odd != 0 ? __ffs(static_cast<int>(odd)) : 32;
+      if (live && lane < stop) {
+        if (!fresh) v = static_cast<int32_t>(range(mine) - 1);
+        slots[mine].vertex = v;
+        add_member(v);
       }
       __syncwarp();
-      i += right;
-      numbers.next += static_cast<uint64_t>(right);
-      if (odd == 0) continue;
-      auto single = static_cast<int32_t>(below(numbers(), range(i)));
-      if (!w.replacement && is_member(single)) {
-        single = static_cast<int32_t>(w.vertices - w.frontier + i);
-      }
-      FrontierSlot found = look_up(single);
-      if (found.degree == 0) found = reseed();
-      __syncwarp();
-      if (lane == 0) {
-        put(i, found);
-        if (!w.replacement) add_member(single);
-      }
-      __syncwarp();
-      ++i;
+      i += stop;
     }
-    if (w.replacement) return;
     for (int64_t word = lane; word < w.words; word += 32) members[word] = 0;
-    __syncwarp();
   }
 
   __device__ void build() {
