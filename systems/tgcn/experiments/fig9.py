@@ -141,7 +141,12 @@ class Fig9(Experiment):
                 name=f"{NAME}_{kind}",
                 title=f"{TITLES[kind]} by piece of time",
                 points=lambda rows, kind=kind: figure_points(rows, kind),
-                options={"xlabel": "piece of time", "ylabel": TITLES[kind], "ylog": False},
+                options={
+                    "xlabel": "piece of time",
+                    "ylabel": TITLES[kind],
+                    "ylog": False,
+                    "xlog": False,
+                },
             )
             for kind in TASKS
         ]
@@ -319,6 +324,13 @@ def over(rows: Sequence[Any], kind: str, high: str, low: str) -> Lead:
     return lead(gaps)
 
 
+def series_name(title: str) -> str:
+    """A contender as figures know it: by its system's name, and its form behind a comma."""
+    name = SYSTEMS[title][0]
+    form = {WHOLE: ", states of all edges", PLAIN: ", no propagation"}.get(title, "")
+    return name + form
+
+
 def figure_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
     """Score by piece, a panel for each graph; runs of other seeds than the first are left out."""
     points = []
@@ -327,11 +339,11 @@ def figure_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
             continue
         for title in SYSTEMS:
             points += [
-                {"panel": panel(row), "series": title, "x": piece + 1, "y": value,
+                {"panel": panel(row), "series": series_name(title), "x": piece + 1, "y": value,
                  "row_ids": [row.id]}
                 for piece, value in series(row, kind, title).items()
             ]  # fmt: skip
     return points + [
-        {"panel": panel(row), "series": OURS, "x": 1, "failed": failed(row)}
+        {"panel": panel(row), "series": series_name(OURS), "x": 1, "failed": failed(row)}
         for row in failures(rows, NAME)
     ]
