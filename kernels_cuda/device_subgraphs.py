@@ -12,11 +12,6 @@ from dgbench.kernels_cuda.edge_table import EdgeTable
 
 __all__ = ["induced_edges", "members_of", "vertices_of"]
 
-CONFIRMED: Final = False
-"""Whether the walk of frontiers has given the CPU's subgraphs on a device. It has on the emulator;
-on an H200 it has not, where slots led to vertices without edges. Set it when
-`tests/cuda/test_edge_sampling_kernels.py` passes there."""
-
 SLOT_BYTES: Final = 16
 WIDTHS: Final = (False, True)
 """Whether sums have 64 bits, in the order of trying."""

@@ -34,7 +34,7 @@ from dgbench.kernels_cuda.edge_samples import EdgeSample, LayerSample, SubgraphS
 from dgbench.kernels_cuda.edge_table import EdgeTable, check_seed, keep_share, thread_count
 from dgbench.kernels_cuda.weighted import ARITIES, METHODS, DrawStats, check_range
 from dgbench.kernels_cuda.workspace import Workspace
-from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
+from dgbench.runtime.errors import InvalidInputError, unknown_key
 
 __all__ = [
     "EdgeSample", "EdgeTable", "LayerSample", "SubgraphSample", "induced_edges", "keep_share",
@@ -204,12 +204,6 @@ def sample_subgraph(
     if method == "reservoir" and weights == "degree":
         raise InvalidInputError("method 'reservoir' draws among equal weights only", hint=_EQUAL)
     if table.indptr.device.type == "cuda":
-        if not device_subgraphs.CONFIRMED:
-            raise UnsupportedError(
-                "subgraphs on a device were found to differ from the CPU's where vertices have no "
-                "edges (H200); they are refused until a device has confirmed the kernel",
-                hint="sample from the table on the CPU",
-            )
         return device_edge_sampling.sample_subgraph(
             table, frontier, draws, count=count, method=method, replacement=replacement,
             by_degree=weights == "degree", induced=induced, seed=seed, call=call, first=first,

@@ -18,7 +18,6 @@ from dgbench.kernels_cuda.edge_sampling import (
     sample_subgraph,
 )
 from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share
-from dgbench.runtime.errors import UnsupportedError
 
 TABLES = [  # vertices, edges, undirected, power of the skew
     (1, 0, False, 1),
@@ -275,16 +274,12 @@ def test_public_functions_on_a_device():
     table = table_of((20_000, 300_000, False, 5))
     there = table_on(table, "cuda")
     assert torch.equal(keep_share(there, seed=1).cpu(), keep_share(table, seed=1))
-    if device_subgraphs.CONFIRMED:
-        right = sample_subgraph(table, 1000, 5000, count=3, seed=4)
-        found = sample_subgraph(there, 1000, 5000, count=3, seed=4)
-        assert torch.equal(found.vertices.cpu(), right.vertices)
-        assert torch.equal(found.eids.cpu(), right.eids)
-        edges = induced_edges(there, found.offsets, found.vertices)
-        assert torch.equal(edges[1].cpu(), right.eids)
-    else:
-        with pytest.raises(UnsupportedError, match="until a device has confirmed"):
-            sample_subgraph(there, 1000, 5000, count=3, seed=4)
+    right = sample_subgraph(table, 1000, 5000, count=3, seed=4)
+    found = sample_subgraph(there, 1000, 5000, count=3, seed=4)
+    assert torch.equal(found.vertices.cpu(), right.vertices)
+    assert torch.equal(found.eids.cpu(), right.eids)
+    edges = induced_edges(there, found.offsets, found.vertices)
+    assert torch.equal(edges[1].cpu(), right.eids)
     roots = roots_of(table, 500)
     for union in (True, False):
         one = sample_nodewise(there, roots.cuda(), union=union, seed=2, method="keys")

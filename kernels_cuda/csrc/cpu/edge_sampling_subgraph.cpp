@@ -103,7 +103,8 @@ class Frontier {
   const DrawCounts& counts() const { return search_.counts(); }
   int64_t reseeded() const { return reseeded_; }
 
-  // Uniform over all vertices; without replacement by Floyd's way, one number a slot.
+  // Uniform over all vertices; without replacement by Floyd's way, one number a slot. The walk on a device
+  // (cuda/edge_sampling.cu) takes the same numbers in the same order; the emulated tests hold that.
   void place(const DrawNumbers& rng, std::vector<int64_t>& weights) {
     rng_ = rng;
     weights.resize(slots_.size());
