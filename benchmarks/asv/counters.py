@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dgbench.kernels_cuda.csr import Csr
 
 SNAPSHOTS, CHUNKS, STEP = 8, 16, 600
+RANKS, DEVICES, DRAWS = 4, 8, 512
 NAMES = (
     "pipad: words, COO",
     "pipad: words, CSR",
@@ -54,6 +55,33 @@ NAMES = (
     "gnnflow: rows fetched, lru",
     "gnnflow: rows fetched, lfu",
     "gnnflow: rows fetched, fifo",
+    "esdg: bytes between 4 ranks, snapshots, cd_gcn",
+    "esdg: bytes between 4 ranks, vertices, cd_gcn",
+    "esdg: bytes between 4 ranks, snapshots, tm_gcn",
+    "esdg: bytes between 4 ranks, vertices, tm_gcn",
+    "dgc: padded vertex-steps, packed",
+    "dgc: padded vertex-steps, to the longest",
+    "tgcn: nodes visited, sis of arity 2",
+    "tgcn: nodes visited, sis of arity 8",
+    "tgcn: elements scanned, its_linear",
+    "tgcn: redraws, its_linear",
+    "tgcn: nodes visited, its_bitmap",
+    "tgcn: elements scanned, its_list",
+    "tgcn: elements scanned, its_rebuild",
+    "tgcn: tables made anew, its_rebuild",
+    "tgcn: nodes visited, brs",
+    "tgcn: bytes a round, ring",
+    "tgcn: bytes times hops, ring",
+    "tgcn: bytes a round, gather",
+    "tgcn: bytes times hops, gather",
+    "tgcn: largest grid over mean, in thousandths, equal",
+    "tgcn: phases over even ones, in thousandths, equal",
+    "tgcn: largest grid over mean, in thousandths, edges",
+    "tgcn: phases over even ones, in thousandths, edges",
+    "tgcn: largest grid over mean, in thousandths, dealt",
+    "tgcn: phases over even ones, in thousandths, dealt",
+    "dygnn: t-batches",
+    "dygnn: padded edges, t-batches",
 )
 """In the order of `counted`; asv wants to know them before it counts."""
 
@@ -185,12 +213,119 @@ def misses(stream: EventStream) -> dict[str, int]:
     return found
 
 
+def exchanges(csrs: list[Csr]) -> dict[str, int]:
+    """ESDG: bytes that ranks send each other in an epoch, by walking its exchanges without data."""
+    import torch
+
+    from dgbench.systems.esdg.vertex_parts import VertexParts
+    from dgbench.systems.esdg.vertex_plan import read_counts
+    from dgbench.systems.esdg.volumes import count_snapshot, count_vertex
+
+    found = {}
+    nodes = csrs[0].num_rows
+    owner = torch.arange(nodes) * RANKS // nodes
+    reads = list(read_counts(csrs, VertexParts(owner, RANKS)))
+    for model in ("cd_gcn", "tm_gcn"):
+        moved = count_snapshot(model, size=RANKS, steps=len(csrs), num_nodes=nodes, blocks=2)
+        asked = count_vertex(model, reads, blocks=2)
+        found[f"esdg: bytes between {RANKS} ranks, snapshots, {model}"] = moved.total()
+        found[f"esdg: bytes between {RANKS} ranks, vertices, {model}"] = asked.total()
+    return found
+
+
+def padding(csrs: list[Csr]) -> dict[str, int]:
+    """DGC: zeros between the sequences of vertices that its time encoder packs into rows."""
+    import torch
+
+    from dgbench.kernels_cuda.transpose import transpose
+    from dgbench.systems.dgc.packing import pack_sequences
+
+    live = torch.stack([(c.indptr.diff() > 0) | (transpose(c).indptr.diff() > 0) for c in csrs])
+    steps = torch.arange(1, len(csrs) + 1)[:, None]
+    last = (live * steps).amax(0)
+    first = torch.where(live, steps, len(csrs) + 1).amin(0)
+    lengths = (last - first + 1).clamp(min=0)
+    packed = pack_sequences(lengths[lengths > 0].long())
+    return {
+        "dgc: padded vertex-steps, packed": packed.padding,
+        "dgc: padded vertex-steps, to the longest": packed.padding_unpacked,
+    }
+
+
+def draws(stream: EventStream) -> dict[str, int]:
+    """T-GCN: what its tree and the rivals' tables look at for the same number of draws."""
+    import torch
+
+    from dgbench.kernels_cuda.weighted import DrawStats, draw_many
+
+    degree = torch.bincount(torch.cat([stream.src, stream.dst]), minlength=stream.num_nodes)
+    weights = degree[degree > 0]
+    found = {}
+
+    def count(method: str, arity: int = 8) -> DrawStats:
+        stats = DrawStats()
+        draw_many(weights, DRAWS, 8, method=method, seed=1, stats=stats, arity=arity, threads=1)
+        return stats
+
+    for arity in (2, 8):
+        found[f"tgcn: nodes visited, sis of arity {arity}"] = count("sis", arity).nodes_visited
+    linear, rebuilt = count("its_linear"), count("its_rebuild")
+    return found | {
+        "tgcn: elements scanned, its_linear": linear.elements_scanned,
+        "tgcn: redraws, its_linear": linear.redraws,
+        "tgcn: nodes visited, its_bitmap": count("its_bitmap").nodes_visited,
+        "tgcn: elements scanned, its_list": count("its_list").elements_scanned,
+        "tgcn: elements scanned, its_rebuild": rebuilt.elements_scanned,
+        "tgcn: tables made anew, its_rebuild": rebuilt.rebuilt,
+        "tgcn: nodes visited, brs": count("brs").nodes_visited,
+    }
+
+
+def rounds(stream: EventStream) -> dict[str, int]:
+    """T-GCN: bytes of a round and the links that they pass, and how evenly grids are filled."""
+    from dgbench.systems.tgcn.balance import balance
+    from dgbench.systems.tgcn.grids import Grids, cut_vertices
+    from dgbench.systems.tgcn.links import machine
+    from dgbench.systems.tgcn.schedule import bytes_by_hops, make_schedule, traffic
+
+    found: dict[str, int] = {}
+    rows = cut_vertices(stream.num_nodes, DEVICES).sizes
+    for kind in ("ring", "gather"):
+        sent = traffic(make_schedule(DEVICES, kind), rows, read=256, add=256)
+        hops = bytes_by_hops(sent, machine(size=DEVICES))
+        found[f"tgcn: bytes a round, {kind}"] = int(sent.sum())
+        found[f"tgcn: bytes times hops, {kind}"] = sum(abs(h) * n for h, n in hops.items())
+    for cut in ("equal", "edges", "dealt"):
+        grids = Grids.build(stream.src, stream.dst, stream.t, stream.num_nodes, intervals=16,
+                            parts=4, vertex_cut=cut, local=False, threads=1)  # fmt: skip
+        fill = balance(grids.counts)
+        found[f"tgcn: largest grid over mean, in thousandths, {cut}"] = round(1000 * fill.largest)
+        found[f"tgcn: phases over even ones, in thousandths, {cut}"] = round(4000 / fill.busy)
+    return found
+
+
+def batches(stream: EventStream) -> dict[str, int]:
+    """DyGNN: t-batches, and edges of zeros where all are padded to the largest."""
+    import torch
+
+    from dgbench.systems.base.interaction_layout import t_batches
+
+    count = padded = 0
+    for first in range(0, len(stream), STEP):
+        cut = slice(first, first + STEP)
+        sizes = torch.bincount(t_batches(stream.src[cut], stream.dst[cut], None, stream.num_nodes))
+        count += sizes.numel()
+        padded += sizes.numel() * int(sizes.max()) - int(sizes.sum())
+    return {"dygnn: t-batches": count, "dygnn: padded edges, t-batches": padded}
+
+
 def counted() -> dict[str, int]:
     """Every counter by its name."""
     csrs, stream = snapshots(), events()
     found: dict[str, int] = {}
     for part, data in ((formats, csrs), (differences, csrs), (cuts, csrs), (blocks, stream),
-                       (misses, stream)):  # fmt: skip
+                       (misses, stream), (exchanges, csrs), (padding, csrs), (draws, stream),
+                       (rounds, stream), (batches, stream)):  # fmt: skip
         found |= part(data)
     return found
 
