@@ -4,6 +4,9 @@ The harness opens one `Meter` per process and hands it to the trainer. Counters 
 always on: they are integers and cost a dictionary update. Phases are timed only in an
 instrumented run (`timing=True`), because reading clocks around every phase changes what
 is measured; otherwise `phase` does nothing.
+
+In an instrumented process the harness also opens a `SpanLog` (`keep_spans`): all meters of the
+process tell it when their phases began and ended, and what they `mark`.
 """
 
 from __future__ import annotations
@@ -15,6 +18,141 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+SPANS = 400
+"""Most spans that a log hands over."""
+
+MARKS = 50
+"""Most marks of one name that a log hands over."""
+
+
+class SpanLog:
+    """When phases began and ended, in bounded room however long a process runs.
+
+    Up to `limit` spans are kept as they were. Where there are more, time is cut into cells, and
+    within a cell the spans of one phase become one: their order in the cell is lost, the seconds of
+    each phase are not. Cells grow (by factors of 2) until the spans are few enough.
+
+    Attributes:
+        of: whose phases these are, where not of the process itself ("rank 0").
+        seen: spans told of so far. resolution: length of a cell in seconds, 0.0 while every span
+            is kept as it was.
+    """
+
+    def __init__(self, limit: int = SPANS) -> None:
+        self.of = ""
+        self.seen = 0
+        self.resolution = 0.0
+        self._limit = limit
+        self._spans: list[tuple[str, float, float]] = []
+        self._marks: dict[str, list[float]] = {}
+        self._strides: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, name: str, begin: float, end: float) -> None:
+        """A phase lasted from `begin` to `end`, seconds of `time.perf_counter`."""
+        if end <= begin:
+            return
+        self.seen += 1
+        self._spans.append((name, begin, end))
+        if len(self._spans) >= 4 * self._limit:
+            self._fit()
+
+    def mark(self, name: str, at: float) -> None:
+        """Something called `name` (an epoch) began at `at`."""
+        number, stride = self._counts[name], self._strides.setdefault(name, 1)
+        self._counts[name] += 1
+        if number % stride:
+            return
+        kept = self._marks.setdefault(name, [])
+        kept.append(at)
+        if len(kept) > MARKS:
+            del kept[1::2]
+            self._strides[name] = 2 * stride
+
+    @property
+    def spans(self) -> list[tuple[str, float, float]]:
+        """(phase, begin, end) in order of time, at most `limit` of them."""
+        self._fit()
+        return list(self._spans)
+
+    @property
+    def merged(self) -> int:
+        """How many spans became part of another one."""
+        self._fit()
+        return self.seen - len(self._spans)
+
+    @property
+    def marks(self) -> dict[str, list[float]]:
+        """Times of what was marked, by name; of many, every second, fourth ... one."""
+        return {name: list(times) for name, times in self._marks.items()}
+
+    @property
+    def strides(self) -> dict[str, int]:
+        """By name, how many of a mark's times each kept one stands for."""
+        return dict(self._strides)
+
+    def _fit(self) -> None:
+        self._spans.sort(key=lambda span: span[1])
+        if len(self._spans) <= self._limit and not self.resolution:
+            return
+        length = max(end for *_, end in self._spans) - self._spans[0][1]
+        if not self.resolution:
+            self.resolution = length / self._limit
+        while self.resolution * 8 * self._limit < length:  # the process went on for much longer
+            self.resolution *= 2
+        self._spans = merge_spans(self._spans, self.resolution)
+        while len(self._spans) > self._limit:
+            self.resolution *= 2
+            self._spans = merge_spans(self._spans, self.resolution)
+
+
+def merge_spans(
+    spans: list[tuple[str, float, float]], cell: float
+) -> list[tuple[str, float, float]]:
+    """Spans with one span per phase and cell of `cell` seconds; cells begin at multiples of it.
+
+    Args:
+        spans: (phase, begin, end) in order of begin.
+    """
+    cells: dict[int, dict[str, float]] = {}
+    first: dict[int, float] = {}
+    for name, begin, end in spans:
+        index = int(begin // cell)
+        while True:
+            border = (index + 1) * cell
+            length = max(min(end, border) - begin, 0.0)
+            mine = cells.setdefault(index, {})
+            mine[name] = mine.get(name, 0.0) + length
+            first.setdefault(index, begin)
+            if end <= border:
+                break
+            begin, index = border, index + 1
+    found: list[tuple[str, float, float]] = []
+    for index in sorted(cells):
+        at = first[index]
+        for name, length in cells[index].items():
+            last = found[-1] if found else None
+            if last and last[0] == name and at - last[2] < 1e-6 * cell:
+                found[-1] = (name, last[1], at + length)
+            else:
+                found.append((name, at, at + length))
+            at += length
+    return found
+
+
+_log: SpanLog | None = None
+
+
+def keep_spans(log: SpanLog | None) -> None:
+    """Let meters that are made from now on in this process tell `log` of their phases."""
+    global _log
+    _log = log
+
+
+def kept_spans() -> SpanLog | None:
+    """The log of this process, or of the one that it is a fork of; None where none is kept."""
+    return _log
 
 
 class Meter:
@@ -36,6 +174,8 @@ class Meter:
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._open: str | None = None
         self._since: float | torch.cuda.Event = 0.0
+        self._log = _log
+        self._zero: tuple[torch.cuda.Event, float] | None = None
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add `amount` to the counter `name`."""
@@ -48,6 +188,14 @@ class Meter:
         """
         with self._lock:
             self.spent[name] += seconds
+
+    def mark(self, name: str) -> None:
+        """Note that something called `name` begins here, such as an "epoch".
+
+        Only an instrumented process keeps it, with the host's clock.
+        """
+        if self._log is not None:
+            self._log.mark(name, time.perf_counter())
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -78,6 +226,12 @@ class Meter:
 
     def _turn(self, name: str | None) -> None:
         if self._cuda:
+            if self._log is not None and self._zero is None:
+                # An event of an idle device and the host's clock: what ties the two together.
+                torch.cuda.synchronize()
+                zero = torch.cuda.Event(enable_timing=True)
+                zero.record()
+                self._zero = zero, time.perf_counter()
             now = torch.cuda.Event(enable_timing=True)
             now.record()
             if self._open is not None:
@@ -86,6 +240,8 @@ class Meter:
             now = time.perf_counter()
             if self._open is not None:
                 self._seconds[self._open] += now - self._since
+                if self._log is not None:
+                    self._log.add(self._open, self._since, now)
         self._open, self._since = name, now
 
     def phases(self) -> dict[str, float]:
@@ -93,12 +249,20 @@ class Meter:
         if self._events:
             torch.cuda.synchronize()
             for name, begin, end in self._events:
-                self._seconds[name] += begin.elapsed_time(end) / 1e3
+                seconds = begin.elapsed_time(end) / 1e3
+                self._seconds[name] += seconds
+                if self._log is not None and self._zero is not None:
+                    zero, host = self._zero
+                    at = host + zero.elapsed_time(begin) / 1e3
+                    self._log.add(name, at, at + seconds)
             self._events.clear()
         return dict(self._seconds)
 
     def reset(self) -> None:
-        """Forget counters, spent time and phases, as at the end of warm-up."""
+        """Forget counters, spent time and phases, as at the end of warm-up.
+
+        A log of spans keeps what it was told: a strip over time shows the warm-up, too.
+        """
         self.phases()
         self.counters.clear()
         with self._lock:

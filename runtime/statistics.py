@@ -196,15 +196,25 @@ def median_interval(
     n = len(ordered)
     value = float(np.median(ordered))
     # The median lies outside the k-th values from both ends with probability 2 * P(Bin <= k).
-    tail, k = 0.0, -1
-    while k + 1 < n:
-        tail += math.comb(n, k + 1) * 0.5**n
-        if 2 * tail > 1 - level:
-            break
-        k += 1
+    k = _below(n, (1 - level) / 2)
     if k < 0:
         return value, None, None
     return value, float(ordered[k]), float(ordered[n - 1 - k])
+
+
+def _below(n: int, share: float) -> int:
+    """The largest k with P(Bin(n, 1/2) <= k) <= share; -1 where there is none."""
+    if n > 1000:  # binomials as numbers of their own outgrow a float
+        from scipy.stats import binom
+
+        return int(binom.ppf(share, n, 0.5)) - 1
+    tail, k = 0.0, -1
+    while k + 1 < n:
+        tail += math.comb(n, k + 1) * 0.5**n
+        if tail > share:
+            break
+        k += 1
+    return k
 
 
 def _sign(logs: np.ndarray, level: float) -> Interval:

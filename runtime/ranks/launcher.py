@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError, unknown_key
+from dgbench.runtime.meter import kept_spans
 from dgbench.runtime.ranks.board import Board
 from dgbench.runtime.ranks.group import choose_backend
 from dgbench.runtime.ranks.process import loopback, may_fork
@@ -154,9 +155,25 @@ def launch(
         results.start_s = (max(map(board.joined_ns, range(ranks))) - begin_ns) / 1e9
         results.seconds = time.monotonic() - begin
         results.backend, results.start = chosen, method
+        _take_spans(seats[0])
         return results
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _take_spans(seat: Seat) -> None:
+    """Put a rank's phases into the log of this process, where one is kept and the rank had it."""
+    log = kept_spans()
+    if log is None or not seat.spans.exists():
+        return
+    spans, marks = pickle.loads(seat.spans.read_bytes())
+    for span in spans:
+        log.add(*span)
+    for name, times in marks.items():
+        for at in times:
+            log.mark(name, at)
+    if spans:
+        log.of = f"rank {seat.rank}"
 
 
 def _check(

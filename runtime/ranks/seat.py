@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from dgbench.runtime.collectives import CommunicationError, LocalCommunicator
 from dgbench.runtime.errors import DgbenchError
-from dgbench.runtime.meter import Meter
+from dgbench.runtime.meter import Meter, SpanLog, keep_spans, kept_spans
 from dgbench.runtime.ranks.board import DONE, WORKING, Board, BoardProgress
 from dgbench.runtime.ranks.group import enter_group, own_device
 from dgbench.runtime.ranks.process import (
@@ -58,6 +58,10 @@ class Seat:
     @property
     def result(self) -> Path:
         return self.folder / f"result-{self.rank}"
+
+    @property
+    def spans(self) -> Path:
+        return self.folder / f"spans-{self.rank}"
 
     @property
     def failure(self) -> Path:
@@ -130,6 +134,9 @@ def _prepare(seat: Seat) -> Board:
 
 
 def _work(seat: Seat, board: Board, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    # A fork of an instrumented process: one rank's clocks run, and its phases stand for all.
+    log = SpanLog() if seat.rank == 0 and kept_spans() is not None else None
+    keep_spans(log)
     device = own_device(seat.device, seat.rank)
     comm = enter_group(
         rank=seat.rank,
@@ -139,7 +146,7 @@ def _work(seat: Seat, board: Board, function: Callable[..., Any], args: tuple[An
         # The launcher's own watch comes first; this is for a rank that has lost its launcher.
         timeout_s=seat.timeout_s + 30,
         store=dist.FileStore(str(seat.folder / "store"), seat.size),
-        meter=Meter(timing=seat.timing, device=str(device)),
+        meter=Meter(timing=seat.timing or log is not None, device=str(device)),
         seed=seat.seed,
         progress=BoardProgress(board, seat.rank),
     )
@@ -155,6 +162,8 @@ def _work(seat: Seat, board: Board, function: Callable[..., Any], args: tuple[An
         ) from error
     part = seat.folder / f"result-{seat.rank}.part"
     part.write_bytes(payload)
+    if log is not None:
+        seat.spans.write_bytes(pickle.dumps((log.spans, log.marks)))
     part.replace(seat.result)
     board.note(seat.rank, DONE)
     if not isinstance(comm, LocalCommunicator):

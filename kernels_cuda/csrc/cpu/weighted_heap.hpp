@@ -2,9 +2,13 @@
 // O(n), searched and changed in O(log n). See common/weighted_functors.hpp for the order in memory.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
+#include <new>
 #include <stdexcept>
 #include <type_traits>
 
@@ -104,20 +108,33 @@ class SegmentHeap {
     std::fill(level + used, level + std::min(width, (used / A + 1) * A), W(0));
   }
 
-  // Siblings begin at a line of memory: the root stands last in the line before.
+  // Siblings begin at a line of memory: the root stands last in the line before. A large heap lies
+  // on huge pages: a way down it meets a new page on every level but the first few.
   void reserve(int64_t nodes) {
     if (nodes <= room_) return;
     constexpr int64_t kLine = 64 / sizeof(W);
-    memory_.reset(new W[nodes + 2 * kLine]);
-    const auto address = reinterpret_cast<std::uintptr_t>(memory_.get());
-    sums_ = memory_.get() + (64 - address % 64) % 64 / sizeof(W) + kLine - 1;
+    constexpr std::size_t kHuge = std::size_t{2} << 20;
+    std::size_t bytes = static_cast<std::size_t>(nodes + 2 * kLine) * sizeof(W);
+    const std::size_t grain = bytes >= 2 * kHuge ? kHuge : 64;
+    bytes = (bytes + grain - 1) / grain * grain;
+    memory_.reset(static_cast<W*>(std::aligned_alloc(grain, bytes)));
+    room_ = 0;
+    if (memory_ == nullptr) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+    if (grain == kHuge) madvise(memory_.get(), bytes, MADV_HUGEPAGE);
+#endif
+    sums_ = memory_.get() + kLine - 1;
     room_ = nodes;
   }
+
+  struct Release {
+    void operator()(void* memory) const { std::free(memory); }
+  };
 
   int64_t n_ = 0;
   int64_t height_ = 0;
   int64_t room_ = 0;
-  std::unique_ptr<W[]> memory_;
+  std::unique_ptr<W, Release> memory_;
   W* sums_ = nullptr;
 };
 
