@@ -1,29 +1,63 @@
-"""Two runs side by side: clocks with an interval, counters exactly.
+"""Two states side by side: clocks with an interval, counters exactly.
 
 Runs were not interleaved, so observations cannot be paired; the interval is Welch's on log times,
-and the noise floor of the noisier run decides what is *same*.
+and the noise floor of the noisier side decides what is *same*.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from dgbench.runtime.statistics import Interval, noise_floor, t_quantile, verdict
-from dgbench.systems.base.compare import control_ratios, without_control
+import msgspec
+
+from dgbench.harness.quantities import (
+    ONE_PROCESS,
+    counters_that_differ,
+    quantities,
+    ratio_of,
+    welch_ratio,
+)
+from dgbench.harness.states import State
+from dgbench.runtime.statistics import Interval, noise_floor, verdict
+
+__all__ = ["Change", "Comparison", "compare_runs", "compare_states", "welch_ratio"]
 
 WORDS = ("SLOW", "FAST", "AMBG", "SAME")
+FAILED: Final = ("oom", "time", "crash", "check")
+ASSUMED: Final = 0.05
+"""Noise floor where neither side measured one."""
+_ASPECTS: Final = (
+    ("machine.gpus", "GPUs"),
+    ("machine.compiler", "compiler"),
+    ("machine.nvcc", "compiler"),
+    ("machine.python", "Python"),
+    ("machine", "machine"),
+    ("code", "code"),
+    ("dgbench", "code"),
+    ("packages.torch", "torch"),
+    ("packages", "packages"),
+    ("environment", "environment"),
+    ("settings", "settings"),
+)
+_IGNORED: Final = (
+    "machine.memory_limit", "settings.seed", "settings.budget_s", "settings.resume",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One cell in both runs.
+    """One quantity of one cell in both states.
 
     Attributes:
+        cell: hash of the cell in A. name: paper, experiment and params; `quantity` behind it.
         word: SLOW, FAST, SAME or AMBG. ratio: time in B over time in A.
-        counters: name -> (A, B), those that differ.
+        counters: name -> (A, B), those that differ. paced: False where the sides worked for
+            different lengths, so that their counters say nothing.
+        status: of the cell in A and in B. gain: whether it is a ratio to a peer.
+        values: medians in A and B (seconds, or a gain). rows: (run, row id) of each side.
     """
 
     cell: str
@@ -32,6 +66,14 @@ class Change:
     ratio: Interval | None
     counters: dict[str, tuple[int, int]]
     status: tuple[str, str] = ("ok", "ok")
+    paper: str = ""
+    experiment: str = ""
+    quantity: str = ""
+    gain: bool = False
+    paced: bool = True
+    values: tuple[float, float] | None = None
+    rows: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ((), ())  # type: ignore[assignment]
+    twin: bool = False
 
     @property
     def grew(self) -> bool:
@@ -41,12 +83,29 @@ class Change:
     @property
     def broke(self) -> bool:
         """Whether the cell ran in A and failed in B."""
-        return self.status[0] == "ok" and self.status[1] in ("oom", "time", "crash", "check")
+        return self.status[0] == "ok" and self.status[1] in FAILED
+
+    @property
+    def size(self) -> float:
+        """How far its ratio lies from 1, as a logarithm; 0 without a ratio."""
+        return abs(math.log(self.ratio.value)) if self.ratio else 0.0
+
+    @property
+    def decided(self) -> bool:
+        """Whether there is an interval, so that more rounds of the same kind would not help."""
+        return self.ratio is not None and self.ratio.low is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs between run A and run B."""
+    """What differs between state A and state B.
+
+    Attributes:
+        changes: SLOW first, then FAST, AMBG and SAME; in each the largest change first.
+        only_a, only_b: names of cells without a counterpart.
+        identity: sentences about what is not the same but time; differs: the same in words.
+        floor: noise floor, None where neither side measured one (then `ASSUMED` is taken).
+    """
 
     a: str
     b: str
@@ -55,10 +114,33 @@ class Comparison:
     only_b: list[str]
     identity: list[str] = field(default_factory=list)
     floor: float | None = None
+    differs: list[str] = field(default_factory=list)
+    preset: str = ""
 
     def count(self, word: str) -> int:
-        """How many cells have this word."""
+        """How many quantities have this word."""
         return sum(change.word == word for change in self.changes)
+
+    @property
+    def counted(self) -> int:
+        """How many cells have a counter that differs."""
+        return sum(bool(c.counters) for c in self.changes)
+
+    @property
+    def broken(self) -> list[Change]:
+        """Cells that ran in A and fail in B, each once."""
+        return list({c.cell: c for c in self.changes if c.broke}.values())
+
+    @property
+    def cells(self) -> int:
+        """How many cells both sides have."""
+        return len({c.cell for c in self.changes})
+
+    @property
+    def headline(self) -> str:
+        """`2 SLOW, 1 FAST, 31 SAME, 3 AMBG; different code, torch`."""
+        said = ", ".join(f"{self.count(w)} {w}" for w in ("SLOW", "FAST", "SAME", "AMBG"))
+        return f"{said}; different {', '.join(self.differs)}" if self.differs else said
 
     @property
     def exit_code(self) -> int:
@@ -70,8 +152,8 @@ class Comparison:
         """The exit code in words."""
         counts = {
             "SLOW cell": self.count("SLOW"),
-            "counter that grew": sum(c.grew for c in self.changes),
-            "cell that fails now": sum(c.broke for c in self.changes),
+            "counter that grew": sum(b > a for c in self.changes for a, b in c.counters.values()),
+            "cell that fails now": len(self.broken),
         }
         said = [f"{n} {word}" if n == 1 else f"{n} x {word}" for word, n in counts.items() if n]
         return f"exit {self.exit_code}: {', '.join(said) or 'nothing slower'}"
@@ -83,6 +165,7 @@ class Comparison:
             "b": self.b,
             "noise_floor": self.floor,
             "counts": {word: self.count(word) for word in WORDS},
+            "differs": self.differs,
             "identity": self.identity,
             "only_a": self.only_a,
             "only_b": self.only_b,
@@ -91,13 +174,16 @@ class Comparison:
                 {
                     "cell": c.cell,
                     "name": c.name,
+                    "quantity": c.quantity or "time",
                     "word": c.word,
                     "ratio": c.ratio.value if c.ratio else None,
                     "low": c.ratio.low if c.ratio else None,
                     "high": c.ratio.high if c.ratio else None,
                     "n": c.ratio.n if c.ratio else 0,
+                    "values": list(c.values) if c.values else None,
                     "counters": {k: list(v) for k, v in c.counters.items()},
                     "status": list(c.status),
+                    "rows": [[f"{run}:{row}" for run, row in side] for side in c.rows],
                 }
                 for c in self.changes
             ],
@@ -106,109 +192,151 @@ class Comparison:
 
 def compare_runs(a: Any, b: Any) -> Comparison:
     """Compare two stores cell by cell, the largest change first."""
-    first, second = _cells(a.rows()), _cells(b.rows())
-    floors = [noise_floor(control_ratios(store.rows())) for store in (a, b)]
-    known = [f for f in floors if f is not None]
-    floor = max(known, default=None)
+    return compare_states(State.of([a]), State.of([b]))
+
+
+def compare_states(a: State, b: State) -> Comparison:
+    """Compare two states quantity by quantity, the largest change first.
+
+    Cells belong together by paper, experiment, group, params and preset; by the device too,
+    unless each side has one device of its own: then machines are compared.
+    """
+    device = not (len(a.devices) == len(b.devices) == 1 and a.devices != b.devices)
+    first, second = _cells(a, device), _cells(b, device)
+    measured = [noise_floor(state.controls) for state in (a, b)]
+    floor = max((f for f in measured if f is not None), default=None)
+    allowed = ASSUMED if floor is None else floor
     changes = [
-        _change(key, first[key], second[key], floor or 0.0) for key in first if key in second
+        change
+        for key, old in first.items()
+        if key in second
+        for change in _changes(old, second[key], allowed)
     ]
     changes.sort(key=_size)
+    notes, differs = identity(a, b)
+    if moved := _other_data(first, second):
+        notes.insert(0, moved)
+        differs.insert(0, "data")
     return Comparison(
-        a=a.run,
-        b=b.run,
+        a=a.name,
+        b=b.name,
         changes=changes,
-        only_a=sorted(_name(rows) for key, rows in first.items() if key not in second),
-        only_b=sorted(_name(rows) for key, rows in second.items() if key not in first),
-        identity=identity(a, b),
+        only_a=sorted(_name(rows[0][1]) for key, rows in first.items() if key not in second),
+        only_b=sorted(_name(rows[0][1]) for key, rows in second.items() if key not in first),
+        identity=notes,
         floor=floor,
+        differs=differs,
+        preset=_and({row.preset for state in (a, b) for row in state.rows}),
     )
 
 
-def identity(a: Any, b: Any) -> list[str]:
-    """Sentences about what is not the same of machine, packages and code."""
-    one, two = (_flat(_newest(store.provenance())) for store in (a, b))
-    notes = []
+def identity(a: State, b: State) -> tuple[list[str], list[str]]:
+    """What is not the same of machine, packages and code: sentences, and their subjects."""
+    notes, differs = [], []
+    if a.devices != b.devices:
+        notes.append(f"device: {_and(a.devices)} -> {_and(b.devices)}")
+        differs.append("device")
+    one, two = a.facts, b.facts
     for key in sorted({*one, *two}):
-        if key.startswith(("settings.", "machine.memory_limit")):
+        if key.startswith(_IGNORED) or one.get(key) == two.get(key):
             continue
-        if one.get(key) != two.get(key):
-            notes.append(f"{key}: {one.get(key, 'missing')} -> {two.get(key, 'missing')}")
-    return notes
+        notes.append(f"{key}: {one.get(key, 'missing')} -> {two.get(key, 'missing')}")
+        aspect = next(
+            (word for start, word in _ASPECTS if f"{key}.".startswith(f"{start}.")), "facts"
+        )
+        differs.append(aspect)
+    order = ["device", *dict.fromkeys(word for _, word in _ASPECTS), "facts"]
+    return notes, sorted(set(differs), key=order.index)
 
 
-def _newest(provenance: Mapping[str, Any]) -> Mapping[str, Any]:
-    return list(provenance.values())[-1] if provenance else {}
+def _and(words: set[str]) -> str:
+    return " and ".join(sorted(words)) or "none"
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, str]:
-    if isinstance(value, Mapping):
-        found: dict[str, str] = {}
-        for key, inner in value.items():
-            found |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
-        return found
-    return {prefix: str(value)}
+Cell = list[tuple[str, Any]]
+"""(run, row) of every process of a cell."""
 
 
-def _cells(rows: Sequence[Any]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
-    for row in without_control(rows):
-        if not row.instrumented:
-            found.setdefault(row.cell_hash, []).append(row)
+def _cells(state: State, device: bool) -> dict[tuple, Cell]:
+    found: dict[tuple, Cell] = {}
+    for run, row in zip(state.where, state.rows, strict=True):
+        params = msgspec.json.encode(row.params, order="deterministic")
+        key = (row.paper, row.experiment, row.group, params, row.preset)
+        found.setdefault((*key, row.device if device else ""), []).append((run, row))
+    for cell in found.values():  # sums of floats must not depend on the order of the files
+        cell.sort(key=lambda one: (one[1].started, one[0], one[1].round, one[1].id))
     return found
 
 
-def _name(rows: Sequence[Any]) -> str:
-    row = rows[0]
+def _other_data(first: dict[tuple, Cell], second: dict[tuple, Cell]) -> str:
+    """A sentence where cells of both sides read data of another size or kind, or ""."""
+    names = set()
+    for key in first:
+        if key in second:
+            one, two = ({_data(row) for _, row in side[key]} - {None} for side in (first, second))
+            if one and two and one != two:
+                names |= {str(found[0]) for found in one}
+    return f"data: other sizes or sources of {', '.join(sorted(names))}" if names else ""
+
+
+def _data(row: Any) -> tuple | None:
+    if not row.data or row.data.get("dataset") is None:
+        return None
+    return (row.data["dataset"], bool(row.data.get("twin")), row.data.get("scale"))
+
+
+def _name(row: Any) -> str:
     params = " ".join(str(v) for v in row.params.values() if v is not None and v is not False)
-    return f"{row.paper}/{row.experiment} {params}"
+    return f"{row.paper}/{row.experiment} {params}".rstrip()
 
 
-def _change(cell: str, first: list[Any], second: list[Any], floor: float) -> Change:
-    status = tuple(_status(rows) for rows in (first, second))
-    old = [row.time for row in first if row.status == "ok" and row.time]
-    new = [row.time for row in second if row.status == "ok" and row.time]
-    ratio = welch_ratio(new, old) if old and new else None
-    if ratio is not None:
-        word = verdict(ratio, floor)
-    else:
+def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
+    old, new = [row for _, row in first], [row for _, row in second]
+    status = _status(old), _status(new)
+    differ, paced = counters_that_differ(old, new)
+    here = {
+        "cell": old[0].cell_hash,
+        "paper": old[0].paper,
+        "experiment": old[0].experiment,
+        "status": status,
+        "paced": paced,
+        "rows": tuple([(run, row.id) for run, row in side] for side in (first, second)),
+        "twin": any(bool(row.data.get("twin")) for row in (*old, *new)),
+    }
+    name = _name(old[0])
+    one, two = quantities(old), quantities(new)
+    found = []
+    for quantity in one:
+        if quantity not in two:
+            continue
+        ratio = ratio_of(two[quantity], one[quantity])
+        single = min(len(side[quantity].found) for side in (one, two)) == 1
+        edge = max(floor, ONE_PROCESS) if one[quantity].gain and single else floor
+        found.append(
+            Change(
+                name=f"{name}: {quantity}" if quantity else name,
+                word=verdict(ratio, edge),
+                ratio=ratio,
+                counters={} if found else differ,
+                quantity=quantity,
+                gain=one[quantity].gain,
+                values=(_middle(one[quantity].found), _middle(two[quantity].found)),
+                **here,
+            )
+        )
+    if not found:
         word = "SAME" if status[0] == status[1] else "AMBG"
-    return Change(cell, _name(first), word, ratio, _counters(first, second), status)
+        found.append(Change(name=name, word=word, ratio=None, counters=differ, **here))
+    return found
+
+
+def _middle(values: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def _status(rows: list[Any]) -> str:
     return next((row.status for row in rows if row.status != "ok"), "ok")
 
 
-def _counters(first: list[Any], second: list[Any]) -> dict[str, tuple[int, int]]:
-    one = next((row.counters for row in first if row.status == "ok"), {})
-    two = next((row.counters for row in second if row.status == "ok"), {})
-    return {k: (one[k], two[k]) for k in sorted(one) if k in two and one[k] != two[k]}
-
-
-def welch_ratio(new: Sequence[float], old: Sequence[float]) -> Interval:
-    """Ratio new/old of unpaired positive observations, with Welch's interval on their logs.
-
-    `low` and `high` are None where a side has a single observation.
-    """
-    logs = [[math.log(v) for v in side] for side in (new, old)]
-    means = [sum(side) / len(side) for side in logs]
-    value = means[0] - means[1]
-    count = min(len(side) for side in logs)
-    if count < 2:
-        return Interval(math.exp(value), None, None, count)
-    parts = [
-        sum((v - mean) ** 2 for v in side) / (len(side) - 1) / len(side)
-        for side, mean in zip(logs, means, strict=True)
-    ]
-    total = sum(parts)
-    if total == 0:
-        return Interval(math.exp(value), math.exp(value), math.exp(value), count)
-    df = total**2 / sum(p**2 / (len(side) - 1) for p, side in zip(parts, logs, strict=True))
-    half = t_quantile(df, 0.95) * math.sqrt(total)
-    return Interval(math.exp(value), math.exp(value - half), math.exp(value + half), count)
-
-
-def _size(change: Change) -> tuple[int, float, str]:
-    size = abs(math.log(change.ratio.value)) if change.ratio else 0.0
-    return WORDS.index(change.word), -size, change.name
+def _size(change: Change) -> tuple[int, bool, float, str]:
+    return WORDS.index(change.word), not change.decided, -change.size, change.name

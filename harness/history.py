@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dgbench.harness.compare import welch_ratio
+from dgbench.harness.quantities import welch_ratio
 from dgbench.harness.store.files import write_whole
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import Interval, verdict
@@ -24,10 +24,11 @@ LEAST_SAMPLES: Final = 6
 FLOOR: Final = 0.05
 """Samples whose ratio lies within this of 1 are the same: two runs of asv are not interleaved."""
 BAD: Final = ("WORSE", "FAILS", "GONE")
-ORDER: Final = (*BAD, "AMBG", "BETTER", "NEW", "SAME")
+ORDER: Final = (*BAD, "AMBG", "BETTER", "NEW", "SKIP", "SAME")
 
 Number = float | list[float] | None
-"""A counter, the samples of a measurement, or None for a benchmark that failed."""
+"""A counter, the samples of a measurement, None for a benchmark that failed, NaN for one that said
+why it was skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,12 @@ class History:
         """1 if a counter grew, a benchmark fails or is gone, or samples are slower; else 0."""
         return int(any(step.word in BAD for step in self.steps))
 
+    @property
+    def why(self) -> str:
+        """The exit code in words, as `exit 1: 2 WORSE, 1 GONE`."""
+        said = [f"{self.count(word)} {word}" for word in BAD if self.count(word)]
+        return f"exit {self.exit_code}: {', '.join(said) or 'nothing is worse'}"
+
     def as_plain(self) -> dict[str, Any]:
         """The same as JSON values."""
         return {
@@ -75,8 +82,8 @@ class History:
                 {
                     "name": s.name,
                     "word": s.word,
-                    "old": s.old,
-                    "new": s.new,
+                    "old": None if _skipped(s.old) else s.old,
+                    "new": None if _skipped(s.new) else s.new,
                     "ratio": s.ratio.value if s.ratio else None,
                     "low": s.ratio.low if s.ratio else None,
                     "high": s.ratio.high if s.ratio else None,
@@ -134,6 +141,8 @@ def newest_results(folder: Path) -> Path:
 def keep_baseline(b: Path, path: Path) -> int:
     """Write the state of `b` as a baseline; returns how many benchmarks it holds.
 
+    What was skipped is left out: there is nothing to compare with.
+
     Raises:
         InvalidInputError: a benchmark of `b` failed, so that nothing would be compared with it.
         StoreError: the file cannot be written; it is then as it was.
@@ -145,6 +154,7 @@ def keep_baseline(b: Path, path: Path) -> int:
     plain = {
         name: {"samples": value} if isinstance(value, list) else value
         for name, value in sorted(state.items())
+        if not _skipped(value)
     }
     write_whole(path, json.dumps(plain, indent=1).encode() + b"\n")
     return len(plain)
@@ -156,7 +166,10 @@ def _step(name: str, old: Mapping[str, Number], new: Mapping[str, Number]) -> St
         return Step(name, "GONE", one)
     if two is None:
         return Step(name, "FAILS", one)
-    if one is None:
+    if _skipped(two):
+        # Samples may be missing for want of runs; a counter has no reason to be.
+        return Step(name, "SKIP" if one is None or isinstance(one, list) else "FAILS", one, two)
+    if one is None or _skipped(one):
         return Step(name, "NEW", None, two)
     if isinstance(one, list) or isinstance(two, list):
         sides = [side if isinstance(side, list) else [side] for side in (two, one)]
@@ -168,6 +181,10 @@ def _step(name: str, old: Mapping[str, Number], new: Mapping[str, Number]) -> St
     word = "SAME" if one == two else "WORSE" if two > one else "BETTER"
     ratio = Interval(two / one, None, None, 1) if one else None
     return Step(name, word, one, two, ratio)
+
+
+def _skipped(value: Number) -> bool:
+    return isinstance(value, float) and math.isnan(value)
 
 
 def _asv_results(plain: dict[str, Any]) -> Iterator[tuple[str, Number]]:
@@ -188,7 +205,7 @@ def _number(value: Any) -> Number:
         if not found or any(not math.isfinite(v) or v <= 0 for v in found):
             raise ValueError(f"samples are {found}, numbers > 0 are allowed")
         return found
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"found {value!r}, a number is allowed")

@@ -11,6 +11,8 @@ import yaml
 from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.systems.base.paper import Claim
 
+# libyaml's loader gives the same values as the one in Python, about ten times as fast.
+_SAFE = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Claim))
 _NEEDS = ("gpus", "cpu_only_ok", "real_dataset_required")
 
@@ -31,7 +33,7 @@ def load_ledger(path: Path) -> list[Claim]:
             hint="a paper names its ledger in Paper.ledger; is the file part of the package?",
         ) from error
     try:
-        entries = yaml.safe_load(text)
+        entries = yaml.load(text, Loader=_SAFE)
     except yaml.YAMLError as error:
         where = getattr(error, "problem_mark", None)
         line = f", line {where.line + 1}" if where else ""

@@ -23,7 +23,16 @@ KINDS = (
     "paper_vs_measured",
     "failed_cells",
     "claim_board",
+    "over_time",
+    "frontier",
+    "scaling",
+    "correctness",
+    "curves",
+    "changes",
+    "across",
 )
+WIDTHS = ("full", "half")
+FLAVOURS = ("paper", "site")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,7 @@ class Drawn:
         points: what was drawn. files: names written, relative to the folder.
         empty: True where there was nothing to draw; then no image was written.
         main: whether its spec calls it the main figure of its paper.
+        panels: how many panels it has.
     """
 
     name: str
@@ -47,17 +57,44 @@ class Drawn:
     files: list[str] = field(default_factory=list)
     empty: bool = False
     main: bool = False
+    panels: int = 1
+
+    def image(self, width: str = "half", kind: str = "svg") -> str | None:
+        """File name of a width (`full` or `half`), the other width's where it was not drawn."""
+        for which in (width, *WIDTHS):
+            if f"{self.name}-{which}.{kind}" in self.files:
+                return f"{self.name}-{which}.{kind}"
+        return None
 
 
-def draw_figure(spec: Any, rows: Sequence[Any], folder: Path, context: Context) -> Drawn:
+def draw_figure(
+    spec: Any,
+    rows: Sequence[Any],
+    folder: Path,
+    context: Context,
+    *,
+    flavour: str = "paper",
+    widths: Sequence[str] | None = None,
+    data: bool = True,
+) -> Drawn:
     """Draw what a spec says of rows into `folder`.
+
+    Args:
+        flavour: `paper` writes SVG with text as paths, and PNG; `site` writes one SVG with text
+            as text, rounded and small.
+        widths: of `full` and `half`; None takes both for papers, and for the site both where a
+            figure has several panels, else `half` only.
+        data: whether `<name>.csv` and `<name>.txt` are written, too.
 
     Raises:
         UnknownKeyError: the kind is not known.
         InvalidInputError: a point lacks a key; the message names figure, point and key.
     """
     points = list(spec.points(rows))
-    return draw_points(spec.kind, spec.name, spec.title, points, folder, context, spec.options)
+    return draw_points(
+        spec.kind, spec.name, spec.title, points, folder, context, spec.options,
+        flavour=flavour, widths=widths, data=data,
+    )  # fmt: skip
 
 
 def draw_points(
@@ -68,33 +105,56 @@ def draw_points(
     folder: Path,
     context: Context,
     options: Mapping[str, Any] | None = None,
+    *,
+    flavour: str = "paper",
+    widths: Sequence[str] | None = None,
+    data: bool = True,
 ) -> Drawn:
     """Draw points; see `draw_figure`."""
     if kind not in KINDS:
         raise unknown_key("kind of figure", kind, KINDS)
+    if flavour not in FLAVOURS:
+        raise unknown_key("flavour of figure", flavour, FLAVOURS)
+    for width in widths or ():
+        if width not in WIDTHS:
+            raise unknown_key("width of figure", width, WIDTHS)
     module = importlib.import_module(f"dgbench.harness.figures.{kind}")
     options = dict(options or {})
     if any(p.get("projected") for p in points) and not getattr(module, "PROJECTS", False):
         raise InvalidInputError(
             f"figure '{name}' has projected points, which a {kind} would show as measured",
-            hint="take a kind that draws projections apart: speedup, sweep, time_split",
+            hint="take a kind that draws projections apart: speedup, sweep, scaling, time_split",
         )
     points = _checked(name, module, points)
     if not points:
         return Drawn(name, kind, title, "Nothing ran that this figure shows.", "", [], empty=True)
     folder.mkdir(parents=True, exist_ok=True)
     files: list[str] = []
-    with styled():
-        for wide, suffix in ((True, "full"), (False, "half")):
-            figure = module.draw(points, options, context, wide)
-            files += save(figure, folder, f"{name}-{suffix}")
+    panels = _panels(kind, points)
+    if widths is None:
+        widths = WIDTHS if flavour == "paper" or panels > 1 else ("half",)
+    with styled(flavour):
+        for width in widths:
+            figure = module.draw(points, options, context, width == "full")
+            files += save(figure, folder, f"{name}-{width}", flavour)
     alt = module.describe(points, options, context)
     caption = _caption(title, alt, context)
-    (folder / f"{name}.csv").write_text(_table(points), encoding="utf-8")
-    (folder / f"{name}.txt").write_text(f"{alt}\n\n{caption}\n", encoding="utf-8")
-    files += [f"{name}.csv", f"{name}.txt"]
+    flat = getattr(module, "flat", None)  # points that hold whole series, unrolled
+    if data:
+        lines = flat(points) if flat else points
+        (folder / f"{name}.csv").write_text(_table(lines), encoding="utf-8")
+        (folder / f"{name}.txt").write_text(f"{alt}\n\n{caption}\n", encoding="utf-8")
+        files += [f"{name}.csv", f"{name}.txt"]
     main = bool(options.get("main"))
-    return Drawn(name, kind, title, alt, caption, points, files, main=main)
+    return Drawn(name, kind, title, alt, caption, points, files, main=main, panels=panels)
+
+
+def _panels(kind: str, points: Sequence[dict[str, Any]]) -> int:
+    """How many panels points ask for; a claim board is one thing however many papers it has."""
+    key = {"failed_cells": "model", "paper_vs_measured": "unit", "claim_board": ""}.get(
+        kind, "panel"
+    )
+    return len({point.get(key) for point in points})
 
 
 def _checked(name: str, module: Any, points: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -109,7 +109,8 @@ class Grid:
             x = self._left + column * (each + self._right + (gap if self._share else self._left))
             axes = style.place(self.figure, x, self._tops[line], each, self._heights[index])
             if panel is not None:
-                axes.set_title(self._titles[index])
+                # A place of its own spares measuring all ticks, in case some were above the panel.
+                axes.set_title(self._titles[index], y=None if self._above else 1.0)
             yield panel, axes
             self._wrap(axes)
         style.draw_footer(self.figure, self._footer, context)

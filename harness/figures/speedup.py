@@ -182,7 +182,8 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
 
 
 def _where(point: dict, context: Any) -> str:
-    twin = " (twin)" if point.get("twin") else ""
+    told = "(twin)" in str(point["row"])
+    twin = " (twin)" if point.get("twin") and not told else ""
     panel = f", {point['panel']}" if point.get("panel") else ""
     alike = not point.get("projected") and style.same(point["value"], context.noise)
     value = "the same" if alike else style.factor(point["value"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +21,8 @@ from dgbench.systems.base.paper import Paper
 TIMED = 3
 """Cells with this many rounds or more are timed; only they get an A/A control."""
 
+_GPU = re.compile(r"\b(GPUs?|CUDA|NVML|NVLink)\b")
+"""What a reason names that a machine without a device lacks; any other is something else."""
 _PROCESS_S = 0.1
 """Guess for what a process costs beside its budget, where no earlier run says better."""
 
@@ -136,6 +139,12 @@ class Plan(msgspec.Struct, kw_only=True):
         return [c for c in self.cells if not c.status]
 
     @property
+    def controlled(self) -> bool:
+        """Whether every paper with cells that will start has an A/A control among them."""
+        papers = {planned.cell.paper for planned in self.runnable}
+        return papers == {planned.cell.paper for planned in self.runnable if planned.control}
+
+    @property
     def seconds(self) -> float:
         """Estimated seconds of the whole run."""
         return sum(self.cells[step.index].estimate_s for step in self.steps)
@@ -176,7 +185,8 @@ class Plan(msgspec.Struct, kw_only=True):
         if self.device == "cuda" and not gpus:
             planned.status, planned.reason = "no-gpu", "no NVIDIA GPU was found here"
         elif cell.unavailable:
-            planned.status = "no-gpu" if self.device == "cpu" else "skipped"
+            needs_gpu = self.device == "cpu" and _GPU.search(cell.unavailable)
+            planned.status = "no-gpu" if needs_gpu else "skipped"
             planned.reason = cell.unavailable
         elif cell.repeats < 1:
             planned.status, planned.reason = "skipped", "it asks for no rounds"

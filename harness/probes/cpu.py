@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from typing import Any
 
@@ -11,6 +12,9 @@ import psutil
 
 REFRESH_S = 0.25
 """How often the list of a tree's processes is made anew; their memory is read in between."""
+
+CPU_S = 0.1
+"""Seconds over which processor time becomes a percentage."""
 
 
 class Tree:
@@ -21,13 +25,14 @@ class Tree:
 
     Attributes:
         peak_bytes: largest sum seen by `rss`. processes: most processes seen at once.
+        last: the processes that the last reading was of.
     """
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.peak_bytes = 0
         self.processes = 1
-        self._pids = [pid]
+        self.last = [pid]
         self._next = 0.0
         self._linux = os.path.exists("/proc/self/statm")
 
@@ -36,9 +41,9 @@ class Tree:
         now = time.monotonic()
         if now >= self._next:
             self._next = now + REFRESH_S
-            self._pids = self.pids()
-            self.processes = max(self.processes, len(self._pids))
-        total = sum(self._one(pid) for pid in self._pids)
+            self.last = self.pids()
+            self.processes = max(self.processes, len(self.last))
+        total = sum(self._one(pid) for pid in self.last)
         self.peak_bytes = max(self.peak_bytes, total)
         return total
 
@@ -72,6 +77,62 @@ class Tree:
                 return int(file.read(256).split()[1]) * _PAGE
         except (OSError, IndexError):
             return 0
+
+
+class TreeTime:
+    """Processor time of a tree as percent of one core, over periods of `CPU_S`.
+
+    On Linux each process has a clock of its own that anybody may read; its ticks are nanoseconds,
+    where `/proc` counts hundredths of a second. What a process does before it is first seen and
+    after it was last read is not in it, so that no late discovery looks like a peak.
+    """
+
+    def __init__(self, tree: Tree, now: float) -> None:
+        """Begin at `now` (`time.monotonic`), when the root of the tree began."""
+        self._tree, self._last = tree, now
+        self._spent: dict[int, float] = {tree.pid: 0.0}
+
+    def percent(self, now: float) -> float | None:
+        """Percent of a core since the last answer; None while the period is not over."""
+        passed = now - self._last
+        if passed < CPU_S:
+            return None
+        spent = {}
+        for pid in self._tree.last:
+            if (seconds := cpu_seconds(pid)) is not None:
+                spent[pid] = seconds
+        if not spent:
+            return None
+        used = sum(spent[pid] - self._spent[pid] for pid in spent if pid in self._spent)
+        self._last, self._spent = now, spent
+        return max(0.0, 100 * used / passed)
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """Processor seconds of all threads of a process; None where it is gone."""
+    if _CLOCKS:
+        try:
+            return time.clock_gettime((~pid << 3) | 2)  # what clock_getcpuclockid(3) gives
+        except OSError:
+            return None
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return None
+    return times.user + times.system
+
+
+def _has_clocks() -> bool:
+    """Whether this system has a clock a process, as Linux does."""
+    if sys.platform != "linux":
+        return False
+    try:
+        return time.clock_gettime((~os.getpid() << 3) | 2) > 0
+    except (OSError, OverflowError, AttributeError):
+        return False
+
+
+_CLOCKS = _has_clocks()
 
 
 class Surroundings:

@@ -6,8 +6,13 @@ import contextlib
 import importlib
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+from dgbench.harness.probes.gpm import COURSE, Gpm, reason
+from dgbench.harness.probes.gpm import PERIOD_S as GPM_PERIOD_S
+from dgbench.harness.probes.series import Recording
 
 PERIOD_S = 0.05
 """Seconds between two samples; the driver itself renews utilisation only every 20 to 170 ms."""
@@ -22,15 +27,19 @@ _REASONS = {
     "ApplicationsClocksSetting": "application clocks",
 }
 
-_GPM = {
-    "gpm_sm_active_percent": "NVML_GPM_METRIC_SM_UTIL",
-    "gpm_sm_occupancy_percent": "NVML_GPM_METRIC_SM_OCCUPANCY",
-    "gpm_tensor_percent": "NVML_GPM_METRIC_ANY_TENSOR_UTIL",
-    "gpm_fp32_percent": "NVML_GPM_METRIC_FP32_UTIL",
-    "gpm_dram_percent": "NVML_GPM_METRIC_DRAM_BW_UTIL",
-    "gpm_pcie_tx_mibs": "NVML_GPM_METRIC_PCIE_TX_PER_SEC",
-    "gpm_pcie_rx_mibs": "NVML_GPM_METRIC_PCIE_RX_PER_SEC",
+SHARE = 0.004
+"""Share of a core that sampling may take; where a reading costs more, readings become rarer."""
+
+_TRACKS = {
+    "gpu_kernel_resident_percent": "gpu_resident",
+    "gpu_memory_peak_bytes": "gpu_memory",
+    "gpu_power_mw": "gpu_power",
+    "gpu_sm_clock_mhz": "gpu_sm_clock",
 }
+"""Probes whose course over time is kept, and the tracks of a series that they become."""
+
+_WRAP = 1 << 32
+"""NVML's PCIe counters have 32 bits."""
 
 
 class Nvml:
@@ -107,36 +116,71 @@ class Nvml:
         return found
 
 
+@dataclass(slots=True)
+class _Seen:
+    """Readings of one counter so far."""
+
+    count: int = 0
+    total: float = 0.0
+    low: float = float("inf")
+    high: float = float("-inf")
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+        self.low, self.high = min(self.low, value), max(self.high, value)
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count
+
+
 class GpuSampler:
     """Samples one GPU from a thread of the runner, while another process uses it.
 
-    Counters of the whole device: what other processes do on it is in them.
+    Counters of the whole device: what other processes do on it is in them. The thread measures
+    its own processor time and samples more rarely where it would take more than `SHARE` of a core.
     """
 
-    def __init__(self, nvml: Nvml, index: int = 0, *, period_s: float = PERIOD_S) -> None:
-        self.nvml, self.period_s = nvml, period_s
+    def __init__(
+        self,
+        nvml: Nvml,
+        index: int = 0,
+        *,
+        period_s: float = PERIOD_S,
+        recording: Recording | None = None,
+    ) -> None:
+        """With a `recording`, what is read over time goes there as well."""
+        self.nvml, self.period_s, self.recording = nvml, period_s, recording
         handles = nvml.handles()
         self.handle = handles[index] if index < len(handles) else None
         self.reason = "" if handles else nvml.reason or "NVML lists no devices"
         if handles and self.handle is None:
             self.reason = f"there is no GPU {index}, NVML lists {len(handles)}"
-        self._series: dict[str, list[tuple[float, float]]] = {}
+        self._seen: dict[str, _Seen] = {}
         self._refused: dict[str, str] = {}
         self._throttle = 0
         self._before: dict[str, int] = {}
-        self._gpm: Any = None
+        self._wrapping: dict[str, tuple[int, int]] = {}
+        self._lost: dict[str, str] = {}
+        self._gpm: Gpm | None = None
+        self._next_gpm = 0.0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._start = 0.0
+        self._spent = 0.0
 
     def start(self) -> GpuSampler:
         """Begin to sample. Does nothing where there is no device."""
-        if self.handle is not None:
-            self._start = time.perf_counter()
-            self._before = self._totals()
-            self._gpm = self._gpm_sample()
-            self._thread = threading.Thread(target=self._loop, name="dgbench-nvml", daemon=True)
-            self._thread.start()
+        if self.handle is None:
+            self._no_course(self.reason)
+            return self
+        self._start = time.perf_counter()
+        self._before = self._totals()
+        self._gpm = Gpm(self.nvml.module, self.handle)
+        self._limits()
+        self._thread = threading.Thread(target=self._loop, name="dgbench-nvml", daemon=True)
+        self._thread.start()
         return self
 
     def stop(self) -> dict[str, Any]:
@@ -146,30 +190,33 @@ class GpuSampler:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
-        self._sample()
+        self._sample(course=False)
         seconds = time.perf_counter() - self._start
         found: dict[str, Any] = {"gpu_sample_period_s": self.period_s}
+        found["gpu_sampling_core_percent"] = round(100 * self._spent / max(seconds, 1e-9), 3)
         for name, refusal in self._refused.items():
-            if name not in self._series:
+            if name not in self._seen:
                 found[name] = refusal
-        for name, points in self._series.items():
-            values = [value for _, value in points]
-            found[name] = max(values) if "peak" in name else sum(values) / len(values)
+        for name, seen in self._seen.items():
+            found[name] = seen.high if "peak" in name else seen.mean
             if name == "gpu_sm_clock_mhz":
-                found["gpu_sm_clock_min_mhz"] = min(values)
+                found["gpu_sm_clock_min_mhz"] = seen.low
         found.update(self._differences(seconds))
         if "gpu_throttle" not in self._refused:
             found["gpu_throttle"] = self._throttle_words()
-        found.update(self._gpm_metrics())
+        found.update(self._gpm.metrics() if self._gpm is not None else {"gpm": "not offered"})
         return found
 
     def _loop(self) -> None:
-        while not self._stop.wait(self.period_s):
-            self._sample()
+        period, count, begin = self.period_s, 0, time.thread_time()
+        while not self._stop.wait(period):
+            self._sample(course=True)
+            count += 1
+            self._spent = time.thread_time() - begin
+            period = max(self.period_s, self._spent / count / SHARE)
 
-    def _sample(self) -> None:
+    def _sample(self, *, course: bool) -> None:
         m, h = self.nvml.module, self.handle
-        now = time.perf_counter()
         asked: dict[str, Callable[[], float]] = {
             # NVML calls it utilisation; it is the share of time in which any kernel was resident.
             "gpu_kernel_resident_percent": lambda: m.nvmlDeviceGetUtilizationRates(h).gpu,
@@ -180,19 +227,81 @@ class GpuSampler:
             "gpu_temperature_peak_c": lambda: m.nvmlDeviceGetTemperature(h, m.NVML_TEMPERATURE_GPU),
         }
         for name, ask in asked.items():
-            if name in self._refused:
+            if name in self._refused and name not in self._seen:
                 continue  # a counter that is not offered will not be offered later
             try:
-                self._series.setdefault(name, []).append((now, float(ask())))
+                value = float(ask())
             except Exception as error:
-                if not self._series.get(name):
-                    self._series.pop(name, None)
-                    self._refused[name] = _reason(error)
+                self._refused[name] = why = reason(error)
+                if course:
+                    self._interrupt(name, why)
+                continue
+            self._seen.setdefault(name, _Seen()).add(value)
+            if course and name in _TRACKS:
+                self._record(_TRACKS[name], value)
         if "gpu_throttle" not in self._refused:
             try:
                 self._throttle |= int(self._ask_throttle())
             except Exception as error:
-                self._refused["gpu_throttle"] = _reason(error)
+                self._refused["gpu_throttle"] = reason(error)
+        for name in list(self._wrapping):
+            try:
+                self._wrapping[name] = self._grown(name)
+            except Exception as error:
+                # It may wrap unseen before it comes back, and a sum without that is no sum.
+                self._lost[name] = self._refused[name] = reason(error)
+                del self._wrapping[name]
+        if course and self.recording is not None and self._gpm is not None:
+            self._gpm_step()
+
+    def _record(self, track: str, value: float) -> None:
+        if self.recording is None:
+            return
+        self.recording.add(track, time.monotonic(), value)
+        if (ring := self.recording.rings.get(track)) is not None:
+            ring.reason = ""
+
+    def _interrupt(self, name: str, why: str) -> None:
+        """A counter refused: for good, or from here on."""
+        if self.recording is None or name not in _TRACKS:
+            return
+        track = _TRACKS[name]
+        if (ring := self.recording.rings.get(track)) is not None:
+            ring.reason = why
+        else:
+            self.recording.reasons[track] = why
+
+    def _gpm_step(self) -> None:
+        gpm, now = self._gpm, time.monotonic()
+        if now < self._next_gpm:
+            return
+        self._next_gpm = now + GPM_PERIOD_S
+        for track, value in gpm.step().items():
+            self._record(track, value)
+        for track in COURSE:
+            why = gpm.reason or gpm.steps.get(track, "")
+            if why and (ring := self.recording.rings.get(track)) is not None:
+                ring.reason = why
+            elif why:
+                self.recording.reasons[track] = why
+
+    def _limits(self) -> None:
+        if self.recording is None:
+            return
+        m, h = self.nvml.module, self.handle
+        asked: dict[str, Callable[[], float]] = {
+            "gpu_memory": lambda: float(m.nvmlDeviceGetMemoryInfo(h).total),
+            "gpu_power": lambda: float(m.nvmlDeviceGetEnforcedPowerLimit(h)),
+            "gpu_sm_clock": lambda: float(m.nvmlDeviceGetMaxClockInfo(h, m.NVML_CLOCK_SM)),
+        }
+        for track, ask in asked.items():
+            with contextlib.suppress(Exception):
+                self.recording.limits[track] = ask()
+        self.recording.limits |= dict.fromkeys(("gpu_resident", *COURSE), 100.0)
+
+    def _no_course(self, why: str) -> None:
+        if self.recording is not None:
+            self.recording.reasons |= dict.fromkeys((*_TRACKS.values(), *COURSE), why)
 
     def _ask_throttle(self) -> int:
         m = self.nvml.module
@@ -214,8 +323,8 @@ class GpuSampler:
         m, h = self.nvml.module, self.handle
         asked: dict[str, Callable[[], int]] = {
             "energy_mj": lambda: int(m.nvmlDeviceGetTotalEnergyConsumption(h)),
-            "pcie_tx_bytes": lambda: self._field("NVML_FI_DEV_PCIE_COUNT_TX_BYTES"),
-            "pcie_rx_bytes": lambda: self._field("NVML_FI_DEV_PCIE_COUNT_RX_BYTES"),
+            "pcie_tx_bytes": lambda: self._grown("pcie_tx_bytes")[1],
+            "pcie_rx_bytes": lambda: self._grown("pcie_rx_bytes")[1],
             # NVML counts these in KiB; scope 0xffffffff sums all links.
             "nvlink_tx_bytes": lambda: (
                 1024 * self._field("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", 0xFFFFFFFF)
@@ -226,11 +335,24 @@ class GpuSampler:
         }
         found = {}
         for name, ask in asked.items():
+            if name in self._lost:
+                continue
             try:
                 found[name] = ask()
             except Exception as error:
-                self._refused[name] = _reason(error)
+                self._refused[name] = reason(error)
         return found
+
+    def _grown(self, name: str) -> tuple[int, int]:
+        """A PCIe counter's reading and how far it has come since the first one.
+
+        It wraps every 67 ms at 64 GB/s, so it is followed from sample to sample.
+        """
+        now = self._field(f"NVML_FI_DEV_PCIE_COUNT_{name[5:7].upper()}_BYTES")
+        before, grown = self._wrapping.get(name, (now, 0))
+        step = now - before
+        self._wrapping[name] = now, grown + (step if step >= 0 else step + _WRAP)
+        return self._wrapping[name]
 
     def _field(self, name: str, scope: int = 0) -> int:
         m = self.nvml.module
@@ -246,81 +368,22 @@ class GpuSampler:
 
     def _differences(self, seconds: float) -> dict[str, Any]:
         before, after = self._before, self._totals()
-        found: dict[str, Any] = {}
-        for name in before:
-            if name in after:
-                found[name] = after[name] - before[name]
-                if name.startswith("pcie_") and found[name] < 0:
-                    found[name] += 1 << 32  # a counter of 32 bits that began again
-        if "energy_mj" in found:
+        found: dict[str, Any] = {name: after[name] - before[name] for name in before
+                                 if name in after}  # fmt: skip
+        found |= {name: self._refused[name] for name in before if name not in after}
+        if "energy_mj" in after and "energy_mj" in before:
             found["energy_source"] = "counter"
-        elif points := self._series.get("gpu_power_mw"):
-            mean = sum(value for _, value in points) / len(points)
-            found["energy_mj"] = mean * seconds
+        elif seen := self._seen.get("gpu_power_mw"):
+            found["energy_mj"] = seen.mean * seconds
             found["energy_source"] = "mean of power samples times seconds"
         return found
-
-    def _gpm_sample(self) -> Any:
-        m, sample = self.nvml.module, None
-        try:
-            if not m.nvmlGpmQueryDeviceSupport(self.handle).isSupportedDevice:
-                self._refused["gpm"] = "not supported by this device (it needs Hopper or later)"
-                return None
-            sample = m.nvmlGpmSampleAlloc()
-            m.nvmlGpmSampleGet(self.handle, sample)
-            return sample
-        except Exception as error:
-            self._refused["gpm"] = _reason(error)
-            _free(m, (sample,))
-            return None
-
-    def _gpm_metrics(self) -> dict[str, Any]:
-        """Averages between two hardware samples, one at the start and one at the end."""
-        if self._gpm is None:
-            return {"gpm": self._refused.get("gpm", "not offered")}
-        m, first, last = self.nvml.module, self._gpm, None
-        try:
-            last = m.nvmlGpmSampleAlloc()
-            m.nvmlGpmSampleGet(self.handle, last)
-            names = {key: getattr(m, name) for key, name in _GPM.items() if hasattr(m, name)}
-            request = m.c_nvmlGpmMetricsGet_t()
-            request.version = m.NVML_GPM_METRICS_GET_VERSION
-            request.numMetrics = len(names)
-            request.sample1, request.sample2 = first, last
-            for i, number in enumerate(names.values()):
-                request.metrics[i].metricId = number
-            m.nvmlGpmMetricsGet(request)
-            found: dict[str, Any] = {}
-            for i, key in enumerate(names):
-                metric = request.metrics[i]
-                wrong = metric.nvmlReturn
-                found[key] = float(metric.value) if wrong == 0 else f"NVML error {wrong}"
-            return found
-        except Exception as error:
-            return {"gpm": _reason(error)}
-        finally:
-            _free(m, (first, last))
-            self._gpm = None
-
-
-def _free(module: Any, samples: Iterable[Any]) -> None:
-    for sample in samples:
-        if sample is not None:
-            with contextlib.suppress(Exception):
-                module.nvmlGpmSampleFree(sample)
 
 
 def _try(ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except Exception as error:
-        return _reason(error)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, AttributeError):
-        return "not offered by this nvidia-ml-py"
-    return f"not offered: {error}"
+        return reason(error)
 
 
 def _text(value: Any) -> str:

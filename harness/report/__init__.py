@@ -1,5 +1,5 @@
-"""The pages of a run: static, self-contained, readable without having read the papers."""
+"""Pages of one run or of several: static, self-contained, readable without having read a paper."""
 
-from dgbench.harness.report.build import build_report
+from dgbench.harness.report.build import build_report, build_site
 
-__all__ = ["build_report"]
+__all__ = ["build_report", "build_site"]

@@ -1,30 +1,60 @@
-"""Writing the report of a run: figures first, then pages that show them."""
+"""Writing pages: the report in a run's folder, or a site of several runs in a folder of its own."""
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import importlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from dgbench.harness.claims import evaluate
-from dgbench.harness.claims.evaluate import PaperVerdicts
-from dgbench.harness.report.pages import environment, overview, paper_page, reading, rows_page
+from dgbench.harness.claims.plain import as_plain
+from dgbench.harness.figures.draw import draw_points
+from dgbench.harness.figures.style import Context
+from dgbench.harness.report import pages
+from dgbench.harness.report.boards import merged_points
+from dgbench.harness.report.folders import (
+    MANIFEST,
+    beside,
+    files_of,
+    lay_over,
+    put,
+    read_manifest,
+    refuse_foreign,
+    swap,
+)
+from dgbench.harness.report.merge import assemble, newness
+from dgbench.harness.report.parallel import side_by_side
+from dgbench.harness.report.pictures import figure_folder
+from dgbench.harness.report.reuse import Job, draw_all
 from dgbench.harness.report.run import RunData, load_run
-from dgbench.harness.report.sections import draw_paper
-from dgbench.harness.store.files import write_whole
+from dgbench.harness.report.sections import PaperSection, collect, put_figures, sketches_of
+from dgbench.harness.report.site import SiteData
+from dgbench.runtime.errors import InvalidInputError, StoreError
 from dgbench.systems.base import Broken, find_paper, paper_names
 
 log = logging.getLogger(__name__)
+
+SUBJECTS: Final = {
+    "systems": "systems",
+    "datasets": "datasets",
+    "machines": "machines",
+    "compare": "comparisons",
+}
+"""Folder of pages -> module of this package that writes them."""
 
 
 def build_report(run_dir: Path, papers: Sequence[Any] | None = None) -> Path:
     """Write figures, pages, `report.md` and `claims.json` of a run into its folder.
 
-    Everything is made again from rows; nothing of an earlier report is kept.
+    Everything is made again from rows, and what an earlier report left over is removed. A build
+    that fails changes nothing.
 
     Args:
         run_dir: the run's folder. papers: which papers to show; None takes those of the run.
@@ -33,53 +63,218 @@ def build_report(run_dir: Path, papers: Sequence[Any] | None = None) -> Path:
         The path of `report.html`.
 
     Raises:
-        StoreError: `run_dir` is no run, or a file cannot be written.
+        StoreError: `run_dir` is no run or is a reference, or a file cannot be written.
     """
     run_dir = Path(run_dir)
     run = load_run(run_dir)
-    chosen = list(papers) if papers is not None else _papers_of(run)
-    context = run.context()
-    shown = []
-    for paper in chosen:
-        verdicts = evaluate(paper, run.everything)
-        shown.append(draw_paper(paper, verdicts, run, run_dir / "figures" / paper.name, context))
-    env = environment()
-    pages = {
-        "report.html": overview(env, run, shown),
-        "runs.html": rows_page(env, run, shown),
-        "how-to-read.html": reading(env, run, shown),
-        "report.md": overview(env, run, shown, template="report.md.j2"),
-    }
-    for section in shown:
-        pages[f"papers/{section.name}.html"] = paper_page(env, run, shown, section)
-    (run_dir / "papers").mkdir(exist_ok=True)
-    for name, text in pages.items():
-        write_whole(run_dir / name, text.encode("utf-8"))
-    write_whole(run_dir / "claims.json", _claims_json([s.verdicts for s in shown]))
+    if run.store.packed:
+        raise StoreError(
+            f"{run_dir} is kept as a reference and is only read",
+            hint="write its pages into another folder with --out FOLDER",
+        )
+    before = read_manifest(run_dir) or {"files": []}
+    with beside(run_dir / "report") as folder:
+        _build([(run, paper) for paper in (papers if papers is not None else _papers_of(run))],
+               [run], folder, merged=False)  # fmt: skip
+        written = set(files_of(folder))
+        lay_over(folder, run_dir, [name for name in before["files"] if name not in written])
     return _short(run_dir / "report.html")
 
 
-def _papers_of(run: RunData) -> list[Any]:
+def build_site(run_dirs: Iterable[Path], out: Path, papers: Sequence[Any] | None = None) -> Path:
+    """Write one site of several runs into the folder `out`, in place of an earlier site.
+
+    Args:
+        run_dirs: folders of runs; one given twice counts once. papers: which papers to show; None
+            takes those of the runs.
+
+    Returns:
+        The path of `index.html`.
+
+    Raises:
+        InvalidInputError: there is no run, or a paper that no run has.
+        StoreError: a folder is no run; `out` cannot be written, or holds files of others.
+    """
+    out = Path(out)
+    runs = _distinct([load_run(path) for path in {Path(p).resolve(): p for p in run_dirs}.values()])
+    if not runs:
+        raise InvalidInputError("a site needs at least one run, found none")
+    chosen = _chosen(runs, papers)
+    refuse_foreign(out)
+    with beside(out) as folder:
+        _build(chosen, runs, folder, merged=True)
+        swap(folder, out)
+    return _short(out / "index.html")
+
+
+def _chosen(runs: Sequence[RunData], papers: Sequence[Any] | None) -> list[tuple[RunData, Any]]:
+    found = [(run, paper) for run in runs for paper in _papers_of(run, papers)]
+    missing = [p.name for p in papers or () if not any(q.name == p.name for _, q in found)]
+    if missing:
+        have = sorted({name for run in runs for name in run.papers})
+        raise InvalidInputError(
+            f"no run here has rows of '{missing[0]}'; they have rows of {', '.join(have)}"
+        )
+    return found
+
+
+def _papers_of(run: RunData, among: Sequence[Any] | None = None) -> list[Any]:
+    """Plugins of a run's papers; of `among` those that the run has."""
     wanted = run.info.get("papers") or run.papers
+    if among is not None:
+        return [paper for paper in among if paper.name in wanted]
     found = []
     for name in wanted:
         paper = find_paper(name) if name in paper_names() else None
         if paper is None or isinstance(paper, Broken):
-            log.warning("paper '%s' of this run cannot be loaded and is left out", name)
+            log.warning("paper '%s' of run %s cannot be loaded and is left out", name, run.slug)
         else:
             found.append(paper)
     return found
 
 
-def _claims_json(papers: Sequence[PaperVerdicts]) -> bytes:
-    from dgbench.harness.claims.plain import as_plain
+def _distinct(runs: Sequence[RunData]) -> list[RunData]:
+    """Runs without copies, each with a slug of its own, whatever the order they came in."""
+    seen: dict[tuple[str, str, str], RunData] = {}
+    for run in sorted(runs, key=lambda r: (newness(r), str(r.store.path))):
+        seen.setdefault((run.slug, run.store.run, _sha(run)), run)
+    named: dict[str, RunData] = {}
+    for run in seen.values():
+        name, number = run.slug, 1
+        while name in named:
+            number += 1
+            name = f"{run.slug}-{number}"
+        named[name] = dataclasses.replace(run, slug=name)
+    return list(named.values())
 
-    entries = [
-        {"paper_name": p.paper.name, **as_plain(claim, verdict)}
-        for p in papers
-        for claim, verdict in zip(p.claims, p.verdicts, strict=True)
-    ]
-    return msgspec.json.format(msgspec.json.encode(entries), indent=1) + b"\n"
+
+def _build(
+    chosen: Sequence[tuple[RunData, Any]], runs: Sequence[RunData], folder: Path, *, merged: bool
+) -> SiteData:
+    """Figures first, then the pages that show them, then the list of what was written."""
+    shown = _collected(chosen)
+    jobs: list[Job] = []
+    for run, section in shown:
+        if merged:
+            section.sketches.pop("board")  # the board of a site is HTML
+        where = figure_folder(merged, run, section.name)
+        jobs += [Job(sketch, where, run.context()) for sketch in sketches_of(section)]
+    drawn = iter(draw_all(jobs, folder, "site" if merged else "paper"))
+    for run, section in shown:
+        put_figures(section, [next(drawn) for _ in sketches_of(section)], run)
+    site = assemble(shown, runs, merged=merged, parts=_parts(len(runs)))
+    if merged and len(site.papers) > 1:
+        _draw_board(site, folder / "figures")
+    for name, text in _pages(site, folder).items():
+        put(folder, name, text.encode("utf-8"))
+    if not merged:
+        _tables(runs[0], folder)
+        put(folder, "claims.json", _claims_json(site))
+    put(folder, MANIFEST, _pretty(_manifest(site, [*files_of(folder), MANIFEST])))
+    return site
+
+
+def _collected(chosen: Sequence[tuple[RunData, Any]]) -> list[tuple[RunData, PaperSection]]:
+    """What every run says of its papers; plugins stay in this process, they cannot travel."""
+
+    def work(item: tuple[RunData, Any]) -> PaperSection:
+        run, paper = item
+        section = collect(paper, run)
+        section.paper = None
+        section.verdicts = dataclasses.replace(section.verdicts, paper=None)
+        return section
+
+    found = side_by_side(work, chosen)
+    for (_, paper), section in zip(chosen, found, strict=True):
+        section.paper = paper
+        section.verdicts = dataclasses.replace(section.verdicts, paper=paper)
+    return [(run, section) for (run, _), section in zip(chosen, found, strict=True)]
+
+
+def _parts(runs: int) -> tuple[str, ...]:
+    here = [name for name, module in SUBJECTS.items() if find_spec(f"{__package__}.{module}")]
+    return tuple(name for name in here if name != "compare" or runs > 1)
+
+
+def _pages(site: SiteData, folder: Path) -> dict[str, str]:
+    """Address -> text of every page."""
+    env = pages.environment(site, folder)
+    made = {
+        site.front: pages.overview(env, site),
+        "papers/index.html": pages.papers_page(env, site),
+        "runs/index.html": pages.runs_page(env, site),
+        "how-to-read.html": pages.reading(env, site),
+    }
+    for paper in site.papers:
+        made[f"papers/{paper.name}.html"] = pages.paper_page(env, site, paper)
+    for run in site.runs:
+        made |= pages.run_pages(env, site, run)
+    for part in site.parts:
+        module = importlib.import_module(f"{__package__}.{SUBJECTS[part]}")
+        made |= module.pages(site, env)
+    if site.merged:
+        made |= pages.assets(env)
+    else:
+        made["report.md"] = pages.overview(env, site, "report.md.j2")
+    return made
+
+
+def _draw_board(site: SiteData, folder: Path) -> None:
+    """The claims of all papers as a figure for a page elsewhere, such as a README."""
+    newest = site.runs[0].info
+    context = Context(
+        machine=site.where,
+        device=", ".join(sorted({run.device for run in site.runs})),
+        date=str(newest.get("started", ""))[:10],
+        preset=", ".join(sorted({str(run.info.get("preset", "")) for run in site.runs})),
+    )
+    points = [point for paper in site.papers for point in merged_points(paper)]
+    title = f"Claims of {len(site.papers)} papers"
+    draw_points("claim_board", "claims", title, points, folder, context)
+    # The PNG are for pages elsewhere; as SVG the small flavour will do.
+    draw_points("claim_board", "claims", title, points, folder, context, flavour="site",
+                widths=("full", "half"))  # fmt: skip
+
+
+def _tables(run: RunData, folder: Path) -> None:
+    """The rows as CSV and Parquet beside their page."""
+    from dgbench.harness.export import FORMATS, rows_table
+
+    table = rows_table(run.everything)
+    for ending in (".csv", ".parquet"):
+        put(folder, f"runs/{run.slug}{ending}", FORMATS[ending](table))
+
+
+def _claims_json(site: SiteData) -> bytes:
+    entries = [{"paper_name": c.paper, **as_plain(c.claim, c.verdict)} for c in site.claims]
+    return _pretty(entries)
+
+
+def _manifest(site: SiteData, files: Sequence[str]) -> dict[str, Any]:
+    return {
+        "runs": [
+            {
+                "id": run.store.run,
+                "slug": run.slug,
+                "papers": run.papers,
+                "rows": len(run.everything),
+                "rows_sha256": _sha(run),
+            }
+            for run in site.runs
+        ],
+        "claims": len(site.claims),
+        "counts": site.counts,
+        "papers": {paper.name: paper.counts for paper in site.papers},
+        "files": sorted(files),
+    }
+
+
+def _sha(run: RunData) -> str:
+    return hashlib.sha256(run.store.row_bytes()).hexdigest()
+
+
+def _pretty(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def _short(path: Path) -> Path:

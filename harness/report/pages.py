@@ -2,68 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from jinja2 import (
+    BytecodeCache,
+    Environment,
+    PackageLoader,
+    StrictUndefined,
+    select_autoescape,
+)
 from markupsafe import Markup
 
-from dgbench.harness.claims.verdict import GLYPHS, digits, show, unit_rest
+from dgbench.harness.claims.verdict import GLYPHS, digits, unit_rest
 from dgbench.harness.figures.claim_board import ranked
 from dgbench.harness.figures.palette import VERDICTS
 from dgbench.harness.figures.style import seconds_text
+from dgbench.harness.report.boards import merged_points
+from dgbench.harness.report.failures import without_result
+from dgbench.harness.report.pictures import picture
+from dgbench.harness.report.races import workloads
+from dgbench.harness.report.reuse import IN_TABLE
 from dgbench.harness.report.run import STATUS_MEANING, RunData
-from dgbench.harness.report.sections import PaperSection, board_points, without_result
+from dgbench.harness.report.site import ClaimOnSite, PaperOnSite, SiteData
+from dgbench.harness.report.words import (
+    ABBREVIATIONS,
+    WORDS,
+    cell_class,
+    here_value,
+    label,
+    paper_value,
+    row_command,
+)
 from dgbench.harness.terminal.progress import describe
 
-WORDS = (
-    ("claim", "One quantitative statement of a paper, with its place and the printed number."),
-    ("reproduced", "Right sign and within the claim's tolerance, which is printed beside it."),
-    ("direction only", "Right sign or order; the value lies outside, or the evidence is too weak."),
-    ("contradicted", "The whole interval lies on the other side, on measured or counted evidence."),
-    ("projected", "Modelled, not measured: it would hold if the model is right. Direction only."),
-    ("not run here", "No verdict, with what it needs. An exclamation mark: weak evidence points "
-     "the other way."),
-    ("measured", "Timed or read on the kind of device that the claim names."),
-    ("analogue", "Measured on other hardware, a GPU claim on a CPU for one. Shows a direction."),
-    ("counted", "Exact: bytes, edges, words, messages. The same on every machine, no interval."),
-    ("twin", "A synthetic stand-in for a dataset that cannot be had, made from its published "
-     "counts. A claim about a number that the twin was fitted to is not run here: agreement "
-     "would be circular."),
-    ("same", "Inside the noise floor. Never called faster."),
-    ("noise floor", "How far apart two runs of the same thing come out on this machine."),
-    ("interval", "2.1x [1.9, 2.3]: the ratio and its 95 % paired t interval on log ratios, from n "
-     "interleaved pairs of processes; of turns inside one process, the order statistics that "
-     "bound the median ratio."),
-    ("deviation", "Largest relative difference of losses, outputs or gradients from the plain "
-     "reference with the same seed. Above 1e-5 an exact technique is wrong, not fast."),
-    ("exact, approximate", "An exact technique leaves the mathematics as it is; an approximate "
-     "one changes it, and its quality stands beside its gain."),
-    ("preset", "The size of a run: smoke, quick, full, or the paper's own."),
-)  # fmt: skip
 
-ABBREVIATIONS = dict(WORDS)
+class _Compiled(BytecodeCache):
+    """Templates that this process has compiled, for its next site."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Any) -> None:
+        if bucket.key in self.kept:
+            bucket.bytecode_from_string(self.kept[bucket.key])
+
+    def dump_bytecode(self, bucket: Any) -> None:
+        self.kept[bucket.key] = bucket.bytecode_to_string()
 
 
-def environment() -> Environment:
-    """Templates with their filters; an undefined name is an error, not a blank."""
+_COMPILED = _Compiled()
+
+
+def environment(site: SiteData | None = None, folder: Path = Path()) -> Environment:
+    """Templates with their filters; an undefined name is an error, not a blank.
+
+    Args:
+        site: what the pages show; without it there are no links to subject pages.
+        folder: where its figures are, to read their sizes.
+    """
     env = Environment(
         loader=PackageLoader("dgbench.harness.report", "templates"),
         autoescape=select_autoescape(["html.j2", "html"], default_for_string=False, default=False),
         undefined=StrictUndefined,
+        bytecode_cache=_COMPILED,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    folder = files("dgbench.harness.report").joinpath("templates")
+    templates = files("dgbench.harness.report").joinpath("templates")
     env.globals |= {
-        "style": Markup(folder.joinpath("style.css").read_text(encoding="utf-8")),
-        "script": Markup(folder.joinpath("script.js").read_text(encoding="utf-8")),
+        "style": _inlined(templates.joinpath("style.css").read_text(encoding="utf-8")),
+        "script": _inlined(templates.joinpath("script.js").read_text(encoding="utf-8")),
+        "in_table": IN_TABLE,
         "glyphs": GLYPHS,
         "verdicts": VERDICTS,
         "words": WORDS,
         "meaning": ABBREVIATIONS,
         "row_command": row_command,
+        "claim_command": lambda claim: claim_command(site, claim),
+        "row_href": lambda run, row_id: run.row_href(row_id),
+        "machine_href": lambda run: (
+            f"machines/{run.machine_slug}.html" if site and "machines" in site.parts else ""
+        ),
+        "picture": lambda run, paper, drawn: picture(
+            bool(site and site.merged), folder, run, paper, drawn
+        ),
     }
     env.filters |= {
         "paper_value": paper_value,
@@ -80,113 +104,250 @@ def environment() -> Environment:
     return env
 
 
-def overview(
-    env: Environment, run: RunData, shown: Sequence[PaperSection], template: str = ""
-) -> str:
-    """The first page of a run, as HTML or (another template) Markdown."""
-    counts = {g: sum(s.verdicts.counts[g] for s in shown) for g in GLYPHS}
-    total = sum(counts.values())
-    where = run.machine_name + (" without a GPU" if run.device == "cpu" else "")
-    so_far = ", so far" if run.partial else ""
-    claims = [(s, c, v) for s in shown for c, v in s.claims]
-    return env.get_template(template or "overview.html.j2").render(
-        **_common(run, shown, "", "report"),
-        headline=f"{counts['R']} of {total} claims reproduced on {where}{so_far}",
-        counts=counts,
-        total=total,
-        claims=claims,
-        analogues=sum(v.evidence == "analogue" and v.glyph == "d" for _, _, v in claims),
-        other_way=sum(v.other_way for _, _, v in claims),
-        on_twins=sum(v.data == "twin" for _, _, v in claims),
-        boards={s.name: ranked(board_points(s.verdicts)) for s in shown},
-        failed=without_result(run.rows),
-    )
+def _inlined(text: str) -> Markup:
+    """Style or script as pages get it: without indentation and lines of comment."""
+    lines = (line.strip() for line in text.splitlines())
+    return Markup("\n".join(line for line in lines if line and not line.startswith("//")))
 
 
-def paper_page(
-    env: Environment, run: RunData, shown: Sequence[PaperSection], section: PaperSection
-) -> str:
-    """The page of one paper."""
-    return env.get_template("paper.html.j2").render(
-        **_common(run, shown, "../", section.name),
-        section=section,
-        counts=section.verdicts.counts,
-        total=len(section.verdicts.verdicts),
-        claims=[(section, c, v) for c, v in section.claims],
-        boards={section.name: ranked(board_points(section.verdicts))},
-        missing=[(c, v) for c, v in section.claims if v.verdict == "not run here"],
-    )
+def common(site: SiteData, root: str, page: str) -> dict[str, Any]:
+    """What every template gets: see its base.
 
-
-def rows_page(env: Environment, run: RunData, shown: Sequence[PaperSection]) -> str:
-    """Every row of the run, failures first."""
-    rows = sorted(run.everything, key=lambda r: (r.ok, r.paper, r.experiment))
-    return env.get_template("runs.html.j2").render(
-        **_common(run, shown, "", "runs"),
-        rows=rows,
-        bad=sum(not r.ok for r in rows),
-    )
-
-
-def reading(env: Environment, run: RunData, shown: Sequence[PaperSection]) -> str:
-    """How to read glyphs, intervals and words."""
-    return env.get_template("how-to-read.html.j2").render(**_common(run, shown, "", "how"))
-
-
-def _common(run: RunData, shown: Sequence[PaperSection], root: str, page: str) -> dict[str, Any]:
+    Args:
+        root: from the page's folder to the front page's, `""` or `"../"`.
+        page: which word of the navigation is current.
+    """
     return {
-        "run": run,
-        "papers": shown,
+        "site": site,
+        "front": site.front,
+        "merged": site.merged,
+        "run": None if site.merged else site.runs[0],
+        "where": site.where,
+        "banners": banners(site),
+        "nav": navigation(site),
         "root": root,
         "page": page,
-        "tally": run.tally(),
-        "twins": run.twins,
     }
 
 
-def row_command(row: Any) -> str:
-    """The command that measures a row's experiment again."""
-    if row.paper == "-":
-        return "dgbench doctor"
-    command = f"dgbench run {row.paper}/{row.experiment}"
-    if row.preset != "quick":
-        command += f" --preset {row.preset}"
-    return f"{command} --device {row.device}"
+def navigation(site: SiteData) -> list[tuple[str, str, str]]:
+    """Key, word and address of the pages there are."""
+    every = [
+        ("overview", "Overview", site.front),
+        ("papers", "Papers", "papers/index.html"),
+        ("systems", "Systems", "systems/index.html"),
+        ("datasets", "Datasets", "datasets/index.html"),
+        ("machines", "Machines", "machines/index.html"),
+        ("runs", "Runs", "runs/index.html"),
+        ("compare", "Compare", "compare/index.html"),
+        ("how", "How to read", "how-to-read.html"),
+    ]
+    always = ("overview", "papers", "runs", "how")
+    return [entry for entry in every if entry[0] in (*always, *site.parts)]
 
 
-def paper_value(claim: Any) -> str:
-    """What the paper prints."""
-    return show(claim.value, claim.unit, printed=True) or "figure only"
+def banners(site: SiteData) -> list[str]:
+    """What stands above every page: runs that are no measurement, not whole, or damaged."""
+    said = []
+    if not site.runs:
+        said.append("No run is shown here.")
+    for run in site.runs:
+        name = f"Run {run.slug}: " if site.merged else ""
+        if run.smoke:
+            said.append(f"{name}Smoke run on tiny data: it shows that everything runs. None of "
+                        "its numbers is a measurement.")  # fmt: skip
+        if run.partial:
+            said.append(f"{name}{partial_words(run)}")
+        if run.torn:
+            lines = "damaged line was" if run.torn == 1 else "damaged lines were"
+            take = "takes" if run.torn == 1 else "take"
+            said.append(f"{name}{run.torn} {lines} set aside and {take} no part (rows.torn).")
+        if not any(row.ok for row in run.rows):
+            said.append(f"{name}Nothing ran: no cell of this run has a result.")
+    return said
 
 
-def here_value(verdict: Any) -> str:
-    """What was found here, with its interval where it is a number."""
-    text = show(verdict.measured, verdict.unit)
-    if verdict.low is None or verdict.high is None or not isinstance(verdict.measured, int | float):
-        return text
-    places = len(digits(float(verdict.measured)).partition(".")[2])
-    return f"{text} [{verdict.low:.{places}f}, {verdict.high:.{places}f}]"
+def partial_words(run: RunData) -> str:
+    """`Partial: 188 of 312 cells; continue with dgbench run --resume 7f3a91c2`."""
+    done = run.planned - run.left
+    cells = f"{done} of {run.planned} cells" if run.left else f"{done} cells"
+    if run.kept:
+        note = str(run.info.get("note") or "")
+        return f"Partial: {cells}{', ' if note else ''}{note}."
+    return f"Partial: {cells}; continue with dgbench run --resume {run.store.run}"
 
 
-def cell_class(point: dict[str, Any]) -> str:
-    """CSS classes of a glyph."""
-    names = ["g", {"R": "gR", "d": "gd", "X": "gX", "p": "gp", "-": "gn"}[point["glyph"]]]
-    if point["analogue"] and point["glyph"] == "d":
-        names.append("ga")
-    if point["other_way"]:
-        names.append("go")
-    if point["twin"] and point["glyph"] != "-":
-        names.append("gt")
-    return " ".join(names)
+def assets(env: Environment) -> dict[str, str]:
+    """Style and script of a merged site, which its pages share; a run's pages carry their own."""
+    return {
+        "assets/style.css": f"{env.globals['style']}\n",
+        "assets/script.js": f"{env.globals['script']}\n",
+    }
 
 
-def label(point: dict[str, Any]) -> str:
-    """A glyph in words: "pipad-fig3-sm-util: direction only, analogue, twin"."""
-    words = [VERDICTS[point["glyph"]].word]
-    if point["analogue"]:
-        words.append("analogue")
-    if point["twin"]:
-        words.append("twin")
-    if point["other_way"]:
-        words.append("points the other way")
-    return f"{point['claim']}: {', '.join(words)}"
+def overview(env: Environment, site: SiteData, template: str = "overview.html.j2") -> str:
+    """The first page, as HTML or (another template) Markdown."""
+    claims = site.claims
+    datasets = {name for run in site.runs for name in run.datasets}
+    twins = sorted({name for run in site.runs for name in run.twins})
+    shown = [(run, section) for paper in site.papers for run, section in paper.sections]
+    mains = [(run, s.name, *s.main) for run, s in shown if s.main is not None]
+    # The race over most workloads that ran stands for the rest; the first of equal ones.
+    main = max(mains, key=lambda m: (m[3].kind == "speedup", workloads(m[3])), default=None)
+    tallies = [run.tally() for run in site.runs]
+    return env.get_template(template).render(
+        **common(site, "", "overview"),
+        headline=site.headline,
+        counts=site.counts,
+        total=len(claims),
+        claims=claims,
+        analogues=sum(c.verdict.evidence == "analogue" and c.verdict.glyph == "d" for c in claims),
+        other_way=sum(c.verdict.other_way for c in claims),
+        on_twins=sum(c.verdict.data == "twin" for c in claims),
+        disagree=sum(bool(c.disagreement) for c in claims),
+        twins=twins,
+        datasets=len(datasets),
+        boards=[(paper, ranked(merged_points(paper))) for paper in site.papers],
+        facts=[_facts(site, run) for run in site.runs],
+        fastest=_fastest(site),
+        main=main,
+        failed=[] if site.merged else [c for run in site.runs for c in without_result(run.rows)],
+        tally={word: sum(t[word] for t in tallies) for word in ("ok", "missing", "failed")},
+    )
+
+
+def _facts(site: SiteData, run: RunData) -> dict[str, Any]:
+    """The strip of facts of a run."""
+    tally = run.tally()
+    return {
+        "machine": run.machine_name,
+        "machine_href": f"machines/{run.machine_slug}.html" if "machines" in site.parts else "",
+        "run": run.slug,
+        "run_href": run.row_page,
+        "date": str(run.info.get("started", ""))[:10],
+        "preset": str(run.info.get("preset", "")),
+        "duration": run.duration,
+        "noise": run.noise,
+        "ok": tally["ok"],
+        "failed": tally["failed"],
+        "missing": tally["missing"],
+        "command": str(run.info.get("command") or "dgbench run"),
+        "papers": run.papers,
+        "partial": run.partial,
+        "limits": run.limits,
+    }
+
+
+def _fastest(site: SiteData) -> list[dict[str, Any]]:
+    """The main race of every paper, of the strongest run that has one."""
+    found = []
+    for paper in site.papers:
+        run, section = next(((r, s) for r, s in paper.sections if s.fastest), (None, None))
+        if section is not None:
+            found.append({"paper": paper, "run": run, "rows": section.fastest,
+                          "headline": section.headline})  # fmt: skip
+    return found
+
+
+def papers_page(env: Environment, site: SiteData) -> str:
+    """All papers with their counts."""
+    return env.get_template("papers.html.j2").render(**common(site, "../", "papers"))
+
+
+def paper_page(env: Environment, site: SiteData, paper: PaperOnSite) -> str:
+    """The page of one paper, all its runs together."""
+    reasons: dict[str, list[ClaimOnSite]] = {}
+    for claim in paper.claims:
+        if claim.verdict.verdict == "not run here":
+            reasons.setdefault(claim.verdict.reason, []).append(claim)
+    return env.get_template("paper.html.j2").render(
+        **common(site, "../", "papers"),
+        paper=paper,
+        counts=paper.counts,
+        total=paper.total,
+        points=ranked(merged_points(paper)),
+        claims=paper.claims,
+        other_way=sum(c.verdict.other_way for c in paper.claims),
+        missing=sorted(reasons.items()),
+        experiments=_experiments(paper),
+        quote=[(run, s.quote) for run, s in paper.sections if s.quote],
+        versus=[(run, s.versus) for run, s in paper.sections if s.versus is not None],
+        over_time=[(run, s.over_time) for run, s in paper.sections if s.over_time is not None],
+    )
+
+
+def _experiments(paper: PaperOnSite) -> list[dict[str, Any]]:
+    """Experiments of a paper in its order, each with what its runs found."""
+    found = []
+    for place, first in enumerate(paper.sections[0][1].sections):
+        parts = [(run, shown.sections[place]) for run, shown in paper.sections]
+        named = {claim.id for _, part in parts for claim, _ in part.claims}
+        claims = [c for c in paper.claims if c.claim.id in named]
+        good = sum(c.verdict.verdict in ("reproduced", "direction only") for c in claims)
+        states = {part.state for _, part in parts}
+        state = next(s for s in ("ran", "failed", "not run") if s in states)
+        found.append({
+            "name": first.name,
+            "title": first.title,
+            "question": first.question,
+            "reading": first.reading,
+            "holds": f"{good} of {len(claims)} hold" if claims else "no claim",
+            "claims": claims,
+            "state": state,
+            "command": first.command,
+            "parts": [(run, p) for run, p in parts if p.rows or p.note] or parts[:1],
+        })  # fmt: skip
+    return found
+
+
+def run_pages(env: Environment, site: SiteData, run: RunData) -> dict[str, str]:
+    """Every row of a run, failures first; long runs take several pages."""
+    files_ = []
+    if not site.merged:
+        files_ = [("JSON lines", "rows.jsonl"), ("CSV", f"runs/{run.slug}.csv"),
+                  ("Parquet", f"runs/{run.slug}.parquet")]  # fmt: skip
+    return {
+        path: env.get_template("run.html.j2").render(
+            **common(site, "../", "runs") | {"run": run},
+            rows=rows,
+            bad=sum(not row.ok for row in run.everything),
+            page_number=number,
+            pages=run.row_pages,
+            files=files_,
+            kept=reference_name(run) if run.kept else "",
+            logs=not site.merged,
+        )
+        for number, (path, rows) in enumerate(zip(run.row_pages, run.pages, strict=True), 1)
+    }
+
+
+def reference_name(run: RunData) -> str:
+    """The folder of a run that was kept, as the repository calls it."""
+    folder = run.store.path.resolve()
+    return f"results/reference/{folder.parent.name}/{folder.name}"
+
+
+def runs_page(env: Environment, site: SiteData) -> str:
+    """All runs."""
+    return env.get_template("runs.html.j2").render(**common(site, "../", "runs"))
+
+
+def reading(env: Environment, site: SiteData) -> str:
+    """How to read glyphs, intervals and words."""
+    return env.get_template("how-to-read.html.j2").render(**common(site, "", "how"))
+
+
+def claim_command(site: SiteData | None, claim: ClaimOnSite) -> str:
+    """The command that repeats what a verdict rests on, or that would look at the claim at all."""
+    wanted = claim.verdict.row
+    if wanted in claim.run.places:
+        page = claim.run.pages[claim.run.places[wanted]]
+        return row_command(next(row for row in page if row.id == wanted))
+    for paper in site.papers if site else ():
+        if paper.name != claim.paper:
+            continue
+        named = (e.name for e in paper.paper.experiments if claim.claim.id in e.claims)
+        needs = claim.claim.needs
+        device = " --device cuda" if needs.get("gpus") and not needs.get("cpu_only_ok") else ""
+        return next((f"dgbench run {claim.paper}/{name}{device}" for name in named), "")
+    return ""

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import pickle
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Final
 
@@ -21,23 +21,30 @@ _work: Callable[[int], Any] | None = None  # forked processes find their work he
 def side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
     """`work` of every item, in order; one process per processor, results are pickled.
 
-    Where nothing can be forked, or a process is lost or late, all is done here instead. What `work`
-    raises is raised.
+    Where nothing can be forked, or a process is lost, or none comes back for `PATIENCE_S`, what is
+    left is done here instead. What `work` raises is raised.
     """
     global _work
     workers = min(len(items), len(os.sched_getaffinity(0)) if _can_fork() else 1)
     if workers < 2:
         return [work(item) for item in items]
     _work = lambda place: work(items[place])  # noqa: E731
+    done: dict[int, Any] = {}
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"))
     try:
-        return list(pool.map(_forked, range(len(items)), timeout=PATIENCE_S))
+        places = {pool.submit(_forked, place): place for place in range(len(items))}
+        while places:
+            ready, _ = wait(places, timeout=PATIENCE_S, return_when=FIRST_COMPLETED)
+            if not ready:
+                raise TimeoutError(f"nothing came back for {PATIENCE_S:.0f} s")
+            for future in ready:
+                done[places.pop(future)] = future.result()
     except (BrokenProcessPool, TimeoutError, pickle.PicklingError) as error:
         log.warning("side by side failed (%s), going on one by one", error)
-        return [work(item) for item in items]
     finally:
         _work = None
         pool.shutdown(wait=False, cancel_futures=True)
+    return [done[n] if n in done else work(item) for n, item in enumerate(items)]
 
 
 def _forked(place: int) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dgbench.harness.figures.style import Context
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.verdicts import clock, dataset_kinds
 from dgbench.runtime.statistics import noise_floor
 from dgbench.systems.base.compare import control_ratios, without_control
+
+ROWS_A_PAGE: Final = 150
+"""Rows that one page shows; pages of more rows would be slow to open and to sort."""
 
 FAILED = ("oom", "time", "crash", "check")
 STATUS_MEANING = {
@@ -35,6 +39,9 @@ class RunData:
             and without A/A controls. everything: all of them.
         planned: cells of the plan; started: cells with a row; left: cells without.
         torn: lines that were set aside. limits: what the machine can do, measured in this run.
+        slug: names the run on a site: its id, or machine and paper of a reference run.
+        machine_slug: names its machine. kept: whether its folder is a reference that was kept.
+        pages: the rows as pages show them, failures first, in pieces of `ROWS_A_PAGE`.
     """
 
     store: Store
@@ -48,11 +55,33 @@ class RunData:
     limits: dict[str, float]
     info: dict[str, Any]
     papers: list[str] = field(default_factory=list)
+    slug: str = ""
+    machine_slug: str = ""
+    kept: bool = False
+    pages: list[list[Row]] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def row_page(self) -> str:
+        """The (first) page of its rows, relative to the front page."""
+        return self.row_pages[0]
+
+    @property
+    def row_pages(self) -> list[str]:
+        """All pages of its rows, relative to the front page."""
+        more = [f"runs/{self.slug}-rows-{n}.html" for n in range(2, len(self.pages) + 1)]
+        return [f"runs/{self.slug}.html", *more]
+
+    def row_href(self, row_id: str) -> str:
+        """Where a row stands, relative to the front page; the first page for an unknown row."""
+        if row_id not in self.places:
+            return self.row_page
+        return f"{self.row_pages[self.places[row_id]]}#row-{row_id}"
 
     @property
     def machine_rows(self) -> list[Row]:
         """The machine's limits as rows; figures get them beside an experiment's own."""
-        return [r for r in self.everything if r.paper == "-" and r.ok]
+        return [r for r in self.everything if is_limits(r) and r.ok]
 
     @property
     def partial(self) -> bool:
@@ -125,6 +154,11 @@ class RunData:
         return {word: values.count(word) for word in order}
 
 
+def is_limits(row: Row) -> bool:
+    """Whether a row holds the machine's own limits."""
+    return row.paper == "-" and row.experiment == "machine"
+
+
 def load_run(path: Path) -> RunData:
     """Read a run's folder. Raises StoreError where it is none."""
     store = Store.open(path)
@@ -140,19 +174,38 @@ def load_run(path: Path) -> RunData:
     if aside.is_file():
         torn += sum(line.startswith(b"# ") for line in aside.read_bytes().splitlines())
     info = {k: plan[k] for k in ("preset", "device") if k in plan} | store.info
+    papers = list(dict.fromkeys(r.paper for r in rows))
+    machine, device = newest.get("machine", {}), str(info.get("device", "cpu"))
+    kept = not store.rows_path.is_file() and path.name in (info.get("papers") or papers)
+    where = slug(path.resolve().parent.name if kept else machine_name(machine, device))
+    ordered = sorted(everything, key=lambda r: (r.ok, r.paper, r.experiment))
+    pages = [ordered[i : i + ROWS_A_PAGE] for i in range(0, len(ordered), ROWS_A_PAGE)] or [[]]
+    ran = len({r.cell_hash for r in rows})
+    # A reference has no plan; how many cells were planned stands in its run.json.
+    planned = len(cells) or max(int(info.get("planned") or 0), ran)
     return RunData(
         store=store,
         rows=rows,
         everything=everything,
-        planned=len(cells) or len({r.cell_hash for r in rows}),
-        left=sum(c.get("hash") not in seen for c in cells),
+        planned=planned,
+        left=sum(c.get("hash") not in seen for c in cells) if cells else planned - ran,
         torn=torn,
         noise=noise_floor(control_ratios(everything)),
-        machine=newest.get("machine", {}),
-        limits=next((dict(r.values) for r in reversed(everything) if r.paper == "-" and r.ok), {}),
+        machine=machine,
+        limits=next((dict(r.values) for r in reversed(everything) if is_limits(r) and r.ok), {}),
         info=info,
-        papers=list(dict.fromkeys(r.paper for r in rows)),
+        papers=papers,
+        slug=f"{where}-{slug(path.name)}" if kept else store.run,
+        machine_slug=where,
+        kept=kept,
+        pages=pages,
+        places={row.id: number for number, page in enumerate(pages) for row in page},
     )
+
+
+def slug(name: str) -> str:
+    """A name as a file name: lower case, everything but letters, digits and `._` as `-`."""
+    return re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip("-.") or "unnamed"
 
 
 def machine_name(machine: dict[str, Any], device: str) -> str:

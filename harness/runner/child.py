@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from dgbench.harness.probes.series import tell
 from dgbench.harness.runner.protocol import Job, Result
 from dgbench.runtime.errors import (
     CheckFailed,
@@ -52,24 +53,23 @@ def run_child(job: Job, lookup: Callable[[str], Any]) -> None:
 def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     import torch
 
-    from dgbench.runtime.meter import Meter
+    from dgbench.runtime.meter import SpanLog, keep_spans
 
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.seed)
     random.seed(job.seed)
+    if job.cell.paper == "-" and job.cell.experiment == "noise":
+        from dgbench.harness.machine.noise import train_reference
+
+        return Result(status="ok", measurement=train_reference(_context(job)))
     if job.cell.paper == "-":
         from dgbench.harness.machine.limits import measure_limits
 
         limits = measure_limits(job.device, budget_s=0.3 if job.preset == "smoke" else 2.0)
         return Result(status="ok", measurement=Measurement(values=limits))
-    context = RunContext(
-        device=job.device,
-        preset=job.preset,
-        threads=job.threads,
-        instrumented=job.instrumented,
-        meter=Meter(timing=job.instrumented, device=job.device),
-        budget_s=job.budget_s,
-    )
+    spans = SpanLog() if job.instrumented else None
+    keep_spans(spans)
+    context = _context(job)
     experiment = find_experiment(lookup(job.cell.paper), job.cell)
     params = {k: v for k, v in job.cell.params.items() if k != CONTROL}
     measurement = experiment.run(msgspec.structs.replace(job.cell, params=params), context)
@@ -81,11 +81,25 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
         _to_plain(measurement)
     wrong = complaints(measurement)
     if not wrong:
-        return Result(status="ok", measurement=measurement)
+        told = tell(spans) if spans is not None else {}
+        return Result(status="ok", measurement=measurement, told=told)
     name = f"{job.cell.paper}/{job.cell.experiment}"
     if isinstance(measurement, Measurement) and wrong[0].startswith("not finite"):
         return Result(status="check", reason=f"{name} measured nonsense: {'; '.join(wrong)}")
     return Result(status="crash", reason=f"{name} handed back garbage: {'; '.join(wrong)}")
+
+
+def _context(job: Job) -> RunContext:
+    from dgbench.runtime.meter import Meter
+
+    return RunContext(
+        device=job.device,
+        preset=job.preset,
+        threads=job.threads,
+        instrumented=job.instrumented,
+        meter=Meter(timing=job.instrumented, device=job.device),
+        budget_s=job.budget_s,
+    )
 
 
 def find_experiment(paper: Any, cell: Cell) -> Experiment:

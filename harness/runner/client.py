@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dgbench.harness.probes.cpu import Tree
+from dgbench.harness.probes.cpu import Tree, TreeTime
+from dgbench.harness.probes.series import Recording
 from dgbench.harness.runner.protocol import (
     Ended,
     Job,
@@ -153,12 +154,14 @@ class ForkServer:
         limit_bytes: int,
         stop: Callable[[], bool] = lambda: False,
         watch: bool = True,
+        recording: Recording | None = None,
     ) -> Outcome:
         """Run one job to its end.
 
         Args:
             timeout_s: wall-clock limit. limit_bytes: memory limit of its process tree.
             stop: asked on every tick; True kills the process. watch: False leaves memory alone.
+            recording: takes memory and processor time of the tree over time.
 
         Raises:
             ServerDied: the server is gone, and the process with it.
@@ -166,7 +169,7 @@ class ForkServer:
         """
         self.current = 0
         try:
-            return self._run(job, timeout_s, limit_bytes, stop, watch)
+            return self._run(job, timeout_s, limit_bytes, stop, watch, recording)
         except KeyboardInterrupt:
             self._kill_current()
             raise Stopped from None
@@ -178,6 +181,7 @@ class ForkServer:
         limit_bytes: int,
         stop: Callable[[], bool],
         watch: bool,
+        recording: Recording | None,
     ) -> Outcome:
         try:
             send(self.sock, job)
@@ -188,6 +192,10 @@ class ForkServer:
             raise ServerDied
         self.current = started.pid
         tree = Tree(started.pid)
+        busy = TreeTime(tree, started.at)
+        if recording is not None:
+            recording.begin = started.at
+            recording.limits["memory"] = float(limit_bytes)
         end = time.monotonic() + timeout_s
         killed = ""
         while True:
@@ -197,7 +205,13 @@ class ForkServer:
             if stop():
                 self._kill_current()
                 raise Stopped
-            if watch and tree.rss() > limit_bytes:
+            if watch:
+                held, now = tree.rss(), time.monotonic()
+                if recording is not None and held:
+                    recording.add("memory", now, held)
+                    if (percent := busy.percent(now)) is not None:
+                        recording.add("cpu", now, percent)
+            if watch and held > limit_bytes:
                 killed = "oom"
             elif time.monotonic() > end:
                 killed = "time"

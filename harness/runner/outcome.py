@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from dgbench.harness.probes.series import Recording, pack
 from dgbench.harness.runner.client import Outcome
 from dgbench.harness.runner.protocol import Result, signal_name
 from dgbench.harness.store import Row
@@ -18,12 +19,20 @@ NEAR = 0.8
 """A process killed from outside with this share of its limit in use was killed for memory."""
 
 
-def fill_row(row: Row, cell: Cell, outcome: Outcome | None, log: Path, result: Path) -> None:
+def fill_row(
+    row: Row,
+    cell: Cell,
+    outcome: Outcome | None,
+    log: Path,
+    result: Path,
+    recording: Recording | None = None,
+) -> None:
     """Put into `row` how its process ended and what it measured; removes the result file.
 
     Args:
         outcome: None where the fork server died with the process twice.
         log, result: what the process printed and left. An empty log is removed.
+        recording: what was read while it ran, also where it came to a bad end.
     """
     found, trouble = _read(result)
     with contextlib.suppress(OSError):
@@ -32,6 +41,8 @@ def fill_row(row: Row, cell: Cell, outcome: Outcome | None, log: Path, result: P
     row.status, row.reason = _status(cell, outcome, found, trouble)
     if outcome is not None:
         _probe(row, outcome, found)
+        told = found.told if found is not None else {}
+        row.series = pack(recording, outcome.ended.seconds, told)
     if found is not None and row.status in ("ok", "check"):
         _measured(row, found)
     tail = _tail(log)

@@ -74,9 +74,10 @@ class Start(msgspec.Struct, kw_only=True):
 
 
 class Started(msgspec.Struct, tag=True, kw_only=True):
-    """The process runs; it leads a group of its own."""
+    """The process runs; it leads a group of its own. `at`: `time.monotonic` when it was forked."""
 
     pid: int
+    at: float = 0.0
 
 
 class Ended(msgspec.Struct, tag=True, kw_only=True):
@@ -116,12 +117,16 @@ class Ended(msgspec.Struct, tag=True, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What a cell's process leaves in its result file."""
+    """What a cell's process leaves in its result file.
+
+    `told`: when its phases began and ended (`probes.series.tell`), where it was instrumented.
+    """
 
     status: str
     reason: str = ""
     measurement: Measurement = msgspec.field(default_factory=Measurement)
     base_rss_bytes: int = 0
+    told: dict[str, Any] = {}
 
 
 Message = Setup | Ready | Refused | Job | Started | Ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 import time
@@ -13,10 +14,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal
 
+import msgspec
+
 from dgbench.harness.machine.provenance import provenance
-from dgbench.harness.plan import Plan, PlannedCell, Step, cell_hash
+from dgbench.harness.plan import PRESETS, Plan, PlannedCell, Step, cell_hash
 from dgbench.harness.probes.cpu import Surroundings, available_memory
 from dgbench.harness.probes.nvml import GpuSampler, Nvml
+from dgbench.harness.probes.series import Recording
 from dgbench.harness.runner.client import MODULES, ForkServer, Outcome, ServerDied, Stopped
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.runner.outcome import fill_row
@@ -25,7 +29,7 @@ from dgbench.harness.store import FAILED, Row, Store
 from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.runtime.statistics import noise_floor
 from dgbench.runtime.threads import default_threads
-from dgbench.systems.base.compare import control_ratios
+from dgbench.systems.base.compare import CONTROL, control_ratios
 from dgbench.systems.base.experiment import Cell
 from dgbench.systems.base.registry import get_paper
 
@@ -34,6 +38,9 @@ MEMORY_SHARE = 0.95
 
 MACHINE = Cell(paper="-", experiment="machine", params={}, group="limits", timeout_s=60.0)
 """The cell that measures the machine's own limits; its row stands first."""
+NOISE = Cell(paper="-", experiment="noise", params={"system": "reference"}, group="noise")
+"""The cell whose pairs give a noise floor where not every paper of a run has a control."""
+NOISE_PAIRS = 5
 
 Retry = Literal["", "failed", "all"]
 
@@ -191,9 +198,22 @@ class _Runner:
         machine = cell_hash(MACHINE, self.plan.preset, self.plan.device)
         if limits and todo and (machine, 1, False) not in kept:
             self._one(MACHINE, machine, 1, False)
+        if limits and todo and PRESETS[self.plan.preset].control != "none":
+            self._noise(kept)
         for step in todo:
             planned = self.plan.cells[step.index]
             self._one(planned.cell, planned.hash, step.round, step.instrumented)
+
+    def _noise(self, kept: dict[tuple[str, int, bool], Row]) -> None:
+        """A/A pairs of processes that train the reference, where a paper has no control."""
+        if self.plan.controlled or not self.plan.runnable:
+            return
+        again = msgspec.structs.replace(NOISE, params={**NOISE.params, CONTROL: "aa"})
+        for number in range(1, NOISE_PAIRS + 1):
+            for cell in (NOISE, again) if number % 2 else (again, NOISE):
+                key = cell_hash(cell, self.plan.preset, self.plan.device)
+                if (key, number, False) not in kept:
+                    self._one(cell, key, number, False)
 
     def _key(self, step: Step) -> tuple[str, int, bool]:
         return self.plan.cells[step.index].hash, step.round, step.instrumented
@@ -224,21 +244,35 @@ class _Runner:
             log=str(log),
             result=str(result),
         )
-        outcome = self._observed(job, row)
-        fill_row(row, cell, outcome, log, result)
+        recordings = [Recording()] if self._keeps_series(cell, number, instrumented) else []
+        outcome = self._observed(job, row, recordings)
+        fill_row(row, cell, outcome, log, result, recordings[-1] if recordings else None)
         self._append(row)
 
-    def _observed(self, job: Job, row: Row) -> Outcome | None:
-        """Run a job between the probes; a dead server is started again, once per job."""
+    def _keeps_series(self, cell: Cell, number: int, instrumented: bool) -> bool:
+        """The instrumented process of a cell does, or its first one where there is no such."""
+        wanted = instrumented or (number == 1 and not cell.phases and CONTROL not in cell.params)
+        return self.watch and wanted and cell.paper != MACHINE.paper
+
+    def _observed(self, job: Job, row: Row, recordings: list[Recording]) -> Outcome | None:
+        """Run a job between the probes; a dead server is started again, once per job.
+
+        `recordings` holds one to fill, or none; a second attempt appends its own.
+        """
         limit = int(MEMORY_SHARE * available_memory())
         if job.cell.memory_bytes:
             limit = min(limit, job.cell.memory_bytes)
-        for _ in range(2):
+        for attempt in range(2):
+            if recordings and attempt:
+                recordings.append(Recording())
+            recording = recordings[-1] if recordings else None
+            if recording is not None:
+                recording.limits["cpu"] = 100.0 * usable_cpus()
             server = self._server()
             around = Surroundings() if self.watch else None
             sampler = None
             if self.watch and self.nvml is not None:
-                sampler = GpuSampler(self.nvml, visible_gpu()).start()
+                sampler = GpuSampler(self.nvml, visible_gpu(), recording=recording).start()
             try:
                 outcome = server.run(
                     job,
@@ -246,6 +280,7 @@ class _Runner:
                     limit_bytes=limit,
                     stop=lambda: self.stopping,
                     watch=self.watch,
+                    recording=recording,
                 )
             except ServerDied:
                 server.close()
@@ -358,9 +393,12 @@ class _Runner:
                 signal.signal(name, handler)
 
 
+def usable_cpus() -> int:
+    """Processors that this process and its children may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def visible_gpu() -> int:
     """NVML's number of the first GPU that CUDA shows; 0 where that is not a number."""
-    import os
-
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0].strip()
     return int(first) if first.isdigit() else 0

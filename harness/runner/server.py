@@ -206,7 +206,7 @@ class _Server:
                 _kill_group(self.pid)
 
     def _fork(self, job: Job) -> None:
-        self.start = time.perf_counter()
+        self.start, at = time.perf_counter(), time.monotonic()
         pid = os.fork()
         if pid == 0:
             try:
@@ -217,7 +217,7 @@ class _Server:
             finally:
                 os._exit(70)  # run_child ends the process itself; this is for what it cannot
         self.pid = pid
-        send(self.sock, Started(pid=pid))
+        send(self.sock, Started(pid=pid, at=at))
 
     def _become_child(self) -> None:
         signal.set_wakeup_fd(-1)

@@ -1,7 +1,7 @@
 """The result store: rows as checked JSON lines, with the provenance they rest on."""
 
 from dgbench.harness.store.row import FAILED, SCHEMA, STATUSES, Row
-from dgbench.harness.store.store import Store, Torn, find_run, list_runs, runs_root
+from dgbench.harness.store.store import Store, Torn, find_run, find_runs, list_runs, runs_root
 
 __all__ = [
     "FAILED",
@@ -11,6 +11,7 @@ __all__ = [
     "Store",
     "Torn",
     "find_run",
+    "find_runs",
     "list_runs",
     "runs_root",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import tempfile
 import zlib
@@ -117,16 +118,34 @@ class Appender:
             self._descriptor = -1
 
 
-def read_lines(path: Path) -> tuple[list[bytes], list[Torn]]:
-    """Payloads of all good lines, and the lines that are not. A missing file has none."""
+def read_text(path: Path) -> bytes:
+    """A file's bytes, unpacked where its name ends in .gz; none where it is missing.
+
+    Raises:
+        StoreError: it cannot be read, or a packed one is damaged: nothing behind the damage can
+            be told from what is missing.
+    """
     try:
         text = path.read_bytes()
+        if path.suffix != ".gz":
+            return text
+        if not text:
+            raise EOFError("it is empty")
+        return gzip.decompress(text)
     except FileNotFoundError:
-        return [], []
+        return b""
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise StoreError(
+            f"{path} is damaged: {error}", hint="fetch it again, such as from version control"
+        ) from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def read_lines(path: Path) -> tuple[list[bytes], list[Torn]]:
+    """Payloads of all good lines, and the lines that are not. A missing file has none."""
     good, torn = [], []
-    for number, line in enumerate(text.split(b"\n"), 1):
+    for number, line in enumerate(read_text(path).split(b"\n"), 1):
         if not line.strip():
             continue
         found = from_line(line)

@@ -50,6 +50,9 @@ class Row(msgspec.Struct, kw_only=True):
         seconds: wall time of the process from fork to exit.
         started: UTC, ISO 8601.
         provenance: key into the run's `provenance.json`.
+        series: what the machine did while the process ran, in the form of `probes.series.pack`;
+            of the instrumented process of a cell, or of its first one where there is none. Empty
+            (and then not written) elsewhere.
     """
 
     id: str
@@ -80,6 +83,7 @@ class Row(msgspec.Struct, kw_only=True):
     seconds: float = 0.0
     started: str = ""
     provenance: str = ""
+    series: dict[str, Any] = {}
 
     @property
     def time(self) -> float | None:
@@ -97,11 +101,15 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Row)
+_NO_SERIES = b',"series":{}}'
 
 
 def encode(row: Row) -> bytes:
     """A row as JSON bytes, without a line break."""
-    return _ENCODER.encode(row)
+    payload = _ENCODER.encode(row)
+    if not row.series:  # a row without a series looks as it did before there were any
+        payload = payload.removesuffix(_NO_SERIES) + b"}"
+    return payload
 
 
 def decode(payload: bytes) -> Row:

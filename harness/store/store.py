@@ -1,4 +1,7 @@
-"""A run's folder: rows.jsonl, provenance.json, plan.json, run.json and logs/."""
+"""A run's folder: rows.jsonl, provenance.json, plan.json, run.json and logs/.
+
+A run that was kept as a reference has `rows.jsonl.gz` in place of `rows.jsonl` and is only read.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +20,14 @@ from dgbench.harness.store.files import (
     Torn,
     cannot_write,
     read_lines,
+    read_text,
     to_line,
     write_whole,
 )
 from dgbench.harness.store.row import Row, decode, encode
 from dgbench.runtime.errors import DgbenchError, StoreError, unknown_key
 
-__all__ = ["Store", "Torn", "find_run", "list_runs", "runs_root"]
+__all__ = ["Store", "Torn", "find_run", "find_runs", "list_runs", "runs_root"]
 
 _PROBE_BYTES = 1 << 20
 
@@ -49,6 +53,11 @@ class Store:
         self.torn: list[Torn] = []
         self._appender: Appender | None = None
         self._lock: FileLock | None = None
+        if writable and self.packed:
+            raise StoreError(
+                f"{path} is kept as a reference and is only read",
+                hint="start a run of your own",
+            )
         if writable:
             self._lock_folder()
         try:
@@ -123,6 +132,19 @@ class Store:
     def rows_path(self) -> Path:
         """rows.jsonl of this run."""
         return self.path / "rows.jsonl"
+
+    @property
+    def packed(self) -> bool:
+        """Whether the rows are only there as `rows.jsonl.gz`."""
+        return not self.rows_path.exists() and self.path.joinpath("rows.jsonl.gz").exists()
+
+    def row_bytes(self) -> bytes:
+        """Contents of rows.jsonl, unpacked; b"" where there are no rows. Raises StoreError."""
+        return read_text(self._rows_file)
+
+    @property
+    def _rows_file(self) -> Path:
+        return self.path / "rows.jsonl.gz" if self.packed else self.rows_path
 
     def append(self, row: Row) -> None:
         """Keep a row; it is on disk when this returns. Raises StoreError, and keeps the rest."""
@@ -199,7 +221,7 @@ class Store:
             raise cannot_write(self.path / ".lock", error) from error
 
     def _load(self) -> list[Row]:
-        payloads, self.torn = read_lines(self.rows_path)
+        payloads, self.torn = read_lines(self._rows_file)
         rows, kept = [], []
         for payload in payloads:
             try:
@@ -235,12 +257,17 @@ def list_runs(root: Path | None = None) -> list[Path]:
 def find_run(name: str, root: Path | None = None) -> Path:
     """The folder of a run by its id (or a prefix of it), its stamp, `last`, or a path.
 
+    Runs that were kept as references are found by `MACHINE/PAPER`, such as `nvidia-h200/tgcn`.
+
     Raises:
         UnknownKeyError: no run is called so.
-        StoreError: several runs are, or there are none for `last`.
+        StoreError: several runs are, or there are none for `last`; or the path has no run.
     """
     if (Path(name) / "run.json").is_file():
         return Path(name)
+    kept = (Path(root) if root is not None else runs_root()).parent / "reference" / name
+    if (kept / "run.json").is_file():
+        return kept
     runs = list_runs(root)
     if name == "last":
         if not runs:
@@ -261,9 +288,29 @@ def find_run(name: str, root: Path | None = None) -> Path:
             f"'{name}' stands for {len(hits)} runs: {', '.join(sorted(p.name for p in hits))}",
             hint="give more of it",
         )
+    if not hits and Path(name).is_dir():
+        raise StoreError(f"{name} holds no run.json, so it is not the folder of a run")
     if not hits:
         raise unknown_key("run", name, names)
     return hits.pop()
+
+
+def find_runs(name: str, root: Path | None = None) -> list[Path]:
+    """The run called `name` (see `find_run`), or all runs below a folder such as results/reference.
+
+    Raises:
+        UnknownKeyError, StoreError: as `find_run`; a folder without runs is a StoreError.
+    """
+    folder = Path(name)
+    if not folder.is_dir() or (folder / "run.json").is_file():
+        return [find_run(name, root)]
+    found = sorted(p.parent for depth in ("*", "*/*") for p in folder.glob(f"{depth}/run.json"))
+    if not found:
+        raise StoreError(
+            f"there is no run in {folder} or two folders below it",
+            hint="a run is a folder with run.json and rows.jsonl (or rows.jsonl.gz)",
+        )
+    return found
 
 
 def _started(path: Path) -> tuple[str, str]:

@@ -1,82 +1,160 @@
 (function(){
 "use strict";
-var $=function(s,r){return Array.prototype.slice.call((r||document).querySelectorAll(s))};
-var one=function(s){return document.querySelector(s)};
-function sortTable(table,index,kind,up){
-  var body=table.tBodies[0],rows=$("tr",body);
-  var keys=rows.map(function(r){var c=r.cells[index];return c.hasAttribute("data-sort")?c.getAttribute("data-sort"):c.textContent.trim()});
-  var order=rows.map(function(_,i){return i});
-  order.sort(function(a,b){
-    var x=keys[a],y=keys[b];
-    if(x===""||y==="")return x===y?a-b:(x===""?1:-1);
-    var d=kind==="text"&&isNaN(x)?x.localeCompare(y):parseFloat(x)-parseFloat(y);
-    if(isNaN(d))d=x.localeCompare(y);
-    return (up?d:-d)||a-b;
-  });
-  order.forEach(function(i){body.appendChild(rows[i])});
+const all=(s,r)=>Array.from((r||document).querySelectorAll(s)),one=(s,r)=>(r||document).querySelector(s),by=id=>document.getElementById(id);
+document.documentElement.classList.add("js");
+const order=new Intl.Collator("en",{numeric:true}).compare;
+const note=[];
+function write(){
+  const parts=[];
+  note.forEach(f=>f().forEach(x=>{if(x[1])parts.push(x[0]+"="+encodeURIComponent(x[1]))}));
+  try{history.replaceState(null,"",parts.length?"#?"+parts.join("&"):location.pathname+location.search)}catch(e){}
 }
-$("table.sortable").forEach(function(table){
-  $("th button",table).forEach(function(b,i){
-    b.addEventListener("click",function(){
-      var th=b.parentNode,up=th.getAttribute("aria-sort")!=="ascending";
-      $("th",table).forEach(function(t){t.removeAttribute("aria-sort")});
-      th.setAttribute("aria-sort",up?"ascending":"descending");
-      sortTable(table,i,b.getAttribute("data-kind"),up);
+// Sorting: numbers as numbers, missing values last, ties in the order of the page.
+function key(row,i){
+  const c=row.cells[i],t=!c?"":c.dataset.sort===undefined?c.textContent.trim():c.dataset.sort;
+  return t===""?null:isNaN(t)?t:+t;
+}
+function sort(table,i,up){
+  const body=table.tBodies[0],list=Array.from(body.rows).map(r=>[key(r,i),r]);
+  list.sort((a,b)=>{
+    const x=a[0],y=b[0];
+    let d=0;
+    if(x===null||y===null)d=(x===null)-(y===null);
+    else if(typeof x==="number")d=typeof y==="number"?x-y:-1;
+    else d=typeof y==="number"?1:order(x,y);
+    if(x!==null&&y!==null&&!up)d=-d;
+    return d||a[1].place-b[1].place;
+  });
+  const parts=document.createDocumentFragment();
+  list.forEach(x=>parts.append(x[1]));
+  body.append(parts);
+  all("thead th",table).forEach((t,j)=>{if(i===j)t.setAttribute("aria-sort",up?"ascending":"descending");else t.removeAttribute("aria-sort")});
+  if(table.pick)table.pick.value=i;
+}
+all("table.sortable").forEach((table,n)=>{
+  const heads=all("thead th",table),name=(n?table.id+".":"")+"sort";
+  Array.from(table.tBodies[0].rows).forEach((r,i)=>{r.place=i});
+  heads.forEach((th,i)=>{
+    const b=one("button",th);
+    if(b)b.addEventListener("click",()=>{sort(table,i,th.getAttribute("aria-sort")!=="ascending");write()});
+  });
+  table.read=h=>{const m=/^(\d+)(d?)$/.exec(h[name]||"");if(m&&heads[m[1]])sort(table,+m[1],!m[2])};
+  note.push(()=>{const i=heads.findIndex(t=>t.hasAttribute("aria-sort"));return i<0?[]:[[name,i+(heads[i].getAttribute("aria-sort")==="descending"?"d":"")]]});
+});
+// Filters: a select matches one of the words in the row's data-<name>; text must hold all words.
+const cells=all(".cells a");
+all("form.filters").forEach((form,n)=>{
+  const table=by(form.dataset.table);
+  if(!table)return;
+  const rows=Array.from(table.tBodies[0].rows),fields=all("input,select",form),none=form.nextElementSibling,pre=n?form.id+".":"";
+  const chips=form.id==="filters"?all(".chip"):[];
+  form.shown=null;
+  form.apply=()=>{
+    const picks=fields.filter(f=>f.tagName==="SELECT"&&f.value),q=fields.find(f=>f.type==="search"),words=q?q.value.toLowerCase().split(/\s+/).filter(Boolean):[],ok=new Set();
+    rows.forEach(r=>{
+      if(words.length&&r.words===undefined)r.words=(r.id+" "+r.textContent).toLowerCase();
+      const good=r.id&&r.id===form.shown||picks.every(f=>(r.dataset[f.name]||"").split(" ").includes(f.value))&&words.every(w=>r.words.includes(w));
+      if(r.hidden===good)r.hidden=!good;
+      if(good)ok.add(r);
     });
-  });
-});
-var rows=$("table.claims tbody tr[id]"),cells=$(".cells a"),glyph="",shown=null;
-rows.forEach(function(r){r.words=(r.id+" "+r.textContent).toLowerCase()});
-function value(id){var e=document.getElementById(id);return e?e.value:""}
-function apply(write){
-  var words=value("q").toLowerCase().split(/\s+/).filter(Boolean),p=value("fp"),v=value("fv"),e=value("fe"),t=value("ft"),n=0,ok={};
-  rows.forEach(function(r){
-    var good=(!p||r.dataset.paper===p)&&(!v||r.dataset.v===v||(v==="!"&&r.dataset.g==="!"))&&(!e||r.dataset.e===e)&&(!t||r.dataset.t===t)&&words.every(function(w){return r.words.indexOf(w)>=0});
-    if(r.id===shown)good=true;
-    r.hidden=!good;if(good){n++;ok[r.id]=1}
-  });
-  cells.forEach(function(c){c.classList.toggle("dim",!ok[c.dataset.id])});
-  $(".chip").forEach(function(c){c.setAttribute("aria-pressed",String(c.dataset.glyph===v))});
-  var o=one("#count");if(o)o.textContent=n+" of "+rows.length;
-  var none=one("#none");if(none)none.hidden=n>0;
-  if(write){
-    var s=[["q",value("q")],["fp",p],["fv",v],["fe",e],["ft",t]].filter(function(x){return x[1]}).map(function(x){return x[0]+"="+encodeURIComponent(x[1])}).join("&");
-    history.replaceState(null,"",s?"#?"+s:location.pathname+location.search);
+    one("output",form).textContent=ok.size+" of "+rows.length;
+    none.hidden=ok.size>0;
+    if(form.id==="filters"){
+      const ids=new Set(Array.from(ok,r=>r.id)),g=form.elements.g.value;
+      cells.forEach(c=>c.classList.toggle("dim",!ids.has(c.hash.slice(1))));
+      chips.forEach(c=>c.setAttribute("aria-pressed",String(c.dataset.glyph===g)));
+    }
+  };
+  const changed=()=>{form.shown=null;form.apply();write()};
+  const clear=()=>{fields.forEach(f=>{f.value=""});changed();const q=one("input",form);if(q)q.focus()};
+  form.addEventListener("submit",e=>e.preventDefault());
+  form.addEventListener("input",e=>{if(e.target.name)changed()});
+  form.addEventListener("reset",e=>{e.preventDefault();clear()});
+  one("button",none).addEventListener("click",clear);
+  chips.forEach(c=>c.addEventListener("click",()=>{const v=form.elements.g;v.value=v.value===c.dataset.glyph?"":c.dataset.glyph;changed()}));
+  note.push(()=>fields.filter(f=>f.name).map(f=>[pre+f.name,f.value]));
+  form.read=h=>{fields.forEach(f=>{if(f.name)f.value=h[pre+f.name]||""});form.apply()};
+  // On a phone the headings are gone, so the order gets a field.
+  const heads=all("thead th",table);
+  if(table.classList.contains("sortable")&&heads.length){
+    const label=document.createElement("label"),pick=document.createElement("select");
+    label.className="phone";label.append("Sort by ",pick);
+    pick.append(new Option("order of the page","-1"));
+    heads.forEach((t,i)=>pick.append(new Option(t.textContent,i)));
+    pick.addEventListener("change",()=>{
+      if(+pick.value>=0)sort(table,+pick.value,true);
+      else{heads.forEach(t=>t.removeAttribute("aria-sort"));table.tBodies[0].append(...rows)}
+      write();
+    });
+    table.pick=pick;
+    form.insertBefore(label,one("button",form));
   }
-}
-["q","fp","fv","fe","ft"].forEach(function(id){var e=document.getElementById(id);if(e)e.addEventListener("input",function(){shown=null;apply(true)})});
-$("#reset,#reset2").forEach(function(b){b.addEventListener("click",function(){["q","fp","fv","fe","ft"].forEach(function(id){var e=document.getElementById(id);if(e)e.value=""});shown=null;apply(true)})});
-$(".chip").forEach(function(c){c.addEventListener("click",function(){var f=document.getElementById("fv");if(!f)return;f.value=f.value===c.dataset.glyph?"":c.dataset.glyph;shown=null;apply(true)})});
-function fromHash(){
-  var h=decodeURIComponent(location.hash.slice(1));
-  if(h.charAt(0)==="?"){h.slice(1).split("&").forEach(function(x){var k=x.split("="),e=document.getElementById(k[0]);if(e)e.value=k.slice(1).join("=")});apply(false);return}
-  var r=h&&document.getElementById(h);
-  $("tr.hit").forEach(function(x){x.classList.remove("hit")});
-  if(r&&r.tagName==="TR"){shown=r.id;apply(false);r.classList.add("hit");var d=r.querySelector("details");if(d)d.open=true;r.scrollIntoView({block:"center"})}
-}
-window.addEventListener("hashchange",fromHash);
-var hint=one("#hint"),rest=hint?hint.textContent:"";
-$(".cells").forEach(function(box){
-  var mine=$("a",box);if(!mine.length)return;
-  mine[0].tabIndex=0;
-  function go(i){i=Math.max(0,Math.min(mine.length-1,i));mine.forEach(function(m){m.tabIndex=-1});mine[i].tabIndex=0;mine[i].focus()}
-  box.addEventListener("keydown",function(ev){
-    var i=mine.indexOf(document.activeElement);if(i<0)return;
-    var y=mine[0].offsetTop,per=mine.filter(function(m){return m.offsetTop===y}).length;
-    var step={ArrowRight:1,ArrowLeft:-1,ArrowDown:per,ArrowUp:-per}[ev.key];
-    if(ev.key==="Home"){go(0)}else if(ev.key==="End"){go(mine.length-1)}else if(step){go(i+step)}else return;
-    ev.preventDefault();
-  });
-  function tell(ev){var a=ev.target.closest&&ev.target.closest("a");if(a&&hint)hint.textContent=a.getAttribute("aria-label")}
-  box.addEventListener("mouseover",tell);box.addEventListener("focusin",tell);
-  box.addEventListener("mouseleave",function(){if(hint)hint.textContent=rest});
 });
-$(".copy").forEach(function(b){b.addEventListener("click",function(){
-  var t=b.dataset.copy,code=b.parentNode.querySelector("code");
-  function select(){var r=document.createRange();r.selectNodeContents(code);var s=getSelection();s.removeAllRanges();s.addRange(r);b.textContent="selected"}
-  if(navigator.clipboard&&window.isSecureContext){navigator.clipboard.writeText(t).then(function(){b.textContent="copied"},select)}else{select()}
-})});
-if(rows.length){apply(false)}
-if(location.hash)fromHash();
-window.addEventListener("beforeprint",function(){$("details").forEach(function(d){d.open=true})});
+// The address: "#?g=X&q=cache" filters, "#<id>" opens, marks and shows a row even when filtered.
+function go(){
+  const raw=location.hash.slice(1),plain=x=>{try{return decodeURIComponent(x)}catch(e){return x}},h=plain(raw);
+  all(".hit").forEach(x=>x.classList.remove("hit"));
+  if(h[0]==="?"){
+    const found={};
+    raw.slice(1).split("&").forEach(x=>{const i=x.indexOf("=");found[x.slice(0,i)]=plain(x.slice(i+1))});
+    all("form.filters").forEach(f=>f.read&&f.read(found));
+    all("table.sortable").forEach(t=>t.read&&t.read(found));
+    return;
+  }
+  const hit=h&&by(h);
+  if(!hit)return;
+  for(let p=hit;p;p=p.parentElement)if(p.tagName==="DETAILS")p.open=true;
+  if(hit.tagName!=="TR")return;
+  all("form.filters").forEach(f=>{if(f.apply&&by(f.dataset.table).contains(hit)){f.shown=h;f.apply()}});
+  const d=one("details",hit);
+  if(d)d.open=true;
+  hit.classList.add("hit");
+  hit.scrollIntoView({block:"center"});
+}
+window.addEventListener("hashchange",go);
+// Boards: one tab stop each, arrow keys inside; a line names the cell under focus or pointer.
+const hint=by("hint"),rest=hint&&hint.textContent;
+function tell(e){
+  const a=e.target.closest("a");
+  if(!a||!hint)return;
+  const row=by(a.hash.slice(1)),said=row&&one(".statement",row);
+  hint.textContent=a.getAttribute("aria-label")+(said?". "+said.textContent:"");
+}
+all(".cells").forEach(box=>{
+  const mine=all("a",box);
+  mine.forEach((m,i)=>{m.tabIndex=i?-1:0});
+  box.addEventListener("keydown",e=>{
+    const i=mine.indexOf(document.activeElement);
+    if(i<0||e.altKey||e.ctrlKey||e.metaKey)return;
+    const per=mine.filter(m=>m.offsetTop===mine[0].offsetTop).length,last=mine.length-1;
+    const to={ArrowRight:i+1,ArrowLeft:i-1,ArrowDown:i+per,ArrowUp:i-per,Home:0,End:last}[e.key];
+    if(to===undefined)return;
+    e.preventDefault();
+    if(to<0||to>last)return;
+    mine[i].tabIndex=-1;mine[to].tabIndex=0;mine[to].focus();
+  });
+  box.addEventListener("mouseover",tell);
+  box.addEventListener("focusin",tell);
+  ["mouseleave","focusout"].forEach(x=>box.addEventListener(x,()=>{if(hint)hint.textContent=rest}));
+});
+// A long value is cut to three lines until its row is opened.
+document.addEventListener("toggle",e=>{const r=e.target.closest("tr");if(r)r.classList.toggle("open",e.target.open)},true);
+// Copying works from disk; where it does not, the command is selected.
+all("code.cmd").forEach(code=>{
+  const b=document.createElement("button");
+  const say=w=>{b.textContent=w;b.setAttribute("aria-label",w+": "+code.textContent)},said=w=>{say(w);setTimeout(say,2000,"copy")};
+  b.type="button";b.className="copy";say("copy");
+  b.addEventListener("click",()=>{
+    const mark=()=>{getSelection().selectAllChildren(code);said("selected")};
+    if(navigator.clipboard)navigator.clipboard.writeText(code.textContent).then(()=>said("copied"),mark);else mark();
+  });
+  code.after(b);
+});
+// Paper shows everything.
+let opened=[];
+window.addEventListener("beforeprint",()=>{opened=all("details:not([open])");opened.forEach(d=>{d.open=true});all("img[loading]").forEach(i=>{i.loading="eager"})});
+window.addEventListener("afterprint",()=>opened.forEach(d=>{d.open=false}));
+const here=one("nav [aria-current]");
+if(here){const u=here.closest("nav");u.scrollLeft=here.offsetLeft-(u.clientWidth-here.offsetWidth)/2}
+if(location.hash)go();
 })();

@@ -1,0 +1,31 @@
+"""The noise floor: what a ratio says beside it, and how it is drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dgbench.harness.figures.palette import NOISE, SECONDARY
+
+
+def same(value: float, noise: float | None) -> bool:
+    """Whether a ratio lies inside the noise floor."""
+    return noise is not None and 1 / (1 + noise) <= value <= 1 + noise
+
+
+def side(point: Any, noise: float | None) -> str:
+    """What a ratio says: `faster`, `slower`, `same`, or `undecided` if its interval holds 1x."""
+    if same(point["value"], noise):
+        return "same"
+    low, high = point.get("low"), point.get("high")
+    if low is not None and high is not None and low <= 1 <= high:
+        return "undecided"
+    return "faster" if point["value"] > 1 else "slower"
+
+
+def noise_band(axes: Any, noise: float | None, *, horizontal: bool = False) -> None:
+    """Line at 1x and the band of the noise floor around it."""
+    line = axes.axhline if horizontal else axes.axvline
+    span = axes.axhspan if horizontal else axes.axvspan
+    if noise is not None:
+        span(1 / (1 + noise), 1 + noise, color=NOISE, alpha=0.8, lw=0, zorder=0.5)
+    line(1, color=SECONDARY, lw=0.8, zorder=1)

@@ -1,0 +1,20 @@
+"""What the pairs of a run's noise floor train, where no experiment has a control of its own."""
+
+from __future__ import annotations
+
+from dgbench.systems.base import Workload
+from dgbench.systems.base.experiment import Measurement, RunContext
+from dgbench.systems.base.race import timed
+
+WORKLOAD = Workload(
+    dataset="flickr", model="tgcn_model", source="twin", scale=1 / 1024, snapshots=20
+)
+"""Small and the same everywhere: sparse products, dense layers and a recurrence, some ms a step."""
+LEAST_S = 0.5
+"""Seconds of steps at least: shorter ones would say more of the clock than of the machine."""
+
+
+def train_reference(context: RunContext) -> Measurement:
+    """Train the reference on a small twin; `samples` are seconds of its steps."""
+    context.budget_s = max(context.budget_s, LEAST_S)
+    return timed("reference", WORKLOAD, context)

@@ -1,0 +1,179 @@
+"""What a cell of a run says that can be compared with another run: times, gains and counters.
+
+A cell whose processes kept samples is compared by their median. Settings that take turns inside
+one process leave a number each instead: every value in seconds, and every `gain` with its
+interval, which is formed against a peer of the same process and so means the same elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dgbench.runtime.statistics import Interval, t_quantile
+
+PACE: Final = ("counted_steps", "turns")
+"""Counters that say how long a process ran. Where they differ, its other counters may too."""
+ONE_PROCESS: Final = 0.10
+"""Gains of a single process a side are the same within this: their intervals know the turns of a
+process, not how far two processes of the same code lie apart."""
+
+WIDE: Final = 20.0
+"""An interval whose ends are further apart than this factor is not spelt out."""
+
+_TURN = re.compile(r"^(?P<stem>.*\bturn .*\S) \d+$")
+
+
+@dataclass(slots=True)
+class Quantity:
+    """One number of a cell, from all processes of a side.
+
+    Attributes:
+        found: one observation a process. gain: whether it is a ratio to a peer, larger better.
+        low, high: interval of a gain inside its process, where there is one process.
+        turns: what that interval rests on.
+    """
+
+    found: list[float] = field(default_factory=list)
+    gain: bool = False
+    low: float | None = None
+    high: float | None = None
+    turns: int = 0
+
+
+def quantities(rows: Sequence[Any]) -> dict[str, Quantity]:
+    """Every quantity of a cell by its name; "" is the time of its samples.
+
+    Args:
+        rows: all processes of one cell; those without a result say nothing.
+    """
+    found: dict[str, Quantity] = {}
+    for row in rows:
+        if row.status != "ok":
+            continue
+        if row.time:
+            found.setdefault("", Quantity()).found.append(row.time)
+        else:
+            for name, seconds in _clocks(row).items():
+                found.setdefault(name, Quantity()).found.append(seconds)
+        for name, gain in row.values.items():
+            if name.startswith("gain ") and _positive(gain):
+                one = found.setdefault(name, Quantity(gain=True))
+                one.found.append(gain)
+                one.low = row.values.get(f"low {name[5:]}")
+                one.high = row.values.get(f"high {name[5:]}")
+                one.turns = row.counters.get("turns", 0)
+    return found
+
+
+def counters(rows: Sequence[Any]) -> dict[str, int]:
+    """Counters that all processes of a cell agree on."""
+    good = [row.counters for row in rows if row.status == "ok"]
+    if not good:
+        return {}
+    return {k: v for k, v in good[0].items() if all(other.get(k) == v for other in good)}
+
+
+def counters_that_differ(
+    old: Sequence[Any], new: Sequence[Any]
+) -> tuple[dict[str, tuple[int, int]], bool]:
+    """Counters of both sides that differ, and whether the sides did the same amount of work.
+
+    Where they did not (`PACE`), nothing is compared.
+    """
+    one, two = counters(old), counters(new)
+    paced = {k for rows in (old, new) for row in rows for k in row.counters if k in PACE}
+    if any(one.get(k) is None or one.get(k) != two.get(k) for k in paced):
+        return {}, False
+    return {k: (one[k], two[k]) for k in sorted(one) if k in two and one[k] != two[k]}, True
+
+
+def ratio_of(new: Quantity, old: Quantity) -> Interval:
+    """Time new over old: above 1 is slower. A gain that shrinks is slower, too.
+
+    Several processes a side give Welch's interval; a single process a side gives that of its
+    gain where it has one, and else none.
+    """
+    if not new.gain:
+        return welch_ratio(new.found, old.found)
+    if min(len(new.found), len(old.found)) > 1:
+        return welch_ratio(old.found, new.found)
+    value = statistics.geometric_mean(old.found) / statistics.geometric_mean(new.found)
+    ends = (old.low, old.high, new.low, new.high)
+    if len(new.found) + len(old.found) > 2 or not all(e and _positive(e) for e in ends):
+        return Interval(value, None, None, 1)
+    below = math.hypot(math.log(old.found[0] / old.low), math.log(new.high / new.found[0]))
+    above = math.hypot(math.log(old.high / old.found[0]), math.log(new.found[0] / new.low))
+    return Interval(value, value * math.exp(-below), value * math.exp(above), _turns(old, new))
+
+
+def welch_ratio(new: Sequence[float], old: Sequence[float]) -> Interval:
+    """Ratio new/old of unpaired positive observations, with Welch's interval on their logs.
+
+    `low` and `high` are None where a side has a single observation.
+    """
+    logs = [[math.log(v) for v in side] for side in (new, old)]
+    means = [sum(side) / len(side) for side in logs]
+    value = means[0] - means[1]
+    count = min(len(side) for side in logs)
+    if count < 2:
+        return Interval(math.exp(value), None, None, count)
+    parts = [
+        sum((v - mean) ** 2 for v in side) / (len(side) - 1) / len(side)
+        for side, mean in zip(logs, means, strict=True)
+    ]
+    total = sum(parts)
+    if total == 0:
+        return Interval(math.exp(value), math.exp(value), math.exp(value), count)
+    df = total**2 / sum(p**2 / (len(side) - 1) for p, side in zip(parts, logs, strict=True))
+    half = t_quantile(df, 0.95) * math.sqrt(total)
+    return Interval(math.exp(value), math.exp(value - half), math.exp(value + half), count)
+
+
+def percent(ratio: float) -> str:
+    """A ratio as a signed change: `+8.4 %`; from five times on as a factor: `7.2x`."""
+    if ratio >= 5:
+        return f"{ratio:.1f}x" if ratio < 100 else f"{ratio:.0f}x"
+    change = 100 * (ratio - 1)
+    return f"{change:+.{0 if abs(change) >= 100 else 1}f} %".replace("-", "−")
+
+
+def spread(low: float | None, high: float | None) -> str:
+    """`[+6.1, +10.8]`, or "" where there is no interval."""
+    if low is None or high is None:
+        return ""
+    if high > WIDE * low:
+        return "[too wide]"
+    return f"[{percent(low).removesuffix(' %')}, {percent(high).removesuffix(' %')}]"
+
+
+def _clocks(row: Any) -> dict[str, float]:
+    """Values that are seconds; the turns of one setting become their median."""
+    found: dict[str, float] = {}
+    turns: dict[str, list[float]] = {}
+    for name, value in row.values.items():
+        if name.startswith(("gain ", "low ", "high ")) or not _positive(value):
+            continue
+        if (match := _TURN.match(name)) is not None:
+            turns.setdefault(match["stem"], []).append(value)
+        elif _is_clock(name, row.units.get(name)):
+            found[name] = value
+    return found | {name: statistics.median(values) for name, values in turns.items()}
+
+
+def _is_clock(name: str, unit: str | None) -> bool:
+    if unit is None:
+        return name.endswith((" s", "_s")) or name.startswith(("us_per_", "s_per_"))
+    return unit in ("s", "ms", "us") or unit.startswith(("s per ", "us per "))
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value > 0
+
+
+def _turns(old: Quantity, new: Quantity) -> int:
+    return min(old.turns, new.turns) or 1

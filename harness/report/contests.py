@@ -1,0 +1,240 @@
+"""Every race of a site, from the points of its speed-up figures, whichever way it went."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dgbench.harness.claims.verdict import digits
+from dgbench.harness.figures.style import side, with_interval
+from dgbench.harness.report.run import FAILED, STATUS_MEANING, RunData
+from dgbench.harness.report.site import SiteData
+from dgbench.harness.report.subjects import Systems, is_dataset, named_system
+
+OUTCOMES: Final = (
+    "faster",
+    "slower",
+    "same",
+    "undecided",
+    "failed",
+    "other failed",
+    "not run",
+    "smoke",
+    "projected",
+)
+FLIPPED: Final = {"faster": "slower", "slower": "faster"}
+MARKS: Final = {"faster": "fast", "slower": "slow", "same": "same", "undecided": "ambg"}
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """One point of a speed-up figure, as one of its two sides sees it.
+
+    Attributes:
+        run: where it was measured. paper, experiment, figure, title: where it is shown.
+        workload: its row and panel, with "(twin)" where the data were synthetic.
+        words, against: what the figure calls the system and its baseline.
+        own: the side that sees it, a system's name. other: the other side's, "" where it is no
+            system of its own.
+        baseline: whether `own` is the baseline of it.
+        outcome: of `OUTCOMES`, for `own`. point: as drawn; `value` is always baseline / system.
+    """
+
+    run: RunData
+    paper: str
+    experiment: str
+    figure: str
+    title: str
+    workload: str
+    words: str
+    against: str
+    own: str
+    other: str
+    baseline: bool
+    outcome: str
+    point: dict[str, Any]
+
+    @property
+    def factor(self) -> str:
+        """`2.1x [1.9, 2.3]`, as the figure says it; "" without a value."""
+        if self.point.get("failed"):
+            return ""
+        p = self.point
+        text = with_interval(p["value"], p.get("low"), p.get("high"))
+        return f"would be {text}" if p.get("projected") else text
+
+    @property
+    def reason(self) -> str:
+        """Why there is no value, and whose fault it is; "" where there is one."""
+        if not self.point.get("failed"):
+            return ""
+        status, _, detail = str(self.point["failed"]).partition(":")
+        word = STATUS_MEANING.get(status.strip(), status.strip())
+        who = str(self.point.get("failed_system") or "")
+        text = f"{word}: {detail.strip()}" if detail.strip() else word
+        return f"{who}: {text}" if who else text
+
+    @property
+    def mark(self) -> str:
+        """CSS class of the outcome's glyph."""
+        return MARKS.get(self.outcome, "")
+
+    @property
+    def row(self) -> str:
+        """The first row that it rests on, or ""."""
+        return next(iter(self.point.get("row_ids") or ()), "")
+
+
+def all_races(site: SiteData, systems: Systems) -> list[Race]:
+    """Races of all figures, once for each of its sides that is a system."""
+    found = []
+    for paper in site.papers:
+        for run, section in paper.sections:
+            named = {named_system(row) for row in run.rows if row.paper == paper.name} - {""}
+            for part in section.sections:
+                for drawn in part.figures:
+                    if drawn.kind == "speedup":
+                        where = (run, paper, part.name, drawn)
+                        for point in drawn.points:
+                            found += _sides(point, where, systems, named)
+    return found
+
+
+def _sides(point: dict[str, Any], where: tuple, systems: Systems, named: set[str]) -> list[Race]:
+    run, paper, experiment, drawn = where
+    words, against = str(point["system"]), str(point["baseline"])
+    if point.get("rest"):  # a mean over workloads is no race
+        return []
+    # A side that is no system is a setting of the paper's own ("over PyGT-PSS"), unless rows
+    # name it like a system: then it has a page of its own.
+    own = systems.find(words) or _head(words, named) or paper.paper.system
+    other = systems.find(against) or _head(against, named)
+    made = []
+    for mine, yours, baseline in ((own, other, False), (other, own, True)):
+        if not mine or (baseline and own == other):
+            continue
+        made.append(
+            Race(
+                run=run,
+                paper=paper.name,
+                experiment=experiment,
+                figure=drawn.name,
+                title=drawn.title,
+                workload=_workload(point),
+                words=words,
+                against=against,
+                own=mine,
+                other=yours,
+                baseline=baseline,
+                outcome=_outcome(point, run, systems, mine, baseline),
+                point=point,
+            )
+        )
+    return made
+
+
+def _head(words: str, named: set[str]) -> str:
+    head = words.partition(",")[0].strip()
+    return head if head in named else ""
+
+
+def _workload(point: dict[str, Any]) -> str:
+    row, panel = (str(point.get(key) or "") for key in ("row", "panel"))
+    if point.get("twin") and "(twin)" not in row + panel:
+        first, comma, rest = row.partition(", ")
+        row = f"{first} (twin){comma}{rest}" if is_dataset(first) else f"{row} (twin)"
+    return f"{row}, {panel}" if panel else row
+
+
+def _outcome(
+    point: dict[str, Any], run: RunData, systems: Systems, own: str, baseline: bool
+) -> str:
+    if point.get("failed"):
+        status = str(point["failed"]).partition(":")[0].strip()
+        if status not in FAILED:
+            return "not run"
+        who = str(point.get("failed_system") or "")
+        mine = str(point["baseline" if baseline else "system"])
+        return "failed" if not who or who == mine or systems.find(who) == own else "other failed"
+    if point.get("projected"):
+        return "projected"
+    if run.smoke:
+        return "smoke"
+    found = side(point, run.noise)
+    return FLIPPED.get(found, found) if baseline else found
+
+
+def tally(races: Iterable[Race]) -> dict[str, int]:
+    """Races by outcome, all of `OUTCOMES`; they sum to their number."""
+    counts = dict.fromkeys(OUTCOMES, 0)
+    for race in races:
+        counts[race.outcome] += 1
+    return counts
+
+
+def sentence(title: str, races: Sequence[Race], installed: Iterable[str]) -> str:
+    """A heading that could be false; what failed or did not run is in its denominator.
+
+    It speaks of races against other installed systems, where there are any.
+    """
+    against = set(installed)
+    systems = [r for r in races if r.other in against and r.outcome not in ("projected", "smoke")]
+    counts = tally(systems or races)
+    if systems:
+        races, title = systems, f"{title} against other systems"
+    tried = len(races) - counts["projected"] - counts["smoke"]
+    if not tried:
+        more = counts["projected"]
+        return f"{title}: {f'{more} projected races, none measured' if more else 'in no race here'}"
+    of = f"{tried} race" if tried == 1 else f"{tried} races"
+    if counts["faster"] == counts["slower"] == 0:
+        return f"{title}: shown faster or slower in none of {of}"
+    return f"{title}: faster in {counts['faster']} of {of}, slower in {counts['slower']}"
+
+
+def rest_words(counts: dict[str, int]) -> str:
+    """What became of the races that are neither faster nor slower; "" for none."""
+    words = {
+        "same": "{} the same inside the noise floor",
+        "undecided": "{} undecided (the interval holds 1x)",
+        "failed": "{} failed here",
+        "other failed": "in {} the other side failed",
+        "not run": "{} not run",
+        "smoke": "{} of smoke runs, which measure nothing",
+        "projected": "{} projected by a model",
+    }
+    return "; ".join(w.format(counts[k]) for k, w in words.items() if counts[k])
+
+
+def by_figure(races: Sequence[Race]) -> list[dict[str, Any]]:
+    """One line per figure, run and side: counts, and the lowest and highest factor."""
+    groups: dict[tuple, list[Race]] = {}
+    for race in races:
+        key = (race.paper, race.experiment, race.figure, race.run.slug, race.baseline)
+        groups.setdefault(key, []).append(race)
+    return [_line(group) for group in groups.values()]
+
+
+def _line(group: list[Race]) -> dict[str, Any]:
+    valued = sorted((r for r in group if r.factor), key=lambda r: r.point["value"])
+    return {
+        "first": group[0],
+        "total": len(group),
+        "counts": tally(group),
+        "against": list(dict.fromkeys(r.words if r.baseline else r.against for r in group)),
+        "low": valued[0] if valued else None,
+        "high": valued[-1] if len(valued) > 1 else None,
+    }
+
+
+def short(race: Race) -> str:
+    """`2.1x`."""
+    text = f"{digits(race.point['value'])}x"
+    return f"would be {text}" if race.point.get("projected") else text
+
+
+def tokens(text: str) -> set[str]:
+    """Words of a name: `parallel_aggregation` and "parallel aggregation" are alike."""
+    return set(re.findall(r"[a-z0-9]+", text.lower()))

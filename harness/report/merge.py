@@ -1,0 +1,141 @@
+"""Merging runs: one verdict per claim and machine, and on top the strongest evidence.
+
+Evidence is ranked: measured on the named device, counted, analogue, projected, none. Weak evidence
+that points the other way keeps its rank; a run that decided nothing about a claim ranks as none.
+Within one rank the newest run counts. The order in which runs are given changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from dgbench.harness.claims.verdict import Verdict
+from dgbench.harness.report.run import RunData
+from dgbench.harness.report.sections import PaperSection
+from dgbench.harness.report.site import (
+    FRONT_OF_RUN,
+    FRONT_OF_SITE,
+    ClaimOnSite,
+    MachineOnSite,
+    PaperOnSite,
+    SiteData,
+)
+
+RANKS: Final = {"measured": 4, "counted": 3, "analogue": 2, "projected": 1}
+_WORDS: Final = {"R": "reproduced", "d": "direction only", "p": "projected", "X": "contradicted"}
+
+
+def strength(verdict: Verdict) -> int:
+    """Rank of a verdict's evidence, 0 where it takes no side."""
+    return RANKS.get(verdict.evidence, 0) if side(verdict) else 0
+
+
+def side(verdict: Verdict) -> str:
+    """`for` the claim, `against` it, or "" where it decides nothing."""
+    if verdict.glyph in ("R", "d", "p"):
+        return "for"
+    return "against" if verdict.glyph == "X" or verdict.other_way else ""
+
+
+def newness(run: RunData) -> tuple[str, str, str]:
+    """Orders runs by the time of their start; slugs and ids decide between equal ones."""
+    return str(run.info.get("started", "")), run.slug, run.store.run
+
+
+def merge_claims(sections: Sequence[tuple[RunData, PaperSection]]) -> list[ClaimOnSite]:
+    """Every claim of one paper with its strongest evidence, in the order of the ledger."""
+    paper = sections[0][1].paper
+    merged = []
+    for place, claim in enumerate(sections[0][1].verdicts.claims):
+        found = [(run, shown.verdicts.verdicts[place]) for run, shown in sections]
+        found.sort(key=lambda item: (strength(item[1]), newness(item[0])), reverse=True)
+        machines: dict[str, tuple[RunData, Verdict]] = {}
+        for run, verdict in found:
+            machines.setdefault(run.machine_slug, (run, verdict))
+        best = list(machines.values())
+        merged.append(
+            ClaimOnSite(
+                paper=paper.name,
+                title=paper.title,
+                claim=claim,
+                verdict=best[0][1],
+                run=best[0][0],
+                all=best,
+                disagreement=disagreement(best),
+            )
+        )
+    return merged
+
+
+def disagreement(found: Sequence[tuple[RunData, Verdict]]) -> str:
+    """A sentence where machines take different sides, such as one that an analogue supports and a
+    device contradicts; else ""."""
+    if not {side(v) for _, v in found} >= {"for", "against"}:
+        return ""
+    good = [_one(run, v) for run, v in found if side(v) == "for"]
+    bad = [_one(run, v) for run, v in found if side(v) == "against"]
+    shown = _one(*found[0])
+    return (
+        f"Machines disagree: it holds on {_list(good)}, and the other way round on {_list(bad)}. "
+        f"The stronger evidence is shown: {shown}."
+    )
+
+
+def _one(run: RunData, verdict: Verdict) -> str:
+    word = _WORDS.get(verdict.glyph, "points the other way")
+    return f"{run.machine_name} ({word}, {verdict.evidence})"
+
+
+def _list(words: Sequence[str]) -> str:
+    return " and ".join(words)
+
+
+def assemble(
+    shown: Sequence[tuple[RunData, PaperSection]],
+    runs: Sequence[RunData],
+    *,
+    merged: bool,
+    parts: Iterable[str] = (),
+) -> SiteData:
+    """The site of some runs from what each shows of its papers."""
+    runs = sorted(runs, key=newness, reverse=True)
+    by_paper: dict[str, list[tuple[RunData, PaperSection]]] = {}
+    for run, section in sorted(shown, key=lambda item: newness(item[0]), reverse=True):
+        by_paper.setdefault(section.name, []).append((run, section))
+    papers = []
+    for _, sections in sorted(by_paper.items()):
+        sections.sort(key=lambda item: _run_strength(item[1]), reverse=True)
+        papers.append(PaperOnSite(sections[0][1].paper, merge_claims(sections), sections))
+    return SiteData(
+        runs=runs,
+        front=FRONT_OF_SITE if merged else FRONT_OF_RUN,
+        papers=papers,
+        machines=_machines(runs),
+        parts=tuple(parts),
+    )
+
+
+def _run_strength(section: PaperSection) -> tuple[int, ...]:
+    """Counts of verdicts by rank of evidence, strongest first; then the newest run, by the sort."""
+    ranks = [strength(v) for v in section.verdicts.verdicts]
+    return tuple(ranks.count(rank) for rank in (4, 3, 2, 1))
+
+
+def _machines(runs: Sequence[RunData]) -> list[MachineOnSite]:
+    by_slug: dict[str, list[RunData]] = {}
+    for run in runs:
+        by_slug.setdefault(run.machine_slug, []).append(run)
+    return [_machine(slug, by_slug[slug]) for slug in sorted(by_slug)]
+
+
+def _machine(slug: str, runs: list[RunData]) -> MachineOnSite:
+    limits: dict[str, Any] = next((run.limits for run in runs if run.limits), {})
+    return MachineOnSite(
+        slug=slug,
+        name=runs[0].machine_name,
+        device="cuda" if any(run.device == "cuda" for run in runs) else "cpu",
+        runs=runs,
+        limits=limits,
+        facts=runs[0].machine,
+    )

@@ -1,0 +1,92 @@
+"""Who is fastest: the main race of a paper, workload by workload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dgbench.harness.figures.draw import Drawn
+from dgbench.harness.figures.palette import looks
+from dgbench.harness.figures.style import Context, side, with_interval
+from dgbench.harness.report.run import STATUS_MEANING
+
+if TYPE_CHECKING:
+    from dgbench.harness.report.sections import Section
+
+
+def fastest(paper: Any, sections: Sequence[Section], context: Context) -> list[dict[str, Any]]:
+    """Per workload of the main race: the fastest correct system and by how much."""
+    drawn = main_race(sections)
+    if drawn is None:
+        return []
+    tasks: dict[tuple, list[dict]] = {}
+    for point in drawn.points:
+        if not point.get("rest") and not point.get("projected"):
+            tasks.setdefault((point.get("panel"), point["row"]), []).append(point)
+    return [_race(paper, panel, row, points, context) for (panel, row), points in tasks.items()]
+
+
+def main_race(sections: Sequence[Section]) -> Drawn | None:
+    """The speed-ups that stand for a paper: those its spec calls `main`, else the first ones."""
+    races = [f for e in sections for f in e.figures if f.kind == "speedup" and _raced(f)]
+    return next((f for f in races if f.main), next(iter(races), None))
+
+
+def workloads(drawn: Drawn) -> int:
+    """How many workloads of a race have a measured value.
+
+    A panel is another workload (a model, say) unless every panel has a baseline of its own: then
+    the panels tell against whom the same workloads were raced.
+    """
+    ran = [p for p in drawn.points
+           if not (p.get("projected") or p.get("failed") or p.get("rest"))]  # fmt: skip
+    pairs = {(p.get("panel"), p.get("baseline")) for p in ran}
+    against = len(pairs) == len({x for x, _ in pairs}) == len({x for _, x in pairs})
+    return len({(None if against else p.get("panel"), p.get("row")) for p in ran})
+
+
+def _raced(drawn: Drawn) -> bool:
+    """Whether anything in a figure of ratios was measured: a projection wins no race."""
+    return any(not p.get("projected") for p in drawn.points)
+
+
+def _race(paper, panel, row, points, context) -> dict[str, Any]:
+    good = [p for p in points if not p.get("failed")]
+    titles = looks([*(p["system"] for p in points), points[0]["baseline"]])
+    best = max(good, key=lambda p: p["value"], default=None)
+    own = next((p for p in points if p["system"] == paper.system), None)
+    said = "(twin)" in f"{row}{panel or ''}"
+    twin = " (twin)" if not said and any(p.get("twin") for p in points) else ""
+    entry: dict[str, Any] = {
+        "task": f"{row}{twin}" + (f", {panel}" if panel else ""),
+        "baseline": titles[points[0]["baseline"]].title,
+        "own": own if own is not None and not own.get("failed") else {},
+        "faster": False,
+        "row": None,
+        "deviation": None,
+    }
+    if entry["own"]:
+        entry["faster"] = side(own, context.noise) == "faster"
+    elif own is not None:
+        entry["own"] = {"value": 0.0}
+    if best is None:
+        failed = points[0]
+        status, _, detail = str(failed["failed"]).partition(":")
+        words = f"{STATUS_MEANING.get(status, status)}{':' if detail else ''}{detail}"
+        return {**entry, "winner": "no value", "factor": words}
+    which = side(best, context.noise)
+    alike = which == "same"
+    winner = {
+        "faster": titles[best["system"]].title,
+        "slower": entry["baseline"],
+        "same": "none: same",
+        "undecided": "undecided",
+    }[which]
+    return {
+        **entry,
+        "winner": winner,
+        "factor": "same" if alike else with_interval(best["value"], best.get("low"),
+                                                     best.get("high")),
+        "row": (best.get("row_ids") or [None])[0],
+        "deviation": best.get("deviation"),
+    }  # fmt: skip

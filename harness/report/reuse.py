@@ -1,0 +1,212 @@
+"""Drawing many figures side by side, and not again where nothing about them has changed.
+
+A run's folder gets every figure in full (two widths, SVG and PNG, values, caption). A site gets one
+light SVG, a second, wide one where a figure has several panels, and the values; these are kept
+under `DGBENCH_CACHE/figures` by a hash of all they are made from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from dgbench.datasets.store import cache_root
+from dgbench.harness.figures.draw import Drawn, draw_points
+from dgbench.harness.figures.palette import looks
+from dgbench.harness.figures.style import Context
+from dgbench.harness.report.parallel import side_by_side
+from dgbench.harness.store.files import write_whole
+from dgbench.runtime.errors import DgbenchError, StoreError
+from dgbench.systems.base.registry import system_names
+
+log = logging.getLogger(__name__)
+
+Flavour = Literal["paper", "site"]
+
+MOST_BYTES: Final = 60_000
+"""A figure that weighs more is not put on a site; its values stand there as a table."""
+IN_TABLE: Final = 20
+"""Up to so many values all stand in the table under a figure, and a site needs no CSV of them."""
+KEEP_DAYS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A figure before it is drawn, with what `draw_points` takes."""
+
+    kind: str
+    name: str
+    title: str
+    points: list[dict[str, Any]]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A sketch to be drawn into `folder`, which is relative to the front page."""
+
+    sketch: Sketch
+    folder: str
+    context: Context
+
+
+class _Kept(msgspec.Struct):
+    """A figure in the cache: its words, what was drawn, and its SVG and CSV by file name."""
+
+    alt: str
+    caption: str
+    main: bool
+    empty: bool
+    panels: int
+    points: list[dict[str, Any]]
+    images: dict[str, str]
+
+
+_KEPT = msgspec.json.Decoder(_Kept)
+
+
+def draw_all(jobs: Sequence[Job], root: Path, flavour: Flavour) -> list[Drawn | str]:
+    """Draw figures below `root`; a figure that cannot be drawn becomes the reason why.
+
+    `Drawn.files` are names in the job's folder. On a site an image above `MOST_BYTES` is left out.
+    """
+    import matplotlib.pyplot  # noqa: F401 - once, before the processes that draw are forked
+
+    if flavour == "paper":
+        return side_by_side(lambda job: _in_full(job, root / job.folder), jobs)
+    found = [_find(job) for job in jobs]
+    left = [job for job, kept in zip(jobs, found, strict=True) if kept is None]
+    drawn = iter(side_by_side(_light, left))
+    results: list[Drawn | str] = []
+    for job, kept in zip(jobs, found, strict=True):
+        kept = next(drawn) if kept is None else kept
+        results.append(kept if isinstance(kept, str) else _put(job, kept, root / job.folder))
+    _forget_old()
+    return results
+
+
+def _in_full(job: Job, folder: Path) -> Drawn | str:
+    sketch = job.sketch
+    try:
+        return draw_points(
+            sketch.kind, sketch.name, sketch.title, sketch.points, folder, job.context,
+            sketch.options,
+        )  # fmt: skip
+    except Exception as error:  # plugin data: the page must still be written
+        return _said(sketch, error)
+
+
+def _light(job: Job) -> _Kept | str:
+    """Draw a figure for a site and keep it."""
+    import tempfile
+
+    sketch = job.sketch
+    try:
+        with tempfile.TemporaryDirectory(prefix="dgbench-figure-") as folder:
+            drawn = draw_points(
+                sketch.kind, sketch.name, sketch.title, sketch.points, Path(folder), job.context,
+                sketch.options, flavour="site",
+            )  # fmt: skip
+            names = [name for name in drawn.files if not name.endswith(".txt")]
+            images = {name: (Path(folder) / name).read_text("utf-8") for name in names}
+        text = msgspec.json.encode(
+            _Kept(drawn.alt, drawn.caption, drawn.main, drawn.empty, drawn.panels, drawn.points,
+                  images), enc_hook=_plain)  # fmt: skip
+    except Exception as error:
+        return _said(sketch, error)
+    path = _place(job)
+    # A cache that cannot be written costs time at the next build and nothing else.
+    with contextlib.suppress(OSError, StoreError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text)
+    return _KEPT.decode(text)  # the same as what comes out of the cache next time
+
+
+def _said(sketch: Sketch, error: Exception) -> str:
+    log.warning("figure %s: %s", sketch.name, error)
+    log.debug("figure failed", exc_info=True)
+    return f"figure '{sketch.name}' cannot be drawn: {error}"
+
+
+def _find(job: Job) -> _Kept | None:
+    path = _place(job)
+    try:
+        kept = _KEPT.decode(path.read_bytes())
+        path.touch()  # what is in use stays
+    except (OSError, msgspec.DecodeError):
+        return None
+    return kept
+
+
+def _put(job: Job, kept: _Kept, folder: Path) -> Drawn:
+    sketch, put = job.sketch, []
+    for name, text in kept.images.items():
+        if name.endswith(".csv") and len(kept.points) <= IN_TABLE:
+            continue
+        data = text.encode("utf-8")
+        if name.endswith(".svg") and len(data) > MOST_BYTES:
+            log.warning("%s/%s has %d bytes and is left out of the site", job.folder, name,
+                        len(data))  # fmt: skip
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+        put.append(name)
+    return Drawn(sketch.name, sketch.kind, sketch.title, kept.alt, kept.caption, kept.points, put,
+                 kept.empty, kept.main, kept.panels)  # fmt: skip
+
+
+def _place(job: Job) -> Path:
+    sketch = job.sketch
+    parts = [code_version(), sketch.kind, sketch.name, sketch.title, sketch.points, sketch.options,
+             astuple(job.context)]  # fmt: skip
+    text = msgspec.json.encode(parts, enc_hook=_plain, order="deterministic")
+    return cache_root() / "figures" / f"{hashlib.sha256(text).hexdigest()[:32]}.json"
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else repr(value)
+
+
+@cache
+def code_version() -> str:
+    """A hash of everything but the points that decides how a figure looks."""
+    digest = hashlib.sha256()
+    for package in ("harness.figures", "harness.claims", "runtime"):
+        for path in sorted(_sources(files(f"dgbench.{package}")), key=str):
+            digest.update(path.read_bytes())
+    for name in ("matplotlib", "seaborn", "numpy"):
+        digest.update(version(name).encode())
+    digest.update(repr(sys.version_info[:2]).encode())
+    digest.update(repr(looks(system_names())).encode())
+    return digest.hexdigest()
+
+
+def _sources(root: Any) -> list[Any]:
+    found = []
+    for entry in root.iterdir():
+        if entry.is_dir():
+            found += _sources(entry)
+        elif entry.name.endswith(".py"):
+            found.append(entry)
+    return found
+
+
+def _forget_old() -> None:
+    """Remove figures that no build has asked for in a month."""
+    limit = time.time() - KEEP_DAYS * 86400
+    with contextlib.suppress(OSError, DgbenchError):
+        for path in (cache_root() / "figures").glob("*.json"):
+            if path.stat().st_mtime < limit:
+                path.unlink()

@@ -1,0 +1,157 @@
+"""What pages show: one run or several, as papers, claims and machines.
+
+A site of one run and a merged site have the same shape, so one set of templates writes both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dgbench.harness.claims.verdict import GLYPHS, Verdict
+from dgbench.harness.report.run import RunData
+from dgbench.harness.report.sections import PaperSection
+
+FRONT_OF_RUN: Final = "report.html"
+FRONT_OF_SITE: Final = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOnSite:
+    """A claim with its strongest evidence, and what every machine found.
+
+    Attributes:
+        paper, title: name and title of its paper.
+        claim: as in the ledger. verdict: the strongest evidence. run: the run that gave it.
+        all: one verdict per machine that ran the paper, strongest first; `all[0]` is `verdict`.
+        disagreement: a sentence where machines take different sides, else "".
+    """
+
+    paper: str
+    title: str
+    claim: Any
+    verdict: Verdict
+    run: RunData
+    all: list[tuple[RunData, Verdict]]
+    disagreement: str = ""
+
+    @property
+    def machines(self) -> dict[str, str]:
+        """Machine's slug -> glyph there, `!` for weak evidence that points the other way."""
+        return {run.machine_slug: "!" if v.other_way else v.glyph for run, v in self.all}
+
+
+@dataclass(frozen=True, slots=True)
+class PaperOnSite:
+    """A paper with all its claims, merged over machines, and one section per run of it.
+
+    Attributes:
+        paper: the plugin. claims: every claim of the ledger once, in its order.
+        sections: what each run shows of the paper, the run with the strongest evidence first.
+    """
+
+    paper: Any
+    claims: list[ClaimOnSite]
+    sections: list[tuple[RunData, PaperSection]]
+
+    @property
+    def name(self) -> str:
+        """The paper's name."""
+        return self.paper.name
+
+    @property
+    def title(self) -> str:
+        """The paper's title."""
+        return self.paper.title
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Claims per glyph, all five; they sum to `total`."""
+        return count_claims(self.claims)
+
+    @property
+    def total(self) -> int:
+        """How many claims the paper makes."""
+        return len(self.claims)
+
+    @property
+    def headline(self) -> str:
+        """A heading that could be false, from the run with the strongest evidence."""
+        return self.sections[0][1].headline
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOnSite:
+    """A machine with its runs.
+
+    Attributes:
+        slug: `amd-epyc-2-cores`. name: "2 cores, AMD EPYC". device: `cpu` or `cuda`.
+        runs: newest first. limits: what the machine can do, by the newest run that measured it.
+        facts: its identity as in the provenance of the newest run.
+    """
+
+    slug: str
+    name: str
+    device: str
+    runs: list[RunData]
+    limits: dict[str, float] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteData:
+    """All that pages show.
+
+    Attributes:
+        runs: newest first, then by slug. front: file name of the first page.
+        papers: by name. machines: in the order of their slugs.
+        parts: which subject pages there are: `systems`, `datasets`, `machines`, `compare`.
+    """
+
+    runs: list[RunData]
+    front: str
+    papers: list[PaperOnSite]
+    machines: list[MachineOnSite]
+    parts: tuple[str, ...] = ()
+
+    @property
+    def merged(self) -> bool:
+        """Whether this is a site of its own, not the report in a run's folder."""
+        return self.front == FRONT_OF_SITE
+
+    @property
+    def claims(self) -> list[ClaimOnSite]:
+        """Every claim of every paper."""
+        return [claim for paper in self.papers for claim in paper.claims]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Claims per glyph over all papers."""
+        return count_claims(self.claims)
+
+    @property
+    def where(self) -> str:
+        """`3 machines`, or the one machine in words."""
+        if len(self.machines) != 1:
+            return f"{len(self.machines)} machines"
+        machine = self.machines[0]
+        return machine.name + (" without a GPU" if machine.device == "cpu" else "")
+
+    @property
+    def headline(self) -> str:
+        """A heading that could be false."""
+        good, total = self.counts["R"], len(self.claims)
+        so_far = ", so far" if any(run.partial for run in self.runs) and not self.merged else ""
+        return f"{good} of {total} claims reproduced on {self.where}{so_far}"
+
+    def machine(self, slug: str) -> MachineOnSite:
+        """The machine called `slug`."""
+        return next(m for m in self.machines if m.slug == slug)
+
+
+def count_claims(claims: list[ClaimOnSite]) -> dict[str, int]:
+    """Claims per glyph, all five keys in the fixed order."""
+    counts = dict.fromkeys(GLYPHS, 0)
+    for claim in claims:
+        counts[claim.verdict.glyph] += 1
+    return counts

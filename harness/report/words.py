@@ -1,0 +1,84 @@
+"""The words of the pages, and values, rows and glyphs as words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dgbench.harness.claims.verdict import digits, show
+from dgbench.harness.figures.palette import VERDICTS
+
+WORDS = (
+    ("claim", "One quantitative statement of a paper, with its place and the printed number."),
+    ("reproduced", "Right sign and within the claim's tolerance, which is printed beside it."),
+    ("direction only", "Right sign or order; the value lies outside, or the evidence is too weak."),
+    ("contradicted", "The whole interval lies on the other side, on measured or counted evidence."),
+    ("projected", "Modelled, not measured: it would hold if the model is right. Direction only."),
+    ("not run here", "No verdict, with what it needs. An exclamation mark: weak evidence points "
+     "the other way."),
+    ("measured", "Timed or read on the kind of device that the claim names."),
+    ("analogue", "Measured on other hardware, a GPU claim on a CPU for one. Shows a direction."),
+    ("counted", "Exact: bytes, edges, words, messages. The same on every machine, no interval."),
+    ("twin", "A synthetic stand-in for a dataset that cannot be had, made from its published "
+     "counts. A claim about a number that the twin was fitted to is not run here: agreement "
+     "would be circular."),
+    ("same", "Inside the noise floor. Never called faster."),
+    ("noise floor", "How far apart two runs of the same thing come out on this machine."),
+    ("interval", "2.1x [1.9, 2.3]: the ratio and its 95 % paired t interval on log ratios, from n "
+     "interleaved pairs of processes; of turns inside one process, the order statistics that "
+     "bound the median ratio."),
+    ("deviation", "Largest relative difference of losses, outputs or gradients from the plain "
+     "reference with the same seed. Above 1e-5 an exact technique is wrong, not fast."),
+    ("exact, approximate", "An exact technique leaves the mathematics as it is; an approximate "
+     "one changes it, and its quality stands beside its gain."),
+    ("preset", "The size of a run: smoke, quick, full, or the paper's own."),
+)  # fmt: skip
+
+ABBREVIATIONS = dict(WORDS)
+
+
+def row_command(row: Any) -> str:
+    """The command that measures a row's experiment again."""
+    if row.paper == "-":
+        return "dgbench doctor"
+    command = f"dgbench run {row.paper}/{row.experiment}"
+    if row.preset != "quick":
+        command += f" --preset {row.preset}"
+    return f"{command} --device {row.device}"
+
+
+def paper_value(claim: Any) -> str:
+    """What the paper prints."""
+    return show(claim.value, claim.unit, printed=True) or "figure only"
+
+
+def here_value(verdict: Any) -> str:
+    """What was found here, with its interval where it is a number."""
+    text = show(verdict.measured, verdict.unit)
+    if verdict.low is None or verdict.high is None or not isinstance(verdict.measured, int | float):
+        return text
+    places = len(digits(float(verdict.measured)).partition(".")[2])
+    return f"{text} [{verdict.low:.{places}f}, {verdict.high:.{places}f}]"
+
+
+def cell_class(point: dict[str, Any]) -> str:
+    """CSS classes of a glyph."""
+    names = ["g", {"R": "gR", "d": "gd", "X": "gX", "p": "gp", "-": "gn"}[point["glyph"]]]
+    if point["analogue"] and point["glyph"] == "d":
+        names.append("ga")
+    if point["other_way"]:
+        names.append("go")
+    if point["twin"] and point["glyph"] != "-":
+        names.append("gt")
+    return " ".join(names)
+
+
+def label(point: dict[str, Any]) -> str:
+    """A glyph in words: "pipad-fig3-sm-util: direction only, analogue, twin"."""
+    words = [VERDICTS[point["glyph"]].word]
+    if point["analogue"]:
+        words.append("analogue")
+    if point["twin"]:
+        words.append("twin")
+    if point["other_way"]:
+        words.append("points the other way")
+    return f"{point['claim']}: {', '.join(words)}"
