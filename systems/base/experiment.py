@@ -34,7 +34,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         phases: whether to run it once more, instrumented, after its timed rounds. That process
             has `context.instrumented` set and a row of its own, which no ratio uses.
         unavailable: why it cannot run on the device asked for, or "". Such a cell becomes a row
-            with this reason (status `no-gpu` on a CPU, else `skipped`) and costs no process.
+            with this reason and costs no process; its status is `no-gpu` where a run on the CPU
+            is told of a GPU, else `skipped`.
     """
 
     paper: str
@@ -101,8 +102,9 @@ class FigureSpec:
     """A figure as data. `harness.figures` draws it; systems never import matplotlib.
 
     Attributes:
-        kind: `speedup`, `time_split`, `ablation`, `sweep`, `limit_share`, `paper_vs_measured`
-            or `failed_cells` (numbers 1, 2a, 5, 7, 10, 9 and 13 of the report design).
+        kind: `speedup`, `time_split`, `ablation`, `sweep`, `scaling`, `frontier`, `correctness`,
+            `curves`, `limit_share`, `over_time`, `paper_vs_measured` or `failed_cells`; what each
+            of them needs is in `docs/figures.md`.
         name: file stem (`fig10`).
         title: heading on the page.
         points: rows -> list of flat dicts, one per drawn mark; each kind documents its keys.

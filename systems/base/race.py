@@ -62,6 +62,8 @@ def timed(
     losses: list[float] = []
 
     def step() -> None:
+        if len(losses) % trainer.num_frames == 0:
+            context.meter.mark("epoch")
         losses.append(trainer.step(len(losses) % trainer.num_frames))
 
     # Counters start after the first step, which also fills caches that later steps find full.

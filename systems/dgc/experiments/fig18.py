@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
@@ -142,41 +143,24 @@ class Fig18(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         alike = {
-            "xlabel": "epoch",
-            "xlog": False,
-            "ylog": False,
             "together": True,
-            "from_zero": False,
+            "target_label": "one process at the end",
+            "start": "same seed and first parameters",
         }
         return [
             FigureSpec(
-                kind="sweep",
+                kind="curves",
                 name="fig18",
-                title="Loss by epoch",
+                title="Loss by epoch and by time",
                 points=lambda rows: curve_points(rows, "loss"),
-                options={**alike, "ylabel": "loss"},
+                options={**alike, "ylabel": "loss", "goal": "down"},
             ),
             FigureSpec(
-                kind="sweep",
+                kind="curves",
                 name="fig18_accuracy",
-                title="Test accuracy by epoch",
+                title="Test accuracy by epoch and by time",
                 points=lambda rows: curve_points(rows, "accuracy"),
                 options={**alike, "ylabel": "accuracy"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig18_time",
-                title="Loss by time",
-                points=lambda rows: curve_points(rows, "loss", by_time=True),
-                options={
-                    "xlabel": "seconds of training",
-                    "ylabel": "loss",
-                    "xlog": False,
-                    "ylog": False,
-                    "from_zero": False,
-                    "marks": "few",
-                    "names": False,
-                },
             ),
         ]
 
@@ -286,24 +270,27 @@ def trained(rows: Rows) -> list[Trained]:
     ]
 
 
-def curve_points(rows: Rows, what: str, *, by_time: bool = False) -> list[dict[str, Any]]:
-    """A line per system, a panel per model and graph."""
-    points = []
+def curve_points(rows: Rows, what: str) -> list[dict[str, Any]]:
+    """Points of `curves`: a line per system, a panel per model and graph. One process is the
+    reference; it has the machine for itself, so that its seconds stand beside nothing."""
+    points: list[dict[str, Any]] = []
     for one in trained(rows):
+        goal = one.curve(what, ONE)[-1]
         for name in one.names:
-            each = one.seconds(name) / one.epochs
+            spent = list(accumulate(one.curve("seconds", name)))
             points += [
                 {
                     "panel": one.title,
                     "series": name,
-                    "x": (epoch + 1) * (each if by_time else 1),
+                    "x": epoch + 1,
                     "y": y,
+                    "target": goal,
                     "row_ids": [one.row.id],
                 }
+                | ({"reference": True} if name == ONE else {"seconds": spent[epoch]})
                 for epoch, y in enumerate(one.curve(what, name))
-                if not (by_time and name == ONE)
             ]
-    points += [
+    return points + [
         {
             "panel": MODEL_TITLES[row.params["model"]],
             "series": DGC,
@@ -312,4 +299,3 @@ def curve_points(rows: Rows, what: str, *, by_time: bool = False) -> list[dict[s
         }
         for row in failures(rows, NAME)
     ]
-    return points

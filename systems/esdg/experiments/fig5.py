@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from statistics import median
@@ -16,7 +16,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
-from dgbench.systems.base.turns import gain_of
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.parts import (
     COSTS,
@@ -29,6 +29,8 @@ from dgbench.systems.esdg.experiments.parts import (
     snapshot_bytes,
 )
 from dgbench.systems.esdg.experiments.projection import (
+    BAND,
+    CLUSTER,
     ITEM,
     TABLE2_STEPS,
     V100_BYTES_PER_S,
@@ -36,6 +38,7 @@ from dgbench.systems.esdg.experiments.projection import (
     Job,
     h200,
     printed_speed,
+    scaled_points,
     snapshot_epoch,
     speedups,
     v100_cluster,
@@ -146,11 +149,19 @@ class Fig5(Experiment):
     def figures(self) -> list[FigureSpec]:
         return [
             FigureSpec(
-                kind="sweep",
+                kind="scaling",
                 name="fig5",
                 title="Speed-up over one rank",
                 points=speedup_points,
-                options={"xlabel": "ranks", "ylabel": "speed-up", "base": 2},
+                options={
+                    "xlabel": "ranks",
+                    "ylabel": "speed-up over one rank",
+                    "topology": CLUSTER,
+                    "most": RANKS[-1],
+                    "band": BAND,
+                    "here": "processes of this machine, one core each",
+                    "interval": TURN_INTERVAL,
+                },
             ),
             FigureSpec(
                 kind="sweep",
@@ -170,11 +181,17 @@ class Fig5(Experiment):
                 },
             ),
             FigureSpec(
-                kind="sweep",
+                kind="scaling",
                 name="fig5_h200",
-                title="Projected seconds of an epoch on one node",
+                title="One node of H200 beside one of V100, projected",
                 points=node_points,
-                options={"xlabel": "GPUs", "ylabel": "seconds of an epoch", "base": 2},
+                options={
+                    "xlabel": "GPUs",
+                    "ylabel": "speed-up over one V100",
+                    "topology": "a node of 8 V100 with NVLink, and one of 8 H200 with NVSwitch",
+                    "most": RANKS[-1],
+                    "band": BAND,
+                },
             ),
         ]
 
@@ -375,40 +392,34 @@ def _panel(dataset: str, row: Any) -> str:
 
 
 def speedup_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Measured speed-ups on cores of their own, and projected ones to 128."""
-    points = []
+    """Points of `scaling`: measured on cores of their own, and projected to 128; a panel for each
+    model and graph."""
+    points: list[dict[str, Any]] = []
     for (dataset, model, p), mine in ranked_rows(rows).items():
         if p > mine[0].values["cores"]:
             continue
         ratio = gain_of(mine, "speed-up")
-        common = {
-            "panel": _panel(dataset, mine[0]),
-            "series": f"{MODEL_TITLES[model]}, measured",
-            "row_ids": ratio.rows,
-        }
+        common = {"panel": _shown(dataset, model, mine[0]), "series": "esdg", "row_ids": ratio.rows}
+        if not any(q["panel"] == common["panel"] for q in points):
+            points.append({**common, "x": 1, "y": 1.0})
         points.append({**common, "x": p, "y": ratio.value, "low": ratio.low, "high": ratio.high})
-        one = {**common, "x": 1, "y": 1.0}
-        if not any(q["x"] == 1 and q["series"] == one["series"] and q["panel"] == one["panel"]
-                   for q in points):  # fmt: skip
-            points.insert(-1, one)
-    used = share_rows(rows)
-    for reading, lines in curves(rows).items():
-        for (dataset, model), epochs in lines.items():
-            row = used[dataset, model]
-            name = MODEL_TITLES[model]
-            series = f"{name}, projected" if reading == "bandwidth" else f"{name}, by Table 2"
-            for p, value in speedups(epochs).items():
-                points.append(
-                    {
-                        "panel": _panel(dataset, row),
-                        "series": series,
-                        "x": p,
-                        "y": value,
-                        "projected": True,
-                        "row_ids": [row.id],
-                    }
-                )
-    return points
+    found = curves(rows)
+    for (dataset, model), row in share_rows(rows).items():
+        lines = {name: line[dataset, model] for name, line in found.items()
+                 if (dataset, model) in line}  # fmt: skip
+        common = {"panel": _shown(dataset, model, row), "row_ids": [row.id]}
+        links = model_error(rows), model_typical(rows)
+        points += scaled_points(lines, speedups, costs_of(row.values), links, common)
+    return points + [
+        {"panel": _shown(row.params["dataset"], row.params["model"], row), "series": "esdg",
+         "x": row.params.get("ranks", 1), "failed": f"{row.status}: {row.reason}"}
+        for row in rows
+        if row.experiment == NAME and row.status != "ok" and "model" in row.params
+    ]  # fmt: skip
+
+
+def _shown(dataset: str, model: str, row: Any) -> str:
+    return f"{MODEL_TITLES[model]}, {_panel(dataset, row)}"
 
 
 def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -468,23 +479,23 @@ def measured_split(rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def node_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Epochs on one node: eight V100 of the paper's, eight H200 on NVSwitch."""
-    points = []
+    """Points of `scaling`: one node of the paper's V100 and one of H200, over one V100."""
+    points: list[dict[str, Any]] = []
     by_model = speeds(rows).get("bandwidth", {})
+    links = model_error(rows), model_typical(rows)
     for (dataset, model), row in share_rows(rows).items():
         if dataset != "amlsim":
             continue
-        speed = by_model[model]
-        for p in (1, 2, 4, 8):
-            for name, machine in (("V100", v100_cluster(p, speed)), ("H200", h200(p, speed))):
-                points.append(
-                    {
-                        "panel": f"{MODEL_TITLES[model]}, {_panel(dataset, row)}",
-                        "series": f"{name}, projected",
-                        "x": p,
-                        "y": snapshot_epoch(job_of(row), p, machine).seconds,
-                        "projected": True,
-                        "row_ids": [row.id],
-                    }
-                )
+        speed, job = by_model[model], job_of(row)
+        nodes = {
+            name: {p: snapshot_epoch(job, p, machine(p, speed)) for p in (1, 2, 4, 8)}
+            for name, machine in (("V100", v100_cluster), ("H200", h200))
+        }
+        one = nodes["V100"][1].seconds
+
+        def over_one(epochs: Mapping[int, Epoch], one: float = one) -> dict[int, float]:
+            return {p: one / epoch.seconds for p, epoch in epochs.items()}
+
+        common = {"panel": _shown(dataset, model, row), "row_ids": [row.id]}
+        points += scaled_points(nodes, over_one, costs_of(row.values), links, common)
     return points

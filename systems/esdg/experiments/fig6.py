@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +27,7 @@ from dgbench.systems.base.timeline import (
     load_timeline,
 )
 from dgbench.systems.base.turns import Truth
-from dgbench.systems.esdg.experiments.common import devices_lacking
+from dgbench.systems.esdg.experiments.common import devices_lacking, failures
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES, methods
 from dgbench.systems.esdg.partition_trainer import RankTrainer
@@ -127,14 +128,14 @@ class Fig6(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         options = {"xlabel": "epoch", "xlog": False}
-        alike = {**options, "together": True}
+        alike = {"together": True, "start": "same seed and first parameters"}
         return [
             FigureSpec(
-                kind="sweep",
+                kind="curves",
                 name="fig6",
-                title="Loss by epoch",
+                title="Loss by epoch and by time",
                 points=lambda rows: curve_points(rows, "loss"),
-                options={**alike, "ylabel": "loss"},
+                options={**alike, "ylabel": "loss", "goal": "down"},
             ),
             FigureSpec(
                 kind="sweep",
@@ -149,11 +150,11 @@ class Fig6(Experiment):
                 },
             ),
             FigureSpec(
-                kind="sweep",
+                kind="curves",
                 name="fig6_accuracy",
-                title="Test accuracy by epoch",
+                title="Test accuracy by epoch and by time",
                 points=lambda rows: curve_points(rows, "accuracy"),
-                options={**alike, "ylabel": "accuracy", "ylog": False},
+                options={**alike, "ylabel": "accuracy"},
             ),
         ]
 
@@ -220,13 +221,15 @@ def _train(
 def _curves(
     trainer: TimelineTrainer, judge: RankTrainer | None, epochs: int
 ) -> dict[str, list[float]]:
-    """Loss before each step and test accuracy after it; of one accuracy, where a judge is given.
+    """Loss before each step, its seconds and, where a judge is given, test accuracy after it.
 
     The judge scores what the trainer has learnt, so that all are tested on the same pairs.
     """
-    found: dict[str, list[float]] = {"loss": []}
+    found: dict[str, list[float]] = {"loss": [], "seconds": []}
     for _ in range(epochs):
+        begin = time.perf_counter()
         found["loss"].append(trainer.train_epoch())
+        found["seconds"].append(time.perf_counter() - begin)
         if judge is not None:
             if judge is not trainer:
                 judge.model.load_state_dict(trainer.model.state_dict())
@@ -294,21 +297,29 @@ SERIES: Final = {
 
 
 def curve_points(rows: Sequence[Any], what: str) -> list[dict[str, Any]]:
-    """A line per way to train, a panel per model."""
-    points = []
+    """Points of `curves`: a line per way to train, a panel per model, one process the reference.
+    Rows of older runs kept no seconds."""
+    points: list[dict[str, Any]] = []
     for row in trained(rows):
         for name, title in SERIES.items():
+            spent = list(accumulate(curve(row, f"seconds {name}")))
             points += [
                 {
                     "panel": MODEL_TITLES[row.params["model"]],
-                    "series": title,
+                    "series": title if name == "plain" else f"esdg, {title}",
                     "x": epoch + 1,
                     "y": y,
                     "row_ids": [row.id],
                 }
+                | ({"reference": True} if name == "plain" else {})
+                | ({"seconds": spent[epoch]} if spent else {})
                 for epoch, y in enumerate(curve(row, f"{what} {name}"))
             ]
-    return points
+    return points + [
+        {"panel": MODEL_TITLES[row.params["model"]], "series": f"esdg, {SERIES['snapshot']}",
+         "failed": f"{row.status}: {row.reason}", "row_ids": [row.id]}
+        for row in failures(rows, "fig6")
+    ]  # fmt: skip
 
 
 def gap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:

@@ -23,10 +23,13 @@ from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.fig5 import model_error
 from dgbench.systems.esdg.experiments.parts import COSTS, TURNS, cost_values, costs_of, on_ranks
 from dgbench.systems.esdg.experiments.projection import (
+    BAND,
+    CLUSTER,
     ITEM,
     V100_BYTES_PER_S,
     Epoch,
     Job,
+    scaled_points,
     snapshot_epoch,
     v100_cluster,
 )
@@ -44,6 +47,8 @@ from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
 
 NAME = "fig7"
 WIDEST = RANKS[-1]
+PRINTED = {"tm_gcn": 125.0, "cd_gcn": 79.0, "evolvegcn_o": 260.0}
+"""Edges per second at 128 GPUs over those at one (section 6.3)."""
 SAMPLE = {"smoke": 1, "quick": 1, "full": 16}
 """Snapshots of the largest graph that are drawn to count repeats."""
 
@@ -151,11 +156,19 @@ class Fig7(Experiment):
     def figures(self) -> list[FigureSpec]:
         return [
             FigureSpec(
-                kind="sweep",
+                kind="scaling",
                 name="fig7",
                 title="Throughput over one rank",
                 points=throughput_points,
-                options={"xlabel": "ranks", "ylabel": "speed-up of edges per second", "base": 2},
+                options={
+                    "xlabel": "ranks, the graph growing with them",
+                    "ylabel": "edges per second over one rank",
+                    "topology": CLUSTER,
+                    "most": WIDEST,
+                    "band": BAND,
+                    "here": "processes of this machine, one core each",
+                    "interval": "95 % paired t interval",
+                },
             )
         ]
 
@@ -312,7 +325,7 @@ def gains(epochs: dict[int, Epoch]) -> dict[int, float]:
 
 
 def throughput_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Measured throughput on ranks of this machine, and projected to 128."""
+    """Points of `scaling`: throughput on ranks of this machine, projected to 128, and printed."""
     points: list[dict[str, Any]] = []
     ranked = select(rows, experiment=NAME, part="ranks")
     for model in dict.fromkeys(r.params["model"] for r in ranked):
@@ -326,7 +339,8 @@ def throughput_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 continue
             points.append(
                 {
-                    "series": f"{MODEL_TITLES[model]}, measured",
+                    "panel": MODEL_TITLES[model],
+                    "series": "esdg",
                     "x": p,
                     "y": 1.0 if p == 1 else ratio.value,
                     "low": None if p == 1 else ratio.low,
@@ -334,19 +348,17 @@ def throughput_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                     "row_ids": [r.id for r in at],
                 }
             )
-    used = share_rows(rows)
-    for reading, lines in curves(rows).items():
-        for model, epochs in lines.items():
-            name = MODEL_TITLES[model]
-            series = f"{name}, projected" if reading == "bandwidth" else f"{name}, by Table 2"
-            for p, value in gains(epochs).items():
-                points.append(
-                    {
-                        "series": series,
-                        "x": p,
-                        "y": value,
-                        "projected": True,
-                        "row_ids": [used[model].id],
-                    }
-                )
-    return points
+    found, links = curves(rows), (model_error(rows), fig5.model_typical(rows))
+    for model, row in share_rows(rows).items():
+        lines = {name: line[model] for name, line in found.items() if model in line}
+        common = {"panel": MODEL_TITLES[model], "row_ids": [row.id]}
+        points += scaled_points(lines, gains, costs_of(row.values), links, common)
+        points.append(
+            {**common, "series": "esdg", "x": WIDEST, "y": PRINTED[model], "paper": True}
+        )  # fmt: skip
+    return points + [
+        {"panel": MODEL_TITLES[row.params["model"]], "series": "esdg",
+         "x": row.params.get("ranks", 1), "failed": f"{row.status}: {row.reason}"}
+        for row in rows
+        if row.experiment == NAME and row.status != "ok" and "model" in row.params
+    ]  # fmt: skip

@@ -18,6 +18,12 @@ from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import Truth, gain_of, gains, take_turns
+from dgbench.systems.esdg.experiments.memory_points import (
+    block_counts,
+    peak_points,
+    rate_points,
+    time_points,
+)
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -134,6 +140,13 @@ class Memory(Experiment):
                     "hline": 1.0,
                     "hline_label": "one block",
                 },
+            ),
+            FigureSpec(
+                kind="frontier",
+                name="memory_buys",
+                title="What memory buys: peak and speed by the number of blocks",
+                points=rate_points,
+                options={"ylabel": "snapshots/s"},
             ),
             FigureSpec(
                 kind="sweep",
@@ -349,75 +362,9 @@ def least_ranks(row: Any, dataset: str, cost: str, what: str) -> int | None:
     return next(fits, None)
 
 
-def block_counts(row: Any) -> list[int]:
-    """Numbers of blocks that a sweep's row has."""
-    return sorted(int(key.split()[1]) for key in row.counters
-                  if key.startswith("peak ") and key.split()[1].isdigit())  # fmt: skip
-
-
 def slower(rows: Sequence[Any], name: str) -> Ratio:
     """Epoch with these blocks (`paper 16`, `16`) over that with one block."""
     return gain_of(rows, name)
-
-
-def _panel(row: Any) -> str:
-    graph = BY_NAME[row.params["dataset"]]
-    twin = " (twin)" if row.data.get("twin") else ""
-    return f"{MODEL_TITLES[row.params['model']]}, {graph.title}{twin}"
-
-
-def _failed(rows: Sequence[Any], part: str) -> list[dict[str, Any]]:
-    return [
-        {"series": "measured", "panel": _panel(row), "failed": f"{row.status}: {row.reason}"}
-        for row in rows
-        if row.experiment == "memory" and row.params["part"] == part and row.status != "ok"
-    ]
-
-
-def peak_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Peak, plan and formula by the number of blocks; without checkpoint it is one block's."""
-    points = _failed(rows, "sweep")
-    for row in select(rows, experiment="memory", part="sweep"):
-        series = {
-            "measured": ("peak {}", row.counters),
-            "planned": ("planned {}", row.values),
-            "measured, the paper's way": ("peak paper {}", row.counters),
-            "20 nnz + 4 N (widths)": ("formula {}", row.values),
-        }
-        for name, (key, where) in series.items():
-            points += [
-                {
-                    "series": name,
-                    "panel": _panel(row),
-                    "x": n,
-                    "y": where[key.format(n)],
-                    "counted": True,
-                    "row_ids": [row.id],
-                }
-                for n in block_counts(row)
-            ]
-    return points
-
-
-def time_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Epoch by the number of blocks over that with one, turn by turn."""
-    points = _failed(rows, "sweep")
-    for row in select(rows, experiment="memory", part="sweep"):
-        for series, prefix in (("the paper's way", "paper "), ("ours", "")):
-            for n in block_counts(row)[1:]:
-                ratio = gain_of([row], f"{prefix}{n}")
-                points.append(
-                    {
-                        "series": series,
-                        "panel": _panel(row),
-                        "x": n,
-                        "y": ratio.value,
-                        "low": ratio.low,
-                        "high": ratio.high,
-                        "row_ids": ratio.rows,
-                    }
-                )
-    return points
 
 
 def size_points(rows: Sequence[Any]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ thread here; and `printed`, the speed with which the model takes, on 4 ranks, th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -356,6 +356,52 @@ def speedups(epochs: Mapping[int, Epoch]) -> dict[int, float]:
     """Speed-up by P in the paper's convention: P0 t(P0) / t(P), P0 the smallest P there is."""
     first = min(epochs)
     return {p: first * epochs[first].seconds / epoch.seconds for p, epoch in sorted(epochs.items())}
+
+
+CLUSTER = "16 nodes of 8 V100, NVLink inside, 2 x 100 Gb/s InfiniBand between"
+"""The paper's machine in words (section 6.1); links inside a node are taken to be NVLink."""
+
+BAND = "median errors of computing and exchanges, by their share of the epoch"
+
+
+def scaled_points(
+    lines: Mapping[str, Mapping[int, Epoch]],
+    values: Callable[[Mapping[int, Epoch]], Mapping[int, float]],
+    costs: Costs,
+    links: tuple[float | None, float | None],
+    common: Mapping[str, object],
+) -> list[dict[str, object]]:
+    """Points of `scaling`: projected speed by reading, with what the model may be off by.
+
+    Args:
+        lines: epochs by P of each reading. values: from epochs to speed by P.
+        costs: of computing, as fitted here. links: largest and median error of the topology model.
+        common: keys of every point.
+    """
+    largest, typical = (error or 0.0 for error in links)
+    shares = "computing of other shares here"
+    worst, on = max((costs.error, shares), (largest, "exchanges of ranks here"))
+    points: list[dict[str, object]] = []
+    for reading, epochs in lines.items():
+        title = {"bandwidth": "V100 by its bandwidth", "printed": "V100 as Table 2 prints"}
+        for p, value in values(epochs).items():
+            share = epochs[p].share
+            off = 1 + (1 - share) * costs.typical + share * typical
+            points.append(
+                {
+                    **common,
+                    "series": f"esdg, {title.get(reading, reading)}",
+                    "x": p,
+                    "y": value,
+                    "low": value / off,
+                    "high": value * off,
+                    "projected": True,
+                    "model_error": worst,
+                    "model_error_on": on,
+                    "seconds": epochs[p].seconds,
+                }
+            )
+    return points
 
 
 def printed_speed(job: Job) -> float | None:

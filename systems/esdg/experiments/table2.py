@@ -108,9 +108,10 @@ class Table2(Experiment):
                 },
                 timeout_s=600 if whole else 60,
                 unavailable=devices_lacking(ranks, device),
+                phases=number == place == 0,  # for the figure over time
             )
-            for cut, ranks, models, transport in _timed(preset)
-            for model in models
+            for number, (cut, ranks, models, transport) in enumerate(_timed(preset))
+            for place, model in enumerate(models)
         ]
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import product
 from typing import Any, Final
@@ -99,22 +99,15 @@ class Contenders(Experiment):
     def figures(self) -> list[FigureSpec]:
         return [
             FigureSpec(
-                kind="sweep",
-                name="contenders_recall",
-                title="Share of the right neighbours that samplers return, batches of 4,000",
-                points=recall_points,
-                options={"ylabel": "recall, %", "ylog": False, "sort": False},
-            ),
-            FigureSpec(
-                kind="speedup",
+                kind="correctness",
                 name="contenders",
-                title="Sampling with blocks over other samplers, fan-out 10",
-                points=speed_points,
+                title="Samplers beside one another: how right, and how fast, fan-out 10",
+                points=checked_points,
                 options={
-                    "baseline_label": "the sampler of the row",
-                    "xlabel": "time of the other / time of ours",
-                    "interval": TURN_INTERVAL,
-                    "exact": False,
+                    "columns": (*MARKS, "repeats"),
+                    "xlabel": "time of a call",
+                    "interval": "that of the ratio to ours, turn by turn, at our median",
+                    "checked": "right: what stands strictly before a root's time",
                 },
             ),
             FigureSpec(
@@ -270,96 +263,92 @@ def growth(
     return found
 
 
-def recall_points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `sweep`: recall by contender, a series for each rule, a panel for each stream."""
+def checked_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `correctness`: seconds of a call and what was wrong with it, by contender; a panel
+    for each stream, rule and race. Those that were not raced say why."""
     points: list[dict[str, Any]] = []
     for row in contender_rows(rows):
-        points += [
-            {
-                "panel": _stream(row),
-                "series": policy,
-                "x": one.title,
-                "y": 100 * row.values[key],
-                "counted": True,
-                "twin": bool(row.data.get("twin")),
-                "row_ids": [row.id],
-            }
-            for policy in ("recent", "uniform")
-            for name, one in CONTENDERS.items()
-            if (key := f"{name} {policy} {BATCHES[-1]} recall") in row.values
+        absent = {
+            r.params["contenders"]: failed(r) for r in failures(rows, NAME)
+            if r.params["dataset"] == row.params["dataset"]
+        }  # fmt: skip
+        for policy, (hops, batch) in product(("recent", "uniform"), _SHOWN):
+            panel = f"{_stream(row)}: {policy}, {hops} hop{'s' * (hops > 1)} of {batch:,}"
+            for name, one in CONTENDERS.items():
+                point: dict[str, Any] = {
+                    "panel": panel,
+                    "system": "gnnflow" if name == OURS else one.title,
+                    "twin": bool(row.data.get("twin")),
+                    "row_ids": [row.id],
+                }
+                points.append(point | _checked(row, name, policy, hops, batch, absent))
+    if not points:
+        points = [
+            {"system": "gnnflow", "failed": failed(row), "row_ids": [row.id]}
+            for row in failures(rows, NAME)
         ]
-    for row in failures(rows, NAME):
-        name = row.params["contenders"]
-        title = CONTENDERS[name].title if name in CONTENDERS else CONTENDERS[OURS].title
-        points.append(
-            {
-                "panel": _stream(row),
-                "series": "recent",
-                "x": title,
-                "failed": failed(row),
-                "row_ids": [row.id],
-            }
-        )
     return points
 
 
-def speed_points(rows: Rows) -> list[dict[str, Any]]:
-    """Points of `speedup`: every contender over ours."""
-    return [
-        point
-        for policy, (hops, batch) in product(("recent", "uniform"), _SHOWN)
-        for point in _gain_points(
-            rows,
-            f"{policy} {hops} {batch}",
-            f"{policy}, {hops} hop{'s' * (hops > 1)} of {batch:,}",
-            {n for n, o in CONTENDERS.items() if policy not in o.policies or hops > o.hops},
-        )
-    ]
+def _checked(
+    row: Any, name: str, policy: str, hops: int, batch: int, absent: dict[str, str]
+) -> dict[str, Any]:
+    """Speed and checks of a contender, or why there are none."""
+    key = f"{name} {policy} {hops} {batch}"
+    judged = f"{name} {policy} {batch}"
+    found = {
+        mark: row.values[f"{judged} {mark}"]
+        for mark in (*MARKS, "repeats")
+        if f"{judged} {mark}" in row.values
+    }
+    if f"{key} s" in row.values:
+        found["seconds"] = row.values[f"{key} s"]
+        ours = row.values[f"{OURS} {policy} {hops} {batch} s"]
+        for end in ("low", "high"):
+            if f"{end} {key}" in row.values:
+                found[end] = ours * row.values[f"{end} {key}"]
+        return found
+    one = CONTENDERS[name]
+    if policy not in one.policies or hops > one.hops:
+        return {**found, "failed": "not-supported: it cannot"}
+    title = f"{one.title} is raced in the full preset"
+    unraced = "skipped: full preset only" if title in row.notes else "skipped: not in this run"
+    return {**found, "failed": absent.get(name, unraced)}
 
 
 def add_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `speedup`: what growing costs every contender over ours."""
-    return _gain_points(rows, "add", "")
-
-
-def _gain_points(
-    rows: Rows, key: str, panel: str, lack: Collection[str] = ()
-) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in contender_rows(rows):
         for name, one in CONTENDERS.items():
-            point: dict[str, Any] = {
-                "row": f"{one.title}, {_stream(row)}",
-                "system": "gnnflow",
-                "baseline": name,
-                "row_ids": [row.id],
-            } | ({"panel": panel} if panel else {})
-            if f"gain {name} {key}" not in row.values:
-                if name in lack and f"{name} add s" in row.values:
-                    failure = {"failed": "not-supported: it cannot", "failed_system": name}
-                    points.append(point | failure)
-                continue
-            gain = gain_of([row], f"{name} {key}")
-            point |= {
-                "value": gain.value,
-                "low": gain.low,
-                "high": gain.high,
-                "n": gain.n,
-                "twin": gain.twin,
-            }
-            points.append(point)
+            if f"gain {name} add" in row.values:
+                gain = gain_of([row], f"{name} add")
+                points.append(
+                    {
+                        "row": f"{one.title}, {_stream(row)}",
+                        "system": "gnnflow",
+                        "baseline": name,
+                        "value": gain.value,
+                        "low": gain.low,
+                        "high": gain.high,
+                        "n": gain.n,
+                        "twin": gain.twin,
+                        "row_ids": [row.id],
+                    }
+                )
     for row in failures(rows, NAME):
         name = row.params["contenders"]
         title = CONTENDERS[name].title if name in CONTENDERS else "all"
-        point = {
-            "row": f"{title}, {_stream(row)}",
-            "system": "gnnflow",
-            "baseline": name,
-            "failed": failed(row),
-            "failed_system": name,
-            "row_ids": [row.id],
-        }
-        points.append(point | ({"panel": panel} if panel else {}))
+        points.append(
+            {
+                "row": f"{title}, {_stream(row)}",
+                "system": "gnnflow",
+                "baseline": name,
+                "failed": failed(row),
+                "failed_system": name,
+                "row_ids": [row.id],
+            }
+        )
     return points
 
 

@@ -120,6 +120,8 @@ class Fig11(Experiment):
         values: dict[str, float] = {}
         for name, outcomes in found.items():
             values |= as_series(name, [one.ap for one in outcomes])
+            trains = [one.retrain_s if one.trained else 0.0 for one in outcomes]
+            values |= {f"train_s {name} {i}": spent for i, spent in enumerate(trains)}
             if name in (OFTEN, SELDOM):
                 # Rounds without training cost TGL a rebuild to be scored; that is not counted.
                 spent = [one.retrain_s if one.trained else 0.0 for one in outcomes]
@@ -151,17 +153,21 @@ class Fig11(Experiment):
         }  # fmt: skip
         return [
             FigureSpec(
-                kind="sweep",
+                kind="curves",
                 name=NAME,
                 title="Average precision of each round before it is trained on",
-                points=lambda rows: figure_points(rows, 0),
-                options={**lines, "ylabel": "average precision"},
+                points=curve_points,
+                options={
+                    "xlabel": "round",
+                    "ylabel": "average precision",
+                    "start": "same seeds; all go on from one model, trained on the first events",
+                },
             ),
             FigureSpec(
                 kind="sweep",
                 name="fig11_lead",
                 title="Lead over the model that is never retrained, mean of five rounds",
-                points=lambda rows: figure_points(rows, _SMOOTHED),
+                points=lead_points,
                 options={**lines, "ylabel": "points", "hline": 0.0, "hline_label": NEVER},
             ),
         ]
@@ -223,35 +229,57 @@ def jumps(row: Any) -> list[float]:
     return found
 
 
-def figure_points(rows: Sequence[Any], smoothed: int) -> list[dict[str, Any]]:
-    """Points of `sweep`: a panel for each graph and model, of its first seed.
+def curve_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `curves`: average precision by round, of every seed, a panel for each graph and
+    model. Seconds are those of updates and training before; rows of older runs kept none."""
+    found: list[dict[str, Any]] = []
+    for row in select(rows, experiment=NAME):
+        for name in [OFTEN, SELDOM, *map(replayed, RATIOS), NEVER]:
+            spent = 0.0
+            for i, value in enumerate(series(row, name)):
+                point = {"panel": f"{model_title(row)}, {panel(row)}", "series": _shown(name),
+                         "x": i + 1, "y": value, "seed": row.params["seed"],
+                         "row_ids": [row.id]}  # fmt: skip
+                if (more := row.values.get(f"train_s {name} {i}")) is not None:
+                    point["seconds"] = spent
+                    spent += more
+                found.append(point)
+    return found + _failed(rows)
 
-    Args:
-        rows: of a run.
-        smoothed: 0 for average precisions as they are; else rounds over which points of lead over
-            the model that is never retrained are averaged.
-    """
+
+def _shown(name: str) -> str:
+    """A contender as a series: by its system's name, and its form behind a comma."""
+    if name in (OFTEN, SELDOM):
+        return "gnnflow" if name == OFTEN else "tgl"
+    return f"gnnflow, {name}"
+
+
+def lead_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Points of `sweep`: lead over the model that is never retrained, in points, as a mean of
+    `_SMOOTHED` rounds; a panel for each graph and model, of its first seed."""
     found: list[dict[str, Any]] = []
     for row in select(rows, experiment=NAME, seed=1):
         base = series(row, NEVER)
-        for name in [OFTEN, SELDOM, *map(replayed, RATIOS), *([] if smoothed else [NEVER])]:
+        for name in [OFTEN, SELDOM, *map(replayed, RATIOS)]:
             values = series(row, name)
-            if smoothed:
-                leads = [100 * (a - b) for a, b in zip(values, base[: len(values)], strict=True)]
-                parts = [leads[max(0, i + 1 - smoothed) : i + 1] for i in range(len(leads))]
-                values = [sum(part) / len(part) for part in parts]
+            leads = [100 * (a - b) for a, b in zip(values, base[: len(values)], strict=True)]
+            parts = [leads[max(0, i + 1 - _SMOOTHED) : i + 1] for i in range(len(leads))]
             found += [
                 {
                     "panel": f"{model_title(row)}, {panel(row)}",
                     "series": name,
                     "x": i + 1,
-                    "y": value,
+                    "y": sum(part) / len(part),
                     "row_ids": [row.id],
                 }
-                for i, value in enumerate(values)
+                for i, part in enumerate(parts)
             ]
-    return found + [
-        {"panel": f"{model_title(r)}, {panel(r)}", "series": OFTEN, "x": 1, "failed": failed(r),
-         "row_ids": [r.id]}
+    return found + [{**point, "series": OFTEN} for point in _failed(rows)]
+
+
+def _failed(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    return [
+        {"panel": f"{model_title(r)}, {panel(r)}", "series": _shown(OFTEN), "x": 1,
+         "failed": failed(r), "row_ids": [r.id]}
         for r in failures(rows, NAME)
     ]  # fmt: skip

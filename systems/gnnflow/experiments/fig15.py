@@ -112,11 +112,18 @@ class Fig15(Experiment):
     def figures(self) -> list[FigureSpec]:
         return [
             FigureSpec(
-                kind="sweep",
+                kind="scaling",
                 name="fig15",
                 title="Training throughput of TGN and TGAT on GDELT, projected to T4 (Figure 15)",
-                points=projected_points,
-                options={"xlabel": "GPUs", "ylabel": "events/s", "base": 2, "together": True},
+                points=scaled_points,
+                options={
+                    "xlabel": "ranks or GPUs",
+                    "ylabel": "events/s over TGL's on one",
+                    "topology": "g4dn.metal, 8 T4 a machine over PCIe, 100 Gb/s between machines",
+                    "most": PROJECTED[-1],
+                    "band": "from a T4 by its bandwidth to a T4 by its arithmetic",
+                    "here": "processes of one CPU by processor time, one run",
+                },
             ),
             FigureSpec(
                 kind="sweep",
@@ -317,24 +324,54 @@ def scaling(rows: Rows, model: str, name: str = OURS) -> dict[int, float]:
     }
 
 
-def projected_points(rows: Rows) -> list[dict[str, Any]]:
-    """Projected throughput by GPUs; a panel for each model, computing scaled by bandwidth."""
+SERIES: Final = {OURS: "gnnflow", CACHED: "tgl, with cache", TGL: "tgl"}
+
+
+def scaled_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `scaling`, a panel for each model: throughput of ranks here over TGL's on one rank,
+    and of projected GPUs over TGL's on one of them."""
     points: list[dict[str, Any]] = []
-    for row in select(rows, experiment=NAME, ranks=1):
-        panel = f"{MODEL_TITLES[row.params['model']]}, GDELT (twin)"
-        for name in CONTENDERS:
+    found = select(rows, experiment=NAME)
+    base = {r.params["model"]: r for r in found if r.params["ranks"] == 1}
+    for row in [row for row in found if row.params["model"] in base]:
+        one = base[row.params["model"]].values[f"own throughput {TGL}"]
+        common = {"panel": _panel(row), "row_ids": [row.id]}
+        for name, series in SERIES.items():
+            each = row.values[f"own throughput {name}"]
+            points.append(
+                {
+                    **common,
+                    "series": series,
+                    "x": row.params["ranks"],
+                    "y": each / one,
+                    "events_per_s": each,
+                }
+            )
+    for row in base.values():
+        common = {"panel": _panel(row), "row_ids": [row.id], "projected": True}
+        for name, series in SERIES.items():
             for ranks in PROJECTED:
+                of = {k: row.values[f"projected {k} {ranks} {name}"] for k in READINGS}
+                ends = [of[k] / row.values[f"projected {k} 1 {TGL}"] for k in READINGS]
                 points.append(
                     {
-                        "panel": panel,
-                        "series": name,
+                        **common,
+                        "series": series,
                         "x": ranks,
-                        "y": row.values[f"projected bandwidth {ranks} {name}"],
-                        "projected": True,
-                        "row_ids": [row.id],
+                        "y": ends[0],
+                        "low": min(ends),
+                        "high": max(ends),
+                        "events_per_s": of[READINGS[0]],
                     }
                 )
-    return points + _failed(rows)
+    return points + [
+        {"panel": _panel(r), "series": SERIES[OURS], "x": r.params["ranks"], "failed": failed(r)}
+        for r in failures(rows, NAME)
+    ]
+
+
+def _panel(row: Any) -> str:
+    return f"{MODEL_TITLES[row.params['model']]}, GDELT (twin)"
 
 
 def measured_points(rows: Rows) -> list[dict[str, Any]]:

@@ -92,8 +92,9 @@ class Fig8(Experiment):
                 params={"dataset": name, "model": model},
                 group=f"{name}/{model}",
                 timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
+                phases=number == 0,  # for the figure over time
             )
-            for name, model in runs(preset)
+            for number, (name, model) in enumerate(runs(preset))
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

@@ -73,7 +73,14 @@ class Ablation(Experiment):
                     "xlabel": "speed-up over all off",
                     "interval": TURN_INTERVAL,
                 },
-            )
+            ),
+            FigureSpec(
+                kind="frontier",
+                name="tgcn_memory",
+                title="What device memory buys, one technique after the other",
+                points=memory_points,
+                options={"ylabel": "edges/s", "xlabel": "memory of the devices"},
+            ),
         ]
 
     def answer(self, rows: Rows) -> str:
@@ -150,6 +157,34 @@ def points(rows: Rows) -> list[dict[str, Any]]:
             "row": "all",
             "system": TGCN,
             "baseline": STEPS[0],
+            "failed": failed(row),
+            "row_ids": [row.id],
+        }
+        for row in failures(rows, NAME)
+    ]
+
+
+def memory_points(rows: Rows) -> list[dict[str, Any]]:
+    """Every step's device memory and edges a second; all off is the base."""
+    found = [
+        {
+            "panel": panel(row),
+            "series": TGCN,
+            "setting": step if step == STEPS[0] else f"+ {step}",
+            "memory": row.values[f"device_bytes {step}"],
+            "rate": 1e6 / row.values[f"us_per_edge {step}"],
+            "base": step == STEPS[0],
+            "twin": bool(row.data.get("twin")),
+            "row_ids": [row.id],
+        }
+        for row in select(rows, experiment=NAME)
+        for step in STEPS
+    ]
+    return found + [
+        {
+            "panel": panel(row),
+            "series": TGCN,
+            "setting": "all",
             "failed": failed(row),
             "row_ids": [row.id],
         }

@@ -121,11 +121,17 @@ class Fig10(Experiment):
     def figures(self) -> list[FigureSpec]:
         return [
             FigureSpec(
-                kind="sweep",
+                kind="scaling",
                 name="fig10",
                 title="Speed over one V100 as slow as Table 2, or at its peak (Figure 10)",
-                points=projected_points,
-                options={"xlabel": "GPUs", "ylabel": "x", "base": 2, "names": False},
+                points=scaled_points,
+                options={
+                    "xlabel": "ranks or GPUs",
+                    "ylabel": "speed over one",
+                    "topology": "DGX-1, 8 V100, NVLink 2 between four and four, else PCIe",
+                    "most": DEVICES[-1],
+                    "here": "processes of one CPU by processor time, one run",
+                },
             ),
             FigureSpec(
                 kind="sweep",
@@ -304,23 +310,44 @@ def speedup(row: Any, devices: int, cut: str, p2p: str = ON, reading: str = PRIN
     return row.values[f"speedup {reading} {cut} {devices} {p2p}"]
 
 
-def projected_points(rows: Rows) -> list[dict[str, Any]]:
-    """Projected and printed speed over one GPU, a panel for each graph."""
+def scaled_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `scaling`: projected and printed speed over one GPU, and ranks of one CPU over one
+    rank; a panel for each graph. The model is held against an epoch on one device here."""
     points: list[dict[str, Any]] = []
     for row in rows_of(rows, VIRTUAL):
         common = {"panel": panel(row), "row_ids": [row.id]}
+        off = abs(row.values["epoch of pieces"] - 1) if "epoch of pieces" in row.values else None
         for title, cut, p2p, reading in SHOWN:
             for count in PROJECTED:
                 value = 1.0 if count == 1 else speedup(row, count, cut, p2p, reading)
                 points.append(
-                    {**common, "series": title, "x": count, "y": value, "projected": True}
+                    {
+                        **common,
+                        "series": f"tgcn, {title}",
+                        "x": count,
+                        "y": value,
+                        "projected": True,
+                        "model_error": off,
+                        "model_error_on": "an epoch on one device here",
+                    }
                 )
         for count, ends in RANGE.items():
             points += [
-                {**common, "series": "T-GCN, paper", "x": count, "y": end, "paper": True}
+                {**common, "series": "tgcn", "x": count, "y": end, "paper": True}
                 for end in ends
-            ]
-    return points + _failed(rows)
+            ]  # fmt: skip
+    found = {row.params["ranks"]: row for row in rank_rows(rows)}
+    for ranks, row in sorted(found.items()):
+        if 1 in found:
+            value = row.values["own throughput"] / found[1].values["own throughput"]
+            points.append({"panel": panel(row), "series": "tgcn, dealt", "x": ranks, "y": value,
+                           "row_ids": [row.id]})  # fmt: skip
+    return points + [
+        {"panel": panel(r), "series": "tgcn, dealt", "x": r.params.get("ranks", DEVICES[-1]),
+         "failed": failed(r), "projected": r.params["kind"] == VIRTUAL, "row_ids": [r.id]}
+        for r in failures(rows, NAME)
+        if r.params["kind"] != SWAPS
+    ]  # fmt: skip
 
 
 def byte_points(rows: Rows) -> list[dict[str, Any]]:
@@ -338,12 +365,8 @@ def byte_points(rows: Rows) -> list[dict[str, Any]]:
         for count in DEVICES
         if count > 1
     ]
-    return points + [{"series": p["panel"], "x": 2, "failed": p["failed"]} for p in _failed(rows)]
-
-
-def _failed(rows: Rows) -> list[dict[str, Any]]:
-    return [
-        {"panel": panel(r), "series": SHOWN[0][0], "x": 8, "failed": failed(r)}
+    return points + [
+        {"series": panel(r), "x": 2, "failed": failed(r), "row_ids": [r.id]}
         for r in failures(rows, NAME)
         if r.params["kind"] == VIRTUAL
     ]

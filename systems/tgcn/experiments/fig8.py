@@ -105,6 +105,18 @@ class Fig8(Experiment):
                     "names": False,
                 },
             ),
+            FigureSpec(
+                kind="correctness",
+                name="fig8_checks",
+                title="Half of a set without repeats: time of a draw, and what was checked",
+                points=checked_points,
+                options={
+                    "columns": ("duplicates", "redraws"),
+                    "xlabel": "time of a draw, building included",
+                    "interval": "that of the ratio to SIS, turn by turn, at its median",
+                    "checked": "redraws: for each draw; whether draws are biased is not checked",
+                },
+            ),
         ]
 
     def answer(self, rows: Rows) -> str:
@@ -185,6 +197,39 @@ def time_points(rows: Rows) -> list[dict[str, Any]]:
     return points + [
         {"panel": PANELS[READY], "series": TITLES["sis"], "x": SIZES["smoke"][0],
          "failed": failed(row), "row_ids": [row.id]}
+        for row in failures(rows, NAME)
+    ]  # fmt: skip
+
+
+def checked_points(rows: Rows) -> list[dict[str, Any]]:
+    """Points of `correctness`: half of the largest set that every method drew from, a panel for
+    each kind of weights. That no element came twice was checked as draws were counted."""
+    points: list[dict[str, Any]] = []
+    for row in rows_of(rows):
+        drawn = [n for n in sizes_of(row) if f"{LINEAR[0]} {HALF} {n}" in row.values]
+        if not drawn:
+            continue
+        size = max(drawn)
+        for method in TITLES:
+            key = f"{method} {HALF} {size}"
+            if (seconds := row.values.get(key)) is None:
+                continue
+            base = row.values[f"{BASE} {HALF} {size}"]
+            point = {
+                "panel": f"half of {size:,}, {row.params['weights']} weights",
+                "system": "tgcn" if method == BASE else TITLES[method],
+                "seconds": seconds,
+                "row_ids": [row.id],
+            }
+            for end in ("low", "high"):
+                if f"{end} {key}" in row.values:
+                    point[end] = base * row.values[f"{end} {key}"]
+            if draws := row.counters.get(f"draws {key}"):
+                point["duplicates"] = row.deviation["repeats"]
+                point["redraws"] = row.counters[f"redraws {key}"] / draws
+            points.append(point)
+    return points + [
+        {"system": "tgcn", "failed": failed(row), "row_ids": [row.id]}
         for row in failures(rows, NAME)
     ]  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -137,15 +138,14 @@ class Fig9(Experiment):
     def figures(self) -> list[FigureSpec]:
         return [
             FigureSpec(
-                kind="sweep",
+                kind="curves",
                 name=f"{NAME}_{kind}",
-                title=f"{TITLES[kind]} by piece of time",
+                title=f"{TITLES[kind]} by piece of time, each scored before it is trained on",
                 points=lambda rows, kind=kind: figure_points(rows, kind),
                 options={
                     "xlabel": "piece of time",
                     "ylabel": TITLES[kind],
-                    "ylog": False,
-                    "xlog": False,
+                    "start": "same seeds, and parameters that each model draws from them",
                 },
             )
             for kind in TASKS
@@ -206,7 +206,9 @@ def _pieces(
             value = scores.accuracy if kind == "classify" else scores.ap
             if not math.isnan(value):
                 found.values[f"{kind} {title} {piece}"] = value
+            begin = time.perf_counter()
             trainer.train(first, last)
+            found.values[f"seconds {kind} {title} {piece}"] = time.perf_counter() - begin
         trainer.close()
     if kind == "classify":
         chance = _majority(data)
@@ -332,15 +334,18 @@ def series_name(title: str) -> str:
 
 
 def figure_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
-    """Score by piece, a panel for each graph; runs of other seeds than the first are left out."""
-    points = []
+    """Points of `curves`: score by piece, of every seed, a panel for each graph.
+
+    Seconds are those of training on the pieces before; rows of older runs kept none.
+    """
+    points: list[dict[str, Any]] = []
     for row in ran(rows):
-        if row.params["seed"] != 1:
-            continue
         for title in SYSTEMS:
+            spent = series(row, f"seconds {kind}", title)
             points += [
                 {"panel": panel(row), "series": series_name(title), "x": piece + 1, "y": value,
-                 "row_ids": [row.id]}
+                 "seed": row.params["seed"], "row_ids": [row.id]}
+                | ({"seconds": sum(s for p, s in spent.items() if p < piece)} if spent else {})
                 for piece, value in series(row, kind, title).items()
             ]  # fmt: skip
     return points + [

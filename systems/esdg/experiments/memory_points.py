@@ -1,0 +1,99 @@
+"""Figures of memory by blocks: peaks, times, and what memory buys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dgbench.systems.base.compare import select
+from dgbench.systems.base.turns import gain_of
+from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
+
+WAYS = (("the paper's way", "paper "), ("ours", ""))
+
+
+def block_counts(row: Any) -> list[int]:
+    """Numbers of blocks that a sweep's row has."""
+    return sorted(int(key.split()[1]) for key in row.counters
+                  if key.startswith("peak ") and key.split()[1].isdigit())  # fmt: skip
+
+
+def _panel(row: Any) -> str:
+    graph = BY_NAME[row.params["dataset"]]
+    twin = " (twin)" if row.data.get("twin") else ""
+    return f"{MODEL_TITLES[row.params['model']]}, {graph.title}{twin}"
+
+
+def _failed(rows: Sequence[Any], part: str) -> list[dict[str, Any]]:
+    return [
+        {"series": "measured", "panel": _panel(row), "failed": f"{row.status}: {row.reason}"}
+        for row in rows
+        if row.experiment == "memory" and row.params["part"] == part and row.status != "ok"
+    ]
+
+
+def peak_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Peak, plan and formula by the number of blocks; without checkpoint it is one block's."""
+    points = _failed(rows, "sweep")
+    for row in select(rows, experiment="memory", part="sweep"):
+        series = {
+            "measured": ("peak {}", row.counters),
+            "planned": ("planned {}", row.values),
+            "measured, the paper's way": ("peak paper {}", row.counters),
+            "20 nnz + 4 N (widths)": ("formula {}", row.values),
+        }
+        for name, (key, where) in series.items():
+            points += [
+                {
+                    "series": name,
+                    "panel": _panel(row),
+                    "x": n,
+                    "y": where[key.format(n)],
+                    "counted": True,
+                    "row_ids": [row.id],
+                }
+                for n in block_counts(row)
+            ]
+    return points
+
+
+def time_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Epoch by the number of blocks over that with one, turn by turn."""
+    points = _failed(rows, "sweep")
+    for row in select(rows, experiment="memory", part="sweep"):
+        for series, prefix in WAYS:
+            for n in block_counts(row)[1:]:
+                ratio = gain_of([row], f"{prefix}{n}")
+                points.append(
+                    {
+                        "series": series,
+                        "panel": _panel(row),
+                        "x": n,
+                        "y": ratio.value,
+                        "low": ratio.low,
+                        "high": ratio.high,
+                        "row_ids": ratio.rows,
+                    }
+                )
+    return points
+
+
+def rate_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Peak memory and snapshots a second by the number of blocks; one block is the base."""
+    points = [{**point, "series": "esdg", "setting": "blocks"} for point in _failed(rows, "sweep")]
+    for row in select(rows, experiment="memory", part="sweep"):
+        points += [
+            {
+                "series": "esdg" if series == "ours" else series,
+                "panel": _panel(row),
+                "setting": "1 block" if n == 1 else f"{n} blocks",
+                "memory": row.counters[f"peak {prefix}{n}"],
+                "rate": row.counters["steps"] / row.values[f"epoch {prefix}{n}"],
+                "base": n == 1,
+                "twin": bool(row.data.get("twin")),
+                "row_ids": [row.id],
+            }
+            for series, prefix in WAYS
+            for n in block_counts(row)
+        ]
+    return points
