@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
+from filelock import FileLock
+
 CSRC = Path(__file__).resolve().parents[2] / "kernels_cuda" / "csrc"
 RUNTIME = Path(__file__).resolve().parent / "emulated"
 MODULE = "_cuda_emulated"
@@ -74,8 +76,10 @@ def build(cache: Path) -> ModuleType:
         digest.update(path.read_bytes())
     folder = cache / digest.hexdigest()[:16]
     target = folder / f"{MODULE}{sysconfig.get_config_var('EXT_SUFFIX')}"
-    if not target.exists():
-        compile_module(folder, target, Path(nanobind.__file__).parent)
+    # Workers of one test run start together: the first compiles, the others wait for it.
+    with FileLock(f"{folder}.lock"):
+        if not target.exists():
+            compile_module(folder, target, Path(nanobind.__file__).parent)
     spec = importlib.util.spec_from_file_location(MODULE, target)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -103,7 +107,7 @@ def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
         subprocess.run(["g++", *flags, "-c", str(unit), "-o", str(made)], check=True)
         return made
 
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+    with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         objects = [str(made) for made in pool.map(compile_unit, units)]
     unfinished = target.with_suffix(".tmp")
     subprocess.run(["g++", "-shared", "-fopenmp", *objects, "-o", str(unfinished)], check=True)
