@@ -189,7 +189,161 @@ def board_points() -> list[dict[str, Any]]:
     return points
 
 
+def scaling_points() -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = []
+    for panel, slope in (("T-GCN model, HepTh", 0.82), ("EvolveGCN, HepTh", 0.93)):
+        where = {"panel": panel, "twin": True}
+        for series, base in (("esdg", 1.0), ("pygt, snapshots dealt", 0.8)):
+            for x in (1, 2, 4):
+                y = base * x**0.75
+                point = {**where, "series": series, "x": x}
+                if (series, x) == ("pygt, snapshots dealt", 4):
+                    points.append({**point, "failed": "time: more than 60 s"})
+                else:
+                    points.append({**point, "y": y, "low": y * 0.9, "high": y * 1.12})
+            for x in (1, 2, 4, 8, 16, 32, 64, 128):
+                y = base * x**slope
+                points.append({**where, "series": series, "x": x, "y": y, "projected": True,
+                               "low": y / 1.2, "high": y * 1.2, "model_error": 0.17,
+                               "model_error_on": "the exchanges here"})  # fmt: skip
+        points += [{**where, "series": "esdg", "x": x, "y": x**0.7, "paper": True}
+                   for x in (8, 32, 128)]  # fmt: skip
+    return points
+
+
+def correctness_points() -> list[dict[str, Any]]:
+    points = []
+    for panel in ("recent, 1 hop", "uniform, 2 hops"):
+        for system, seconds, recall, leaks in (
+            ("gnnflow", 0.0041, 1.0, 0.0),
+            ("tgl", 0.0062, 1.0, 0.0),
+            ("another, released 1.2", 0.0019, 0.8732, 0.0004),
+            ("pygt", 0.011, 1.0, 0.0),
+        ):
+            point = {"panel": panel, "system": system, "row_ids": ["a"]}
+            if (panel, system) == ("uniform, 2 hops", "pygt"):
+                points.append({**point, "failed": "not-supported: it cannot"})
+                continue
+            point |= {"seconds": seconds, "low": seconds * 0.93, "high": seconds * 1.1}
+            point |= {"recall": recall, "leaks": leaks, "duplicates": 0.0, "repeats": 1.0}
+            points.append(point if system != "pygt" else {**point, "duplicates": None})
+    return points
+
+
+def curve_points() -> list[dict[str, Any]]:
+    rng = random.Random(9)
+    points: list[dict[str, Any]] = []
+    for panel in ("T-GCN model, HepTh", "EvolveGCN, HepTh"):
+        for series, each, seeds in (("reference", 0.0, 1), ("dgc", 0.8, 3), ("pygt", 1.4, 3)):
+            for seed in range(seeds):
+                for epoch in range(1, 41):
+                    y = 0.9 - 0.4 * 0.9**epoch + rng.uniform(-0.01, 0.01)
+                    point = {"panel": panel, "series": series, "x": epoch, "y": y, "seed": seed,
+                             "twin": True, "target": 0.85}  # fmt: skip
+                    point |= {"seconds": each * epoch} if each else {"reference": True}
+                    points.append(point)
+        points.append({"panel": panel, "series": "pygt-g", "failed": "oom: 24 GiB"})
+    return points
+
+
+def course_points() -> list[dict[str, Any]]:
+    """Three processes on a GPU: one loses a counter half way, one has no phases."""
+    rng = random.Random(13)
+    points = []
+    for system, length in (("pipad", 4.1), ("pygt-g", 6.3), ("pygt", 9.7)):
+        place = {"panel": system, "system": system, "twin": True, "row_ids": [f"{system}-r1i"]}
+        step = 0.1
+        seconds = [i * step for i in range(int(length / step))]
+        for row, unit, limit, base in (
+            ("gpu_memory", "MiB", 16384.0, 5000.0), ("gpu_resident", "%", 100.0, 60.0),
+            ("gpu_power", "W", 300.0, 180.0),
+        ):  # fmt: skip
+            low = [base * rng.uniform(0.5, 1.0) for _ in seconds]
+            high = [value * rng.uniform(1.0, 1.3) for value in low]
+            point = {**place, "row": row, "length": length, "step": step, "seconds": seconds,
+                     "low": low, "high": high, "unit": unit, "limit": limit}  # fmt: skip
+            if (system, row) == ("pygt", "gpu_power"):
+                half = len(seconds) // 2
+                point["low"] = low[:half] + [None] * (len(low) - half)
+                point["high"] = high[:half] + [None] * (len(low) - half)
+                point["ended"] = "not offered: GPU is lost"
+            points.append(point)
+        points.append({**place, "row": "gpm_sm_active",
+                       "failed": "not-supported: it needs Hopper or later"})  # fmt: skip
+        if system == "pygt":
+            points.append({**place, "row": "phases", "failed": "skipped: no instruments"})
+            continue
+        pieces = int(length / 0.4) if system == "pipad" else int(length / 0.02)
+        each = length / pieces
+        for phase, first, last in (("transfer", 0, 0.3), ("compute", 0.3, 0.8),
+                                   ("update", 0.8, 0.95)):  # fmt: skip
+            points.append(
+                {**place, "row": "phases", "series": phase, "length": length,
+                 "begin": [(i + first) * each for i in range(pieces)],
+                 "end": [(i + last) * each for i in range(pieces)],
+                 "merged": 0, "resolution": 0.0}
+            )  # fmt: skip
+        points.append(
+            {**place, "row": "marks", "series": "epoch", "length": length,
+             "seconds": [float(i) for i in range(1, int(length))], "every": 1}
+        )  # fmt: skip
+    return points
+
+
+def frontier_points() -> list[dict[str, Any]]:
+    points = []
+    for panel, scale in (("TM-GCN, HepTh (twin)", 1.0), ("EvolveGCN, PEMS08", 0.2)):
+        for series, size, speed in (("esdg", 40e6, 30.0), ("pygt", 90e6, 21.0)):
+            for blocks in (1, 2, 4, 8, 16):
+                point = {"panel": panel, "series": series, "setting": f"{blocks} blocks",
+                         "limit": 32e6 * 3 * scale, "limit_name": "device, 92 MiB",
+                         "base": blocks == 1, "twin": "twin" in panel}  # fmt: skip
+                rate = speed * (1.0 - 0.04 * blocks) * (0.7 if blocks == 4 else 1.0) / scale
+                if (series, blocks) == ("pygt", 1):
+                    points.append({**point, "failed": "oom: 102 of 92 MiB"})
+                    continue
+                if (panel[0], blocks) == ("E", 16):
+                    points.append({**point, "failed": "crash: signal 11"})
+                    continue
+                points.append({**point, "memory": size * scale * (0.3 + 1.4 / blocks),
+                               "rate": rate, "low": rate * 0.95, "high": rate * 1.05})  # fmt: skip
+    return points
+
+
+def change_points() -> list[dict[str, Any]]:
+    rng = random.Random(9)
+    points: list[dict[str, Any]] = []
+    for i, word in enumerate(("SLOW", "SLOW", "FAST", "AMBG") + ("SAME",) * 20):
+        value = {"SLOW": 1.3 + i, "FAST": 0.6, "AMBG": 1.1, "SAME": rng.uniform(0.98, 1.02)}[word]
+        row = f"fig10 {DATASETS[i % 6]} {MODELS[i % 3]} {i}"
+        wide = 1.4 if word == "AMBG" else 1.02
+        points.append({"row": row, "word": word, "value": value, "low": value / wide,
+                       "high": value * wide, "n": 5, "twin": i % 2 == 0})  # fmt: skip
+    points.append({"row": "fig10 Youtube", "word": "AMBG", "failed": "oom: only A has a value",
+                   "twin": True})  # fmt: skip
+    points += [{"row": f"step {i}", "word": "AMBG", "value": 1.0 + i / 10, "fold": True,
+                "n": 1} for i in range(4)]  # fmt: skip
+    return [*points, {"row": "3 cells", "word": "AMBG", "failed": "only in B"}]
+
+
+def across_points() -> list[dict[str, Any]]:
+    points = []
+    for series, scale in (("2 cores, Xeon (invented)", 1.0), ("H200 (invented)", 2.6)):
+        for point in speedup_points():
+            if point["system"] != "pipad" or point["panel"] == "MPNN-LSTM":
+                continue
+            if series.startswith("H200") and point["row"] == "PEMS08":
+                continue
+            for key in ("value", "low", "high"):
+                if key in point:
+                    point[key] *= scale
+            points.append({**point, "series": series})
+    return points
+
+
 POINTS = {
+    "changes": (change_points, {"a": "0a1b2c3d", "b": "4e5f6a7b"}),
+    "across": (across_points, {"baseline_label": "PyGT, released 0.56.2"}),
     "speedup": (speedup_points, {"baseline_label": "PyGT, released 0.56.2"}),
     "time_split": (split_points, {}),
     "ablation": (ablation_points, {"system": "pipad"}),
@@ -199,6 +353,13 @@ POINTS = {
     "paper_vs_measured": (versus_points, {}),
     "failed_cells": (cell_points, {}),
     "claim_board": (board_points, {}),
+    "frontier": (frontier_points, {"ylabel": "snapshots/s"}),
+    "over_time": (course_points, {"workload": "HepTh (twin), T-GCN model"}),
+    "scaling": (scaling_points, {"topology": "16 nodes of 8 GPUs, 100 Gb/s", "most": 128,
+                                 "here": "ranks of one machine"}),
+    "correctness": (correctness_points, {"columns": ("recall", "leaks", "duplicates", "repeats")}),
+    "curves": (curve_points, {"ylabel": "accuracy", "target_label": "85 %",
+                              "start": "same seed and first parameters"}),
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import re
@@ -18,6 +19,8 @@ from dgbench.harness.figures.palette import (
     GUESTS,
     INK,
     LINK,
+    NOISE,
+    PHASES,
     SECONDARY,
     SYSTEMS,
     VERDICTS,
@@ -79,6 +82,38 @@ def test_marks_and_text_have_contrast():
     assert all(contrast(colour, WHITE) >= 3 for colour in COMPARISON.values())
 
 
+def test_words_of_a_comparison_are_told_apart_by_everyone_and_in_grey():
+    fast, slow, alike = (COMPARISON[word] for word in ("FAST", "SLOW", "SAME"))
+    for vision in VISIONS:
+        assert difference(fast, slow, vision) >= 12
+        assert difference(slow, alike, vision) >= 10
+    assert abs(lightness(fast) - lightness(slow)) >= 6
+    assert COMPARISON["AMBG"] == alike  # told apart by the sign in place of the mark
+
+
+def test_phases_are_told_apart_by_colour_or_by_hatch():
+    assert {name: PHASES[name][0] for name in ("compute", "communicate", "transfer", "sample",
+                                               "update")} == {
+        "compute": "#4F5967", "communicate": "#B98BB0", "transfer": "#E0A458",
+        "sample": "#9CC5D8", "update": "#D9DDE3",
+    }  # fmt: skip
+    for (one, first), (other, second) in itertools.combinations(PHASES.values(), 2):
+        if first == second:
+            for vision in VISIONS:
+                assert difference(one, other, vision) >= 10, (one, other, vision)
+            assert abs(lightness(one) - lightness(other)) >= 10
+    for (colour, _), hue, vision in itertools.product(PHASES.values(), HUES.values(), VISIONS):
+        assert difference(colour, hue, vision) >= 6, (colour, hue, vision)
+    assert contrast(SECONDARY, WHITE) >= 3  # the edge round every segment
+
+
+def test_marks_are_seen_on_the_noise_band():
+    for mark in [*SYSTEMS.values(), *BASELINES, *GUESTS]:
+        for vision in VISIONS:
+            assert difference(mark.colour, NOISE, vision) >= 12
+    assert abs(lightness(NOISE) - lightness(WHITE)) >= 12
+
+
 def test_markers_differ_wherever_colours_do():
     assert len({m.marker for m in SYSTEMS.values()}) == len(SYSTEMS)
     assert len({m.marker for m in BASELINES}) == len(BASELINES)
@@ -119,7 +154,8 @@ def test_every_kind_draws_with_failures_and_the_same_bytes(kind, tmp_path):
     for name in drawn[0].files:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
     assert drawn[0].alt.endswith(".")
-    assert len((tmp_path / "a" / "f.csv").read_text().splitlines()) == len(points) + 1
+    flat = getattr(importlib.import_module(f"dgbench.harness.figures.{kind}"), "flat", list)
+    assert len((tmp_path / "a" / "f.csv").read_text().splitlines()) == len(flat(points)) + 1
     svg = (tmp_path / "a" / "f-full.svg").read_text()
     assert "<dc:date>" not in svg
     assert not re.findall(r'(?:href|src)="https?:', svg)
@@ -129,7 +165,7 @@ def test_every_kind_draws_with_failures_and_the_same_bytes(kind, tmp_path):
 def test_only_failures_still_make_a_figure(kind, tmp_path):
     make, options = fake_run.POINTS[kind]
     keep = ("panel", "row", "system", "baseline", "step", "technique", "series", "x", "dataset",
-            "model")  # fmt: skip
+            "model", "setting")  # fmt: skip
     points = [
         {k: v for k, v in p.items() if k in keep} | {"failed": "crash: signal 11"} for p in make()
     ]
@@ -179,7 +215,7 @@ def test_a_projection_is_never_called_faster_or_the_same(tmp_path):
     assert "2 more are projected" in drawn.alt
 
 
-@pytest.mark.parametrize("kind", ["ablation", "limit_share", "failed_cells"])
+@pytest.mark.parametrize("kind", ["ablation", "limit_share", "failed_cells", "frontier"])
 def test_other_kinds_refuse_projections(kind, tmp_path):
     make, options = fake_run.POINTS[kind]
     points = fake_run.projected(make(), lambda p: True)

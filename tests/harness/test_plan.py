@@ -148,9 +148,16 @@ def test_every_preset_is_described():
     assert all(p.about for p in PRESETS.values())
 
 
-@pytest.mark.parametrize(("device", "status"), [("cpu", "no-gpu"), ("cuda", "skipped")])
-def test_a_cell_that_says_why_it_cannot_run_takes_no_process(device, status):
-    refused = msgspec.structs.replace(cell("a"), unavailable="needs a meter")
+@pytest.mark.parametrize(
+    ("device", "reason", "status"),
+    [
+        ("cpu", "needs a CUDA device", "no-gpu"),
+        ("cpu", "tglite is not installed", "skipped"),
+        ("cuda", "needs a meter", "skipped"),
+    ],
+)
+def test_a_cell_that_says_why_it_cannot_run_takes_no_process(device, reason, status):
+    refused = msgspec.structs.replace(cell("a"), unavailable=reason)
     plan = build(refused, cell("b"), device=device, gpus=1)
     assert order(plan) == "b1"
-    assert (plan.cells[0].status, plan.cells[0].reason) == (status, "needs a meter")
+    assert (plan.cells[0].status, plan.cells[0].reason) == (status, reason)

@@ -19,7 +19,9 @@ from dgbench.harness.machine import (
 )
 from dgbench.harness.machine import facts as facts_module
 from dgbench.harness.probes import GpuSampler, Nvml, Surroundings, Tree
+from dgbench.harness.probes import nvml as nvml_module
 from dgbench.harness.probes.cpu import available_memory
+from dgbench.harness.probes.series import UNITS, Recording, pack
 from dgbench.runtime.threads import default_threads
 
 
@@ -170,6 +172,115 @@ def test_a_device_that_offers_everything():
     assert found["gpm_dram_percent"] == "NVML error 3"
     assert found["gpu_sample_period_s"] == 0.005
     assert fake.freed == 2
+
+
+class Fading(FakeNvml):
+    """Some calls work so many times and then no more."""
+
+    def __init__(self, *, after, **more):
+        self.after = dict(after)
+        super().__init__(**more)
+
+    def __getattribute__(self, name):
+        found = super().__getattribute__(name)
+        if name.startswith("nvml") and name in (left := super().__getattribute__("after")):
+            if left[name] == 0:
+                return super().__getattribute__("_refuse")
+            left[name] -= 1
+        return found
+
+
+def course_of(fake, samples=4, period=0.2, begin=50.0, monkeypatch=None):
+    """Sample without a thread and at times that are told."""
+    recording = Recording(begin=begin)
+    sampler = GpuSampler(Nvml(fake), recording=recording)
+    sampler.start()
+    sampler._stop.set()
+    sampler._thread.join()
+    for name in list(recording.rings):
+        del recording.rings[name]
+    clock = SimpleNamespace(now=begin)
+    monkeypatch.setattr(nvml_module.time, "monotonic", lambda: clock.now)
+    sampler._next_gpm = 0.0
+    for i in range(samples):
+        clock.now = begin + i * period
+        sampler._sample(course=True)
+    clock.now = begin + samples * period
+    return recording, sampler.stop()
+
+
+def test_the_course_of_a_gpu_is_recorded_with_its_limits(monkeypatch):
+    fake = FakeNvml()
+    recording, found = course_of(fake, monkeypatch=monkeypatch)
+    assert set(recording.rings) == {
+        "gpu_memory", "gpu_resident", "gpu_power", "gpu_sm_clock", "gpm_sm_active",
+    }  # fmt: skip
+    assert recording.limits == {
+        "gpu_memory": 8 << 30, "gpu_power": 700_000, "gpu_sm_clock": 1980, "gpu_resident": 100,
+        "gpm_sm_active": 100, "gpm_dram": 100,
+    }  # fmt: skip
+    assert recording.rings["gpu_resident"].high[0] == 42
+    assert [v for v in recording.rings["gpm_sm_active"].high if v is not None] == [20.0] * 3
+    assert recording.reasons == {"gpm_dram": "NVML error 3"}
+    assert found["gpm_sm_active_percent"] == 20
+    assert found["gpu_sampling_core_percent"] >= 0
+    assert fake.freed == 4  # first, last, and two that take turns
+    packed = pack(recording, 0.8)
+    assert packed["tracks"]["gpu_memory"]["low"][0] == 3072
+    assert packed["tracks"]["gpu_power"]["limit"] == 700
+
+
+def test_a_counter_that_vanishes_half_way_ends_its_track_and_keeps_what_was_read(monkeypatch):
+    fake = Fading(after={"nvmlDeviceGetPowerUsage": 2, "nvmlGpmSampleGet": 3})
+    recording, found = course_of(fake, monkeypatch=monkeypatch)
+    power = recording.rings["gpu_power"]
+    assert power.reason == "not offered: Not Supported"
+    assert [v for v in power.high if v is not None] == [100_000] * 2
+    assert recording.rings["gpu_resident"].reason == ""
+    assert recording.rings["gpm_sm_active"].reason.startswith("not offered")
+    assert found["gpu_power_mw"] == 100_000
+    assert "not offered" in found["gpm"]
+    tracks = pack(recording, 0.8)["tracks"]
+    assert tracks["gpu_power"]["ended"] == "not offered: Not Supported"
+
+
+def test_a_counter_that_comes_back_goes_on(monkeypatch):
+    fake = FakeNvml()
+    recording, _ = course_of(fake, samples=1, monkeypatch=monkeypatch)
+    sampler = GpuSampler(Nvml(fake), recording=recording)
+    refused = "not offered: Not Supported"
+    for fails, reason in ((False, ""), (True, refused), (False, "")):
+        fake.fails = {"nvmlDeviceGetPowerUsage"} if fails else set()
+        sampler._sample(course=True)
+        assert recording.rings["gpu_power"].reason == reason
+
+
+def test_counters_of_32_bits_may_wrap_any_number_of_times(monkeypatch):
+    fake = FakeNvml()
+    sampler = GpuSampler(Nvml(fake))
+    readings = iter([4_000_000_000, 100, 3_000_000_000, 50, 60])
+    monkeypatch.setattr(sampler, "_field", lambda *_: next(readings))
+    for _ in range(5):
+        now, grown = sampler._grown("pcie_tx_bytes")
+    assert now == 60
+    wrapped = (2**32 - 4_000_000_000 + 100) + 2_999_999_900 + (2**32 - 3_000_000_000 + 50) + 10
+    assert grown == wrapped > 2**32
+
+
+def test_a_sum_that_lost_sight_of_its_counter_is_a_reason(monkeypatch):
+    fake = Fading(after={"nvmlDeviceGetFieldValues": 6})
+    _, found = course_of(fake, monkeypatch=monkeypatch)
+    assert "not offered" in found["pcie_tx_bytes"]
+    assert "not offered" in found["nvlink_rx_bytes"]
+    assert found["energy_source"] == "counter"
+
+
+@pytest.mark.parametrize("fake", [FakeNvml(start=Refused("odd")), FakeNvml(devices=0)])
+def test_without_a_device_every_track_of_a_gpu_has_the_reason(fake):
+    recording = Recording()
+    sampler = GpuSampler(Nvml(fake), recording=recording).start()
+    assert set(recording.reasons) == set(UNITS) - {"memory", "cpu"}
+    assert set(recording.reasons.values()) == {sampler.reason}
 
 
 LOSES = {

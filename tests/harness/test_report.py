@@ -5,45 +5,24 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import fake_run
 import pytest
+from link_checker import Page, broken_links, read_pages
 
 from dgbench.harness.claims.verdict import unit_rest
 from dgbench.harness.report import build_report
-from dgbench.harness.report.pages import paper_value
+from dgbench.harness.report.failures import without_result
 from dgbench.harness.report.run import load_run, machine_name
-from dgbench.harness.report.sections import without_result
+from dgbench.harness.report.words import paper_value
 from dgbench.harness.store import Row
 from dgbench.runtime.errors import StoreError
 from dgbench.systems.base import FigureSpec
 from dgbench.systems.base.paper import Claim
 
-PAGES = ("report.html", "runs.html", "how-to-read.html", "papers/toy.html")
-
-
-class Page(HTMLParser):
-    """Tags of a page: ids, links, images, and everything that would be fetched."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.ids, self.links, self.sources, self.tags = [], [], [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
-        self.tags.append((tag, found))
-        if "id" in found:
-            self.ids.append(found["id"])
-        if tag == "a" and "href" in found:
-            self.links.append(found["href"])
-        for key in ("src", "srcset"):
-            if key in found:
-                self.sources.append(found[key])
-        if tag == "link":
-            self.sources.append(found["href"])
+PAGES = ("report.html", "papers/index.html", "papers/toy.html", "runs/index.html",
+         "how-to-read.html")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -56,27 +35,13 @@ def built(tmp_path_factory):
 
 
 def pages(path: Path) -> dict[str, Page]:
-    return {name: Page((path / name).read_text("utf-8")) for name in PAGES}
+    return read_pages(path)
 
 
 def test_nothing_is_fetched_and_every_link_leads_somewhere(built):
     found = pages(built)
-    for name, page in found.items():
-        for source in page.sources:
-            assert source.startswith("data:") or not re.match(r"[a-z]+:|//", source), source
-            if not source.startswith("data:"):
-                assert (built / name).parent.joinpath(source).is_file(), source
-        assert len(page.ids) == len(set(page.ids)), name
-        for link in page.links:
-            target, _, anchor = link.partition("#")
-            assert not re.match(r"[a-z]+:|//", target), link
-            if target.endswith(".log"):
-                continue
-            other = (built / name).parent.joinpath(target).resolve() if target else built / name
-            assert other.is_file(), link
-            if anchor and other.suffix == ".html":
-                key = str(other.resolve().relative_to(built.resolve()))
-                assert anchor in found[key].ids, link
+    assert set(PAGES) < set(found)
+    assert broken_links(built) == []
 
 
 def test_chips_rows_and_cells_count_the_same(built):
@@ -127,11 +92,13 @@ def test_a_paper_page_says_what_a_reader_must_know(built):
 
 
 def test_every_row_is_there_failures_first(built):
-    page = pages(built)["runs.html"]
     run = load_run(built)
-    assert {i for i in page.ids if i.startswith("row-")} == {f"row-{r.id}" for r in run.everything}
-    first = next(i for i in page.ids if i.startswith("row-"))
-    assert next(r for r in run.everything if f"row-{r.id}" == first).status != "ok"
+    page = pages(built)[run.row_page]
+    rows = [found["id"] for tag, found in page.tags if tag == "tr" and "id" in found]
+    assert sorted(rows) == sorted(f"row-{r.id}" for r in run.everything)
+    assert next(r for r in run.everything if f"row-{r.id}" == rows[0]).status != "ok"
+    for ending in (".csv", ".parquet"):
+        assert (built / "runs" / f"{run.slug}{ending}").is_file()
 
 
 def test_images_have_words(built):
@@ -142,8 +109,9 @@ def test_images_have_words(built):
 
 
 def test_pages_are_small(built):
-    assert (built / "report.html").stat().st_size < 600_000
-    assert all((built / name).stat().st_size < 300_000 for name in PAGES[1:])
+    sizes = {name: (built / name).stat().st_size for name in pages(built)}
+    assert sizes.pop("report.html") < 600_000
+    assert max(sizes.values()) < 300_000
 
 
 def test_the_markdown_has_every_claim(built):
@@ -227,7 +195,8 @@ def test_cells_that_cannot_run_for_one_reason_share_a_line():
 
 def test_the_race_that_is_called_main_heads_the_page():
     from dgbench.harness.figures.draw import Drawn
-    from dgbench.harness.report.sections import Section, main_race
+    from dgbench.harness.report.races import main_race
+    from dgbench.harness.report.sections import Section
 
     def race(name, main=False, projected=False):
         points = [{"row": "a", "system": "x", "baseline": "y", "value": 2.0,
@@ -242,3 +211,56 @@ def test_the_race_that_is_called_main_heads_the_page():
     assert main_race(on_page(first, race("other"))) is first
     assert main_race(on_page(first, race("model", main=True, projected=True))) is first
     assert main_race(on_page(Drawn("s", "sweep", "s", "", "", [{}]))) is None
+
+
+def test_workloads_of_a_race_are_what_ran_whoever_was_the_baseline():
+    from dgbench.harness.figures.draw import Drawn
+    from dgbench.harness.report.races import workloads
+
+    def race(*points):
+        keys = ("panel", "row", "baseline", "failed")
+        shown = [dict(zip(keys, (*point, ""), strict=False)) for point in points]
+        return Drawn("race", "speedup", "Race", "", "", shown)
+
+    models = race(("GCN", "a", "x"), ("GAT", "a", "x"), ("GAT", "a", "y"), ("GAT", "b", "x"))
+    assert workloads(models) == 3
+    assert workloads(race(("over x", "a", "x"), ("over y", "a", "y"), ("over y", "b", "y"))) == 2
+    assert workloads(race((None, "a", "x"), (None, "b", "x", "oom: no room"))) == 1
+    assert workloads(race()) == 0
+
+
+def test_what_rests_on_other_hardware_is_counted_by_what_claims_name():
+    from types import SimpleNamespace
+
+    from dgbench.harness.report.quote import _analogues
+
+    def said(device, *needs):
+        return _analogues(
+            SimpleNamespace(
+                claims=[SimpleNamespace(needs=need) for need in needs],
+                verdicts=[SimpleNamespace(evidence="analogue") for _ in needs],
+            ),
+            SimpleNamespace(device=device, machine_name="2 cores"),
+        )
+
+    (one,) = said("cpu", {"gpus": 1}, {})
+    assert one.startswith("1 claim of the paper names a GPU and was looked at on 2 cores. 1 more")
+    (two,) = said("cpu", {"gpus": 1}, {"gpus": 4})
+    assert two.startswith("2 claims of the paper name a GPU and were")
+    assert "name a GPU" not in said("cuda", {"gpus": 1}, {"gpus": 4})[0]
+    assert said("cpu") == []
+
+
+def test_a_label_that_says_twin_says_it_once():
+    from types import SimpleNamespace
+
+    from dgbench.harness.figures.style import Context
+    from dgbench.harness.report.races import _race
+
+    def task(row, panel=None):
+        point = {"row": row, "system": "a", "baseline": "b", "value": 2.0, "twin": True}
+        paper = SimpleNamespace(system="a")
+        return _race(paper, panel, row, [point], Context(machine="m", device="cpu"))["task"]
+
+    assert task("LastFM") == task("LastFM (twin)") == "LastFM (twin)"
+    assert task("GCN", "LastFM (twin)") == "GCN, LastFM (twin)"

@@ -15,6 +15,7 @@ import pytest
 from fake_papers import cell, lookup, make_paper
 
 from dgbench.harness.plan import Plan
+from dgbench.harness.probes.series import unpack
 from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.runner import client as client_module
 from dgbench.harness.runner.child import explain
@@ -22,6 +23,8 @@ from dgbench.harness.runner.outcome import gib
 from dgbench.harness.runner.protocol import name_of, signal_name
 from dgbench.harness.store import Store
 from dgbench.runtime.errors import DgbenchError, StoreError
+from dgbench.runtime.statistics import noise_floor
+from dgbench.systems.base.compare import control_ratios
 
 LIGHT = ("torch",)
 """The server of a test need not import torch-geometric."""
@@ -159,6 +162,33 @@ def test_phases_come_from_a_process_of_their_own(disaster):
     assert rows[1].id == rows[0].id + "i"
 
 
+def test_the_instrumented_process_keeps_its_course_and_its_phases(tmp_path, server):
+    with Store.create(tmp_path) as store:
+        go(store, cell("seen", phases=True), cell("seen", repeats=2, which="b"), server=server)
+        rows = {(r.params.get("which"), r.round, r.instrumented): r for r in store.rows()}
+    kept = {key for key, row in rows.items() if row.series}
+    assert kept == {(None, 1, True), ("b", 1, False)}
+    plain, told = (unpack(rows[key].series) for key in (("b", 1, False), (None, 1, True)))
+    assert plain.tracks["memory"].limit > plain.tracks["memory"].peak > 1
+    assert plain.tracks["cpu"].limit >= 100
+    assert plain.spans == []
+    # What the process says of itself lies within what the runner saw of it.
+    row = rows[None, 1, True]
+    assert [name for name, _, _ in told.spans] == ["compute"]
+    (_, begin, end), (mark,) = told.spans[0], told.marks["epoch"]
+    assert 0 < begin < end < told.seconds == pytest.approx(row.seconds, abs=1e-3)
+    assert begin - 2e-3 <= mark <= end + 2e-3
+    assert end - begin == pytest.approx(row.phases["compute"], abs=1e-3)
+
+
+def test_a_process_that_came_to_a_bad_end_keeps_its_course(disaster):
+    store, _, _ = disaster
+    row = next(r for r in store.rows() if r.params.get("how") == "hang")
+    found = unpack(row.series)
+    assert found.tracks["memory"].peak > 1
+    assert found.spans == []
+
+
 def test_a_dead_server_is_started_again_and_said(disaster):
     store, summary, heard = disaster
     row = next(r for r in store.rows() if r.group == "killer")
@@ -254,6 +284,22 @@ def test_the_machines_limits_are_a_row_once_a_run(tmp_path, server):
         assert (row.experiment, row.group, row.status) == ("machine", "limits", "ok")
         assert row.values["copy_gbs_1"] > 0
         assert row.values["threads"] == 1.0
+
+
+def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(tmp_path, server):
+    cells = [cell("ok", group="alone")]
+    with Store.create(tmp_path) as store:
+        for _ in range(2):  # resuming adds none
+            summary, _ = go(store, *cells, preset="quick", server=server, limits=True)
+        pairs = [r for r in store.rows() if r.experiment == "noise"]
+        assert [r.round for r in pairs] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+        assert {r.paper for r in pairs} == {"-"}
+        assert all(r.ok and r.time > 0 for r in pairs), [r.reason for r in pairs]
+        assert summary.noise_floor == noise_floor(control_ratios(pairs))
+    own = [cell("ok", repeats=3, which=w, group="timed") for w in "ab"]
+    with Store.create(tmp_path) as store:
+        go(store, *own, preset="quick", server=server, limits=True)
+        assert not [r for r in store.rows() if r.experiment == "noise"]
 
 
 def test_the_seed_reaches_the_process(tmp_path, server):
@@ -375,7 +421,7 @@ def _family(pid):
     return found if len(found) >= 2 else None
 
 
-def _wait_for(question, seconds=10.0):
+def _wait_for(question, seconds=120.0):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:

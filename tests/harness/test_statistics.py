@@ -13,6 +13,7 @@ from dgbench.runtime.statistics import (
     Interval,
     geometric_mean,
     median,
+    median_interval,
     noise_floor,
     paired_ratio,
     pooled_ratio,
@@ -230,3 +231,15 @@ def test_the_device_is_waited_for_inside_the_clock():
     assert set(found.samples) == {2.0}
     with pytest.raises(InvalidInputError):
         measure_steady(lambda: None, budget_s=1, min_iters=0)
+
+
+@pytest.mark.parametrize("n", [7, 50, 999, 1001, 20_000])
+def test_a_median_of_many_values_has_bounds_that_hold(n):
+    from scipy.stats import binom
+
+    value, low, high = median_interval(range(n))
+    k = int(low)
+    assert value == (n - 1) / 2
+    assert high == n - 1 - k
+    assert 2 * binom.cdf(k, n, 0.5) <= 0.05 + 1e-12  # wide enough, and one further in is not
+    assert 2 * binom.cdf(k + 1, n, 0.5) > 0.05

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 
@@ -9,7 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dgbench.harness.store import SCHEMA, Row, Store, find_run, list_runs, runs_root
+from dgbench.harness.store import (
+    SCHEMA,
+    Row,
+    Store,
+    find_run,
+    find_runs,
+    list_runs,
+    runs_root,
+)
 from dgbench.harness.store import files as files_module
 from dgbench.harness.store import row as row_module
 from dgbench.harness.store.files import from_line, to_line
@@ -219,6 +228,68 @@ def test_runs_are_found_by_stamp_id_prefix_path_and_last(tmp_path):
         find_run("last", tmp_path / "empty")
     with pytest.raises(StoreError, match="not the folder"):
         Store.open(tmp_path)
+
+
+def keep(store, folder):
+    """The run of a store as a reference: its rows packed."""
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_bytes((store.path / "run.json").read_bytes())
+    packed = folder / "rows.jsonl.gz"
+    packed.write_bytes(gzip.compress(store.rows_path.read_bytes()))
+    return packed
+
+
+def test_a_reference_is_read_like_a_run_and_never_written(store, tmp_path):
+    for i in range(1, 4):
+        store.append(row(number=i))
+    folder = tmp_path / "reference" / "machine" / "p"
+    packed = keep(store, folder)
+    before = packed.read_bytes()
+    again = Store.open(folder)
+    assert again.rows() == store.rows()
+    assert again.row_bytes() == store.row_bytes() == store.rows_path.read_bytes()
+    with pytest.raises(StoreError, match="reading only"):
+        again.append(row(number=9))
+    with pytest.raises(StoreError, match="only read"):
+        Store.open(folder, writable=True)
+    assert sorted(p.name for p in folder.iterdir()) == ["rows.jsonl.gz", "run.json"]
+    assert packed.read_bytes() == before
+    for name in (str(folder), "machine/p"):
+        assert find_run(name, tmp_path / "runs") == folder
+
+
+@settings(max_examples=30, deadline=None)
+@given(cut=st.integers(0, 400), flip=st.integers(10, 400))
+def test_a_damaged_reference_is_an_error_that_names_it(tmp_path_factory, cut, flip):
+    folder = tmp_path_factory.mktemp("kept")
+    made = Store.create(folder / "runs")
+    for i in range(1, 6):
+        made.append(row(number=i))
+    made.close()
+    packed = keep(made, folder / "m" / "p")
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[: min(cut, len(whole) - 1)])
+    with pytest.raises(StoreError, match=r"rows\.jsonl\.gz is damaged"):
+        Store.open(packed.parent)
+    flip = min(flip, len(whole) - 1)
+    packed.write_bytes(whole[:flip] + bytes([whole[flip] ^ 0xFF]) + whole[flip + 1 :])
+    with pytest.raises(StoreError, match=r"rows\.jsonl\.gz is damaged"):
+        Store.open(packed.parent)
+
+
+def test_all_runs_below_a_folder_are_found(store, tmp_path):
+    store.append(row())
+    for name in ("b/p", "a/p", "a/q"):
+        keep(store, tmp_path / "kept" / name)
+    found = [p.relative_to(tmp_path / "kept").as_posix() for p in find_runs(str(tmp_path / "kept"))]
+    assert found == ["a/p", "a/q", "b/p"]
+    assert find_runs(str(tmp_path / "kept/a/p")) == [tmp_path / "kept/a/p"]
+    assert find_runs(store.run, tmp_path) == [store.path]
+    (tmp_path / "none").mkdir()
+    with pytest.raises(StoreError, match="no run in"):
+        find_runs(str(tmp_path / "none"))
+    with pytest.raises(StoreError, match="holds no run"):
+        find_run(str(tmp_path / "none"), tmp_path)
 
 
 def test_the_root_follows_the_environment(monkeypatch, tmp_path):

@@ -144,6 +144,14 @@ def test_curves_of_all_systems(monkeypatch) -> None:
             assert max(one.gaps(name)) < 1e-4, name
         assert len(one.curve("accuracy", name)) == one.epochs
     assert one.seconds(EXACT) > 0
+    points = fig18.curve_points([row], "loss")
+    assert {p["target"] for p in points} == {one.curve("loss", fig18.ONE)[-1]}
+    timed = [p["seconds"] for p in points if p["series"] == DGC]
+    assert timed == sorted(timed)
+    assert not any("seconds" in p for p in points if p.get("reference"))
+    row.status, row.reason = "oom", "9 GiB"
+    (point,) = fig18.curve_points([row], "loss")
+    assert point["failed"] == "oom: 9 GiB"
 
 
 def test_projections_of_twins(monkeypatch) -> None:

@@ -262,7 +262,14 @@ def test_both_partitions_follow_the_sequential_run(served):
         assert max(fig6.gaps(row, name, "plain", "loss64")) < 1e-12
         assert fig6.gaps(row, name, "plain")[0] < 1e-5
         assert all(0 <= a <= 1 for a in fig6.curve(row, f"accuracy {name}"))
-    assert len(fig6.curve_points([row], "loss")) == 3 * 4
+    points = fig6.curve_points([row], "loss")
+    assert len(points) == 3 * 4
+    assert [p["x"] for p in points if p.get("reference")] == [1, 2, 3, 4]
+    assert all(p["seconds"] > 0 for p in points)
+    kept = {k: v for k, v in row.values.items() if not k.startswith("seconds")}
+    row.values.clear()
+    row.values.update(kept)  # as rows of older runs
+    assert not any("seconds" in p for p in fig6.curve_points([row], "accuracy"))
     assert all(0 < p["y"] < 1e-3 for p in fig6.gap_points([row]))
     edges = sum(csr.nnz for csr in served.topology[1:])
     assert row.counters["edges"] == edges

@@ -369,9 +369,10 @@ def test_figures_keep_projections_apart():
     assert [p["x"] for p in measured] == [1, 2]  # four ranks share two cores: no speed-up
     assert measured[0]["y"] == 1.0
     assert [measured[1][end] for end in ("low", "y", "high")] == pytest.approx([1.9, 2.0, 2.1])
-    assert {p["series"] for p in measured}.isdisjoint(
-        {p["series"] for p in by_name["fig5"] if p.get("projected")}
-    )
+    modelled = [p for p in by_name["fig5"] if p.get("projected")]
+    assert {p["series"] for p in measured}.isdisjoint({p["series"] for p in modelled})
+    assert all(p["low"] <= p["y"] <= p["high"] for p in modelled)
+    assert all(p["model_error"] >= 0 for p in modelled)
     assert all(p["projected"] for p in by_name["fig5_projected_split"])
     assert all(p["projected"] for p in by_name["fig5_h200"])
     bars = by_name["fig5_measured_split"]

@@ -161,6 +161,20 @@ def schedule_row(model, gaps, every=4, replay=(0.0, 0.0), budget=1.0):
     return row_of("fig11", params, values, counters, model)
 
 
+def test_rounds_are_curves_and_leads_are_means() -> None:
+    row = schedule_row("tgat", [0.01] * 8)
+    points = fig11.curve_points([row])
+    assert list(dict.fromkeys(p["series"] for p in points)) == [
+        "gnnflow", "tgl", "gnnflow, replay 50%", "gnnflow, replay 100%", "gnnflow, no retraining"
+    ]  # fmt: skip
+    assert not any("seconds" in p for p in points)
+    row.values.update({f"train_s {fig11.OFTEN} {i}": 2.0 for i in range(8)})
+    mine = [p for p in fig11.curve_points([row]) if p["series"] == "gnnflow"]
+    assert [p["seconds"] for p in mine] == [2.0 * i for i in range(8)]
+    ahead = [p["y"] for p in fig11.lead_points([row]) if p["series"] == fig11.OFTEN]
+    assert ahead == pytest.approx([5.0] * 8)
+
+
 def run(name, rows):
     return checks.CHECKS[f"gnnflow-{name}"](None, rows)
 

@@ -186,3 +186,28 @@ def test_layouts_and_owners_serve_as_the_paper_draws_it() -> None:
     ids = torch.tensor([0, 1, 2, 3])
     asked = [layout.servers(rank, owners.of(ids), ids).tolist() for rank in range(4)]
     assert asked == [[0, 2, 0, 2], [1, 3, 1, 3], [0, 2, 0, 2], [1, 3, 1, 3]]
+
+
+def test_throughput_is_drawn_over_that_of_tgl_on_one() -> None:
+    def values(ranks: int, **more: float) -> dict[str, float]:
+        return more | {f"own throughput {n}": 100.0 * ranks for n in fig15.CONTENDERS}
+
+    modelled = {
+        f"projected {reading} {ranks} {name}": ranks * (3.0 if name == fig15.OURS else 2.0)
+        for reading in fig15.READINGS
+        for ranks in fig15.PROJECTED
+        for name in fig15.CONTENDERS
+    }
+    rows = [
+        SimpleNamespace(
+            id=f"r{ranks}", experiment="fig15", status="ok", instrumented=False, values=found,
+            params={"dataset": "gdelt", "model": "tgn", "ranks": ranks},
+        )
+        for ranks, found in ((1, values(1) | modelled), (2, values(2)))
+    ]  # fmt: skip
+    points = fig15.scaled_points(rows)
+    here = [(p["x"], p["y"]) for p in points if not p.get("projected") and p["series"] == "tgl"]
+    assert here == [(1, 1.0), (2, 2.0)]
+    ours = {p["x"]: p["y"] for p in points if p.get("projected") and p["series"] == "gnnflow"}
+    assert ours[32] == 48.0
+    assert all(p["low"] <= p["y"] <= p["high"] for p in points if p.get("projected"))

@@ -281,8 +281,11 @@ def test_contenders_are_judged_raced_and_drawn() -> None:
     assert made.values["blocks uniform 60 repeats"] == 0
     assert made.values["gain tcsr uniform 2 40"] > 0
     assert made.values["gain tcsr add"] > 0
-    assert {p["y"] for p in contenders.recall_points([made])} == {100}
-    assert len(contenders.speed_points([made])) == 4
+    shown = contenders.checked_points([made])
+    assert len(shown) == 4 * len(contenders.CONTENDERS)
+    raced = [p for p in shown if not p.get("failed")]
+    assert {p["recall"] for p in raced} == {1}
+    assert all(p["seconds"] > 0 and p["leaks"] == 0 for p in raced)
     assert len(contenders.add_points([made])) == 1
     assert "100 %" in contenders.Contenders().answer([made])
     seen = ask("tab1-capabilities", [made]).measured
@@ -290,7 +293,7 @@ def test_contenders_are_judged_raced_and_drawn() -> None:
     absent = row(
         "contenders", {"dataset": "wikipedia", "contenders": "tcsr"}, status="skipped", reason="no"
     )
-    for points in (contenders.recall_points, contenders.speed_points, contenders.add_points):
+    for points in (contenders.checked_points, contenders.add_points):
         assert all(p["failed"] == "skipped: no" for p in points([absent]))
 
 

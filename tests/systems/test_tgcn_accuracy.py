@@ -97,7 +97,12 @@ def test_a_small_run_scores_every_contender(monkeypatch, name):
         assert found.counters[f"bytes {DYGNN}"] > found.counters["bytes device"]
     row = row_of(found.values, name, **found.counters)
     assert Fig9().answer([row]) if name != LARGE else not Fig9().answer([row])
-    assert fig9.figure_points([row], "link")
+    points = fig9.figure_points([row], "link")
+    assert points
+    first = [p for p in points if p["series"] == "tgcn"]
+    seconds = [p["seconds"] for p in first]
+    assert seconds == sorted(seconds)
+    assert {p["seed"] for p in points} == {row.params["seed"]}
 
 
 def test_every_preset_has_cells_and_claims_have_checks():

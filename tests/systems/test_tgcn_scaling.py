@@ -167,7 +167,19 @@ def test_what_is_said_of_figure_10() -> None:
     assert "swaps of all vertices" in off.reason
     assert asked(scaling.CHECKS, "s67-p2p-benefit", rows).direction
     assert asked(scaling.CHECKS, "fig6-8gpu-included", rows).direction
-    assert fig10.projected_points(rows)
+    shown = fig10.scaled_points(rows)
+    assert {p["panel"] for p in shown} == {"Reddit (twin)", "LastFM (twin)"}
+    assert {p["x"] for p in shown if p.get("projected")} == {1, 4, 8}
+    assert {(p["x"], p["y"]) for p in shown if p.get("paper")} == {
+        (4, 2.8), (4, 3.6), (8, 4.5), (8, 5.8)
+    }  # fmt: skip
+    ran = [
+        row("fig10", SimpleNamespace(**vars(found) | {"values": {"own throughput": speed}}),
+            kind=fig10.RANKS, dataset="flickr", ranks=ranks)
+        for ranks, speed in ((1, 10.0), (2, 18.0))
+    ]  # fmt: skip
+    here = [p for p in fig10.scaled_points(ran) if not p.get("projected")]
+    assert [(p["x"], p["y"]) for p in here] == [(1, 1.0), (2, 1.8)]
     assert fig10.byte_points(rows)
     assert "8 V100" in fig10.Fig10().answer(rows)
     for name, check in scaling.CHECKS.items():

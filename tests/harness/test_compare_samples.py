@@ -1,0 +1,113 @@
+"""Rows as samples of the history: what is pooled, what is too few, and what asv is told."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import fake_run
+import pytest
+
+from dgbench.harness.samples import LEAST, PER_EVENT, RATIO, newest_samples
+from dgbench.harness.store import Row, Store
+
+SUITE = Path(__file__).parents[2] / "benchmarks" / "asv"
+
+
+def a_run(root, commit="a" * 40, dirty=False, started="2026-01-01", model="CPU", rounds=3,
+          preset="quick", seconds=1.0):  # fmt: skip
+    """A run of two systems over some rounds, and of one process with gains."""
+    store = Store.create(root, {"preset": preset, "device": "cpu", "papers": ["pipad"]})
+    with store:
+        facts = {"code": {"commit": commit, "dirty": dirty}, "machine": {"cpu": {"model": model}}}
+        common = {"run": store.run, "paper": "pipad", "preset": preset,
+                  "provenance": store.add_provenance(facts)}  # fmt: skip
+        for number in range(1, rounds + 1):
+            for system, time in (("pygt", 0.4), ("pipad", 0.1)):
+                store.append(
+                    Row(id=f"{system}-r{number}", cell_hash=system, experiment="fig10",
+                        params={"dataset": "x", "system": system}, group="x", round=number,
+                        samples=[seconds * time * (1 + number / 100)], **common)
+                )  # fmt: skip
+        store.append(
+            Row(id="turns-r1", cell_hash="turns", experiment="fig12", params={"dataset": "x"},
+                values={"gain fast": 2.0, "low fast": 1.9, "us_per_edge fast": 5.0, "loss": 1.0},
+                **common)
+        )  # fmt: skip
+        store.update(state="done", started=f"{started}T00:00:00+00:00")
+    return store.run
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "runs"))
+    return tmp_path / "runs"
+
+
+def test_rounds_gains_and_seconds_per_event_become_samples(runs, tmp_path):
+    run = a_run(runs, rounds=6)
+    found = newest_samples(tmp_path)
+    assert list(found) == [
+        "pipad/fig10 x: pipad / pygt", "pipad/fig12 x: fast", "pipad/fig12 x: us_per_edge fast",
+    ]  # fmt: skip
+    race, gain, per_event = found.values()
+    assert (race.kind, race.values, race.runs) == (RATIO, pytest.approx([0.25] * 6), [run])
+    assert race.lack == ""
+    assert (gain.kind, gain.values) == (RATIO, [0.5])
+    assert (per_event.kind, per_event.values) == (PER_EVENT, pytest.approx([5e-6]))
+    assert gain.lack.startswith(f"1 sample of 1 run of the same code and machine, {LEAST} are")
+
+
+def test_only_runs_of_the_same_code_and_machine_are_pooled(runs, tmp_path):
+    first = a_run(runs, started="2026-01-01", seconds=2)
+    a_run(runs, started="2026-01-02", commit="b" * 40)
+    a_run(runs, started="2026-01-03", model="another CPU")
+    a_run(runs, started="2026-01-04", preset="full")
+    newest = a_run(runs, started="2026-01-05", seconds=3)
+    a_run(runs, started="2026-01-06", preset="smoke")
+    race = newest_samples(tmp_path)["pipad/fig10 x: pipad / pygt"]
+    assert race.runs == [first, newest]
+    assert len(race.values) == 6
+
+
+def test_code_that_was_changed_is_pooled_with_nothing(runs, tmp_path):
+    a_run(runs, started="2026-01-01", dirty=True)
+    last = a_run(runs, started="2026-01-02", dirty=True)
+    assert newest_samples(tmp_path)["pipad/fig10 x: pipad / pygt"].runs == [last]
+
+
+def test_without_runs_the_kept_ones_are_read(runs, tmp_path):
+    assert newest_samples(tmp_path) == {}
+    kept = a_run(tmp_path / "results" / "reference" / "machine")
+    assert newest_samples(tmp_path)["pipad/fig10 x: pipad / pygt"].runs == [kept]
+    own = a_run(runs)
+    assert newest_samples(tmp_path)["pipad/fig10 x: pipad / pygt"].runs == [own]
+
+
+def test_a_toy_run_has_no_system_of_its_own(runs, tmp_path):
+    fake_run.make_run(runs)
+    assert newest_samples(tmp_path) == {}
+
+
+@pytest.mark.skipif(not SUITE.is_dir(), reason="no checkout: benchmarks do not travel")
+def test_asv_is_told_samples_or_why_there_are_none(runs, tmp_path, monkeypatch):
+    a_run(runs, rounds=6)
+    monkeypatch.syspath_prepend(str(SUITE))
+    monkeypatch.setattr(Path, "resolve", lambda self: tmp_path / "b" / "asv" / "rows.py")
+    sys.modules.pop("rows", None)
+    rows = importlib.import_module("rows")
+    monkeypatch.delitem(sys.modules, "rows")
+    assert rows.Races.params == ("pipad/fig10 x: pipad / pygt", "fewer samples")
+    races = rows.Races()
+    races.setup(rows.Races.params[0])
+    told = races.track_ratio(rows.Races.params[0])
+    assert told == {"samples": pytest.approx([0.25] * 6), "number": 1}
+    with pytest.raises(NotImplementedError, match="1 series: 1 sample of 1 run"):
+        races.setup("fewer samples")
+    assert rows.Events.params == ("fewer samples",)
+    kept = json.loads((tmp_path / ".asv" / "rows.json").read_text())
+    assert kept["series"] == rows.FOUND == rows.found()
+    a_run(runs, started="2027-01-01", rounds=7)
+    assert len(rows.found()["pipad/fig10 x: pipad / pygt"]["values"]) == 13

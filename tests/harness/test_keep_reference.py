@@ -1,0 +1,157 @@
+"""Keeping a run: one folder a paper, nothing of the machine's disk, all or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import importlib.util
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import fake_run
+import msgspec
+import pytest
+
+from dgbench.harness.figures.draw import Drawn
+from dgbench.harness.report import reuse
+from dgbench.harness.report.run import load_run
+from dgbench.harness.store import Row, Store
+from dgbench.runtime.errors import InvalidInputError, StoreError, unknown_key
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "keep_reference.py"
+pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scripts do not travel")
+
+
+def sketched(kind, name, title, points, folder, *rest, **more):
+    """In the place of drawing, which takes most of the time: files with the right names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [f"{name}{end}" for end in (".csv", "-full.png", "-full.svg", "-half.svg", "-half.png")]
+    for file in files:
+        (folder / file).write_text(f"<svg>{title}: {len(points)} points")
+    return Drawn(name, kind, title, "A sentence.", "", points, files)
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("keep_reference", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, script):
+    """A run of two papers with paths and a long kernel name in it, kept."""
+    folder = tmp_path_factory.mktemp("keep")
+    run = fake_run.make_run(folder)
+    toy = dataclasses.replace(fake_run.toy_paper(folder), experiments=(fake_run.Race(),))
+    papers = {"toy": toy, "twin": dataclasses.replace(toy, name="twin")}
+    with Store.open(run, writable=True) as store:
+        key = store.add_provenance({"machine": {"system": "Linux 6.1.2-fc-x9", "cpu": {}},
+                                    "environment": {"DATA": "/srv/data/here"}})  # fmt: skip
+        store.add_provenance({"machine": {"system": "unused"}})
+        for row in store.rows()[1:40]:
+            more = {
+                "paper": "twin",
+                "provenance": key,
+                "id": f"t{row.id}",
+                "cell_hash": f"t{row.cell_hash}",
+                "reason": "no /srv/data/x.csv, 3.5/4 GiB",
+            }
+            plain = msgspec.to_builtins(row) | more
+            store.append(msgspec.convert(plain, Row))
+        store.update(command="dgbench reproduce toy twin --out /srv/out --preset quick")
+        store.write_plan(
+            {"cells": [{"hash": str(n), "cell": {"paper": "twin"}} for n in range(30)]}
+        )
+    patch = pytest.MonkeyPatch()
+    patch.setattr(reuse, "draw_points", sketched)
+
+    def get_paper(name):
+        if name not in papers:
+            raise unknown_key("paper", name, papers)
+        return papers[name]
+
+    patch.setattr(script, "get_paper", get_paper)
+    kept = script.keep(run, "some-machine", folder / "reference")
+    yield SimpleNamespace(folder=folder, run=run, kept=kept, patch=patch, papers=papers)
+    patch.undo()
+
+
+def test_each_paper_has_its_rows_and_the_machine_s(world):
+    assert [p.name for p in world.kept] == ["toy", "twin"]
+    rows = Store.open(world.run).rows()
+    for folder in world.kept:
+        store = Store.open(folder)
+        assert {r.paper for r in store.rows()} == {folder.name, "-"}
+        assert len(store.rows()) == sum(r.paper in (folder.name, "-") for r in rows)
+        assert any(r.params.get("control") == "aa" for r in store.rows())
+        assert store.info["papers"] == [folder.name]
+        run = load_run(folder)
+        assert run.slug == f"some-machine-{folder.name}"
+        assert run.noise is not None
+        used = {r.provenance for r in store.rows()}
+        assert set(store.provenance()) == used
+    partial = load_run(world.kept[1])
+    assert (partial.planned, partial.partial) == (30, True)
+
+
+def test_nothing_says_where_it_was_measured(world):
+    for folder in world.kept:
+        rows = gzip.decompress((folder / "rows.jsonl.gz").read_bytes()).decode()
+        texts = [rows] + [(folder / n).read_text() for n in ("run.json", "provenance.json")]
+        assert "/srv" not in " ".join(texts)
+        assert "-fc-" not in " ".join(texts)
+    rows = Store.open(world.kept[1]).rows()
+    assert any(r.reason == "no <path>, 3.5/4 GiB" for r in rows)
+    command = Store.open(world.kept[0]).info["command"]
+    assert command == "dgbench reproduce toy twin --preset quick"
+    facts = json.loads((world.kept[1] / "provenance.json").read_text())
+    assert "Linux 6.1.2" in {f["machine"].get("system") for f in facts.values()}
+
+
+def test_figures_values_and_verdicts_are_there(world):
+    for folder in world.kept:
+        assert {"claims.csv", "claims.png", "fig1.csv", "fig1.png"} <= {
+            p.name for p in folder.iterdir()
+        }
+        assert len(json.loads((folder / "claims.json").read_text())) == 24
+
+
+def contents(root):
+    return {p.relative_to(root).as_posix(): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+
+def test_keeping_again_gives_the_same_and_a_failure_nothing(world, script, monkeypatch):
+    root = world.folder / "reference"
+    before = contents(root)
+    real = script.build_report
+
+    def fail(folder, papers):
+        if papers[0].name == "twin":
+            raise StoreError("the disk is full")
+        return real(folder, papers)
+
+    monkeypatch.setattr(script, "build_report", fail)
+    (world.kept[0] / "old.csv").write_text("stays until a keeping succeeds")
+    with pytest.raises(StoreError, match="full"):
+        script.keep(world.run, "some-machine", root)
+    assert contents(root) == before | {
+        "some-machine/toy/old.csv": b"stays until a keeping succeeds"
+    }
+    assert sorted(p.name for p in (root / "some-machine").iterdir()) == ["toy", "twin"]
+    monkeypatch.setattr(script, "build_report", real)
+    script.keep(world.run, "some-machine", root)
+    assert contents(root) == before
+
+
+def test_mistakes_are_said(world, script, capsys):
+    root = world.folder / "reference"
+    with pytest.raises(InvalidInputError, match="allowed are small letters"):
+        script.keep(world.run, "../machine", root)
+    (root / "new" / "toy").mkdir(parents=True)
+    with pytest.raises(StoreError, match="holds no run"):
+        script.keep(world.run, "new", root)
+    assert script.main([str(world.folder / "nowhere"), "m", "--root", str(root)]) == 2
+    assert "error: " in capsys.readouterr().err

@@ -1,0 +1,287 @@
+"""The documentation is true: its code runs, its links lead somewhere, its navigation is whole."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(p for p in DOCS.rglob("*.md"))
+_FENCE = re.compile(r"^```(\w*)\s*$")
+_FILE = re.compile(r"`([\w./-]+\.\w+)`:\s*$")
+_SKIP = re.compile(r"<!-- not run: (.+) -->\s*$")
+
+
+def load(name: str) -> ModuleType:
+    """A file of docs/hooks, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / "hooks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+site = load("site")
+
+
+@dataclass
+class Block:
+    """A fenced block: its language, text, the file it is to be, and why it is not run, if so."""
+
+    language: str
+    text: str
+    file: str
+    skip: str
+    line: int
+
+
+def blocks(page: Path) -> list[Block]:
+    found, inside, before, held = [], None, "", []
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        fence = _FENCE.match(line)
+        if inside is None and fence:
+            file, skip = _FILE.search(before), _SKIP.search(before)
+            inside = Block(fence[1], "", file[1] if file else "", skip[1] if skip else "", number)
+            held = []
+        elif inside is not None and line.startswith("```"):
+            inside.text = "\n".join(held) + "\n"
+            found.append(inside)
+            inside, before = None, ""
+        elif inside is not None:
+            held.append(line)
+        elif line.strip():
+            before = line
+    assert inside is None, f"{page}: a block is not closed"
+    return found
+
+
+# --- links and navigation -------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as MkDocs and code hosts make them."""
+    found = set()
+    for _, line in site._plain_lines(page.read_text()):
+        if line.startswith("#"):
+            words = re.sub(r"[^\w\s-]", "", line.lstrip("#").strip().lower())
+            found.add(re.sub(r"\s+", "-", words))
+    return found
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CHANGELOG.md"],
+                         ids=lambda p: str(p.relative_to(ROOT)))  # fmt: skip
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for line, target in site.links(page.read_text()):
+        path, _, anchor = target.partition("#")
+        there = page.parent / path
+        assert there.exists(), f"{page.name}:{line} links to {target}"
+        if anchor and there.suffix == ".md":
+            assert anchor in anchors(there), f"{page.name}:{line}: no heading for {target}"
+        if page.is_relative_to(DOCS) and not there.resolve().is_relative_to(DOCS):
+            # The site gets copies of files; a folder would have nothing to show.
+            assert there.is_file(), f"{page.name}:{line} links to the folder {target}"
+
+
+def nav_pages(entry: object) -> list[str]:
+    if isinstance(entry, str):
+        return [entry]
+    children = entry.values() if isinstance(entry, dict) else entry
+    return [page for child in children for page in nav_pages(child)]
+
+
+def test_navigation_names_every_page_once() -> None:
+    named = nav_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    pages = [p.relative_to(DOCS).as_posix() for p in PAGES] + sorted(site.PAGES.values())
+    assert sorted(named) == sorted(pages)
+
+
+def test_links_that_leave_docs_follow_their_copies() -> None:
+    text = "[a](../tests/conftest.py) [b](pipad.md#x) [c](https://x.org)\n```\n[d](../e.py)\n```"
+    assert site.rewrite("figures.md", text).startswith(
+        "[a](repository/tests/conftest.py.txt) [b](pipad.md#x) [c](https://x.org)"
+    )
+    assert "[d](../e.py)" in site.rewrite("figures.md", text)
+    assert site.rewrite("systems/pipad.md", "[a](../../CHANGELOG.md)") == "[a](../changelog.md)"
+
+
+def test_what_a_page_would_fetch_is_found() -> None:
+    html = '<a href="https://x.org"><img src="a.png"><script async src="https://y.org/z.js">'
+    assert site.loaded(html + "<link rel='stylesheet' href='//w.org/c.css'>") == [
+        "https://y.org/z.js",
+        "//w.org/c.css",
+    ]
+
+
+def test_reference_pages_name_what_exists() -> None:
+    for page in (DOCS / "api").glob("*.md"):
+        for name in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE):
+            module, _, last = name.rpartition(".")
+            try:
+                found = hasattr(importlib.import_module(module), last)
+            except ImportError:
+                found = False
+            assert found or importlib.util.find_spec(name), f"{page.name}: {name}"
+
+
+def test_command_line_page_says_what_the_commands_say() -> None:
+    found = (DOCS / "command-line.md").read_text()
+    assert found == load("command_line").page(), "run: python docs/hooks/command_line.py"
+
+
+# --- code blocks ----------------------------------------------------------------------------
+
+PROLOGUE = """
+set -eu
+dgbench() {
+  # A test shows that everything runs; the preset that measures is for people.
+  case "$1" in run | reproduce) set -- "$@" --preset smoke ;; esac
+  "$PYTHON" -m dgbench "$@"
+}
+python() {
+  case "$*" in
+    "-m pip install -e "*) "$PYTHON" "$INSTALL" "${@: -1}" ;;
+    *) "$PYTHON" "$@" ;;
+  esac
+}
+"""
+INSTALL = '''
+"""Leave beside the package what `pip install -e` leaves: its entry points. No network, no build."""
+import pathlib, sys, tomllib
+folder = pathlib.Path(sys.argv[1])
+project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+name = project["name"].replace("-", "_")
+info = folder / f"{name}-{project['version']}.dist-info"
+info.mkdir(exist_ok=True)
+meta = f"Metadata-Version: 2.1\\nName: {project['name']}\\nVersion: {project['version']}\\n"
+(info / "METADATA").write_text(meta)
+lines = []
+for group, points in project["entry-points"].items():
+    lines += [f"[{group}]", *(f"{k} = {v}" for k, v in points.items())]
+(info / "entry_points.txt").write_text("\\n".join(lines) + "\\n")
+'''
+
+
+def one_core() -> None:
+    """Threads of a test that shares its cores wait for each other."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """An empty folder and an environment without real data, whose packages are importable."""
+    install = tmp_path / "install.py"
+    install.write_text(INSTALL)
+    example = tmp_path / "example"
+    example.mkdir()
+    for file in (ROOT / "tests/plugin").iterdir():
+        if file.is_file():
+            (example / file.name).write_bytes(file.read_bytes())
+    subprocess.run([sys.executable, str(install), str(example)], check=True)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("DGBENCH_")}
+    env |= {
+        "PYTHON": sys.executable,
+        "INSTALL": str(install),
+        "PYTHONPATH": os.pathsep.join(
+            [str(tmp_path / "memo-race"), str(example), env.get("PYTHONPATH", "")]
+        ),
+        "DGBENCH_CACHE": str(tmp_path / "cache"),
+        "DGBENCH_RESULTS": str(tmp_path / "results/runs"),
+        "OMP_NUM_THREADS": "1",
+        "NO_COLOR": "1",
+        "COLUMNS": "100",
+    }
+    work = tmp_path
+    return work, env
+
+
+def execute(block: Block, work: Path, env: dict[str, str]) -> str:
+    command = ["bash", "-c", PROLOGUE + block.text]
+    if block.language == "python":
+        command = [sys.executable, "-c", block.text]
+    done = subprocess.run(
+        command, cwd=work, env=env, capture_output=True, text=True, timeout=240,
+        check=False, preexec_fn=one_core,
+    )  # fmt: skip
+    assert done.returncode == 0, f"line {block.line}:\n{block.text}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def shape(line: str) -> str:
+    """A line without its numbers, ids and spacing."""
+    line = re.sub(r"\S*/report\.html", "PATH", line)
+    return " ".join(re.sub(r"[\d.]+(e[+-]?\d+)?", "#", line).split())
+
+
+def check_shape(shown: str, found: str) -> None:
+    """Every shown line is among the printed ones, in order, but for its numbers."""
+    left = iter([shape(line) for line in found.splitlines()])
+    for line in shown.splitlines():
+        if line.strip() != "...":
+            wanted = shape(line)
+            assert any(wanted in one for one in left), f"'{line}' is not in\n{found}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # half a minute; its cells have limits of their own
+def test_tutorial(place: tuple[Path, dict[str, str]]) -> None:
+    work, env = place
+    printed = ""
+    for block in blocks(DOCS / "tutorial.md"):
+        assert not block.skip, "a newcomer runs every block"
+        if block.file:
+            path = work / block.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+        elif block.language == "text":
+            check_shape(block.text, printed)
+        else:
+            printed = execute(block, work, env)
+    figures = {p.stem for p in (work / "results").rglob("race*.svg")}
+    assert {"race-full", "race-half"} <= figures
+    assert list((work / "results").rglob("papers/memo.html"))
+
+
+RUN_ALL = """
+import pathlib, sys, traceback
+failed = []
+for path in sys.argv[1:]:
+    try:
+        exec(compile(pathlib.Path(path).read_text(), path, "exec"), {"__name__": "__main__"})
+    except BaseException:
+        failed.append(f"{path}:\\n{traceback.format_exc()}")
+sys.exit("\\n".join(failed) or 0)
+"""
+
+
+def test_python_of_other_pages(place: tuple[Path, dict[str, str]]) -> None:
+    work, env = place
+    scripts = []
+    for page in PAGES:
+        for block in blocks(page) if page.name != "tutorial.md" else ():
+            if block.language == "python" and not block.skip:
+                name = f"{page.relative_to(DOCS).as_posix().replace('/', '-')}-{block.line}.py"
+                (work / name).write_text(block.text)
+                scripts.append(name)
+    assert len(scripts) >= 5
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, *scripts], cwd=work, env=env, capture_output=True,
+        text=True, timeout=240, check=False, preexec_fn=one_core,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_blocks_name_their_language() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            known = ("", "python", "sh", "text", "toml", "yaml")
+            assert block.language in known, f"{page.name}:{block.line}: '{block.language}'"
