@@ -22,7 +22,7 @@ TORCH = os.environ.get("DGBENCH_TORCH", "torch==2.13.0")
 BUILD = ["scikit-build-core>=0.10", "nanobind>=2.4", "ninja", "cmake>=3.25"]
 LINTED = [
     "src", "kernels_cuda", "datasets", "runtime", "models", "systems", "harness",
-    "benchmarks", "scripts", "tests", "noxfile.py",
+    "benchmarks", "scripts", "tests", "docs/hooks", "noxfile.py",
 ]  # fmt: skip
 CONTENDERS = [
     # released PyG-Temporal: pure Python; its only hard need beyond PyG is a type of torch-sparse,
@@ -98,12 +98,28 @@ def peers(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """pytest-benchmark over the compiled operators."""
-    _install(session, contenders=True)
+    """pytest-benchmark over the compiled operators: time, rate and share of a limit of each.
+
+    Compares with the newest saved session of this kind of machine and keeps nothing, unless asked:
+    nox -s bench -- --benchmark-save=baseline, or --benchmark-compare-fail=median:10%.
+    """
+    _install(session)
     session.run(
-        "python", "-m", "pytest", "benchmarks/test_operators.py", "--benchmark-only",
-        "--benchmark-columns=median,iqr,rounds", "-p", "no:xdist", *session.posargs,
+        "python", "-m", "pytest", "benchmarks/operators", "--benchmark-only", "--benchmark-quiet",
+        "--benchmark-compare", "-p", "no:xdist", *session.posargs,
     )  # fmt: skip
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site of docs/ into build/docs; a broken link or a page without a place is refused.
+
+    Needs neither torch nor a compiler: the reference is read from the sources.
+    """
+    plain = nox.project.load_toml("pyproject.toml")
+    session.install(*plain["project"]["optional-dependencies"]["docs"])
+    session.run("mkdocs", "build", "--strict", "--quiet", *session.posargs)
+    session.log("the site: build/docs/index.html")
 
 
 @nox.session
@@ -125,7 +141,7 @@ def asv(session: nox.Session) -> None:
         return
     run = ["asv", "run", "--python=same", "--record-samples", "--set-commit-hash", commit]
     # A benchmark that fails is asv's exit code 2; the comparison names it.
-    session.run(*run, "--bench", "track_", success_codes=[0, 2])
+    session.run(*run, "--bench", r"^(counters|operators)\..*track_", success_codes=[0, 2])
     session.run("dgbench", "compare", "benchmarks/asv/baseline.json", ".asv/results")
     if session.posargs:
         session.run(*run, *session.posargs)

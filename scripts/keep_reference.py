@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Keep a run as references: rows, provenance, verdicts and figures, one folder a paper.
+
+    scripts/keep_reference.py RUN MACHINE       such as: last amd-epyc-2-cores
+
+A run of several papers becomes several folders `results/reference/MACHINE/PAPER`, each with the
+paper's rows (its A/A controls among them) and the machine's own. Paths and the suffix of a kernel's
+name say nothing about what was measured and are left out. Each folder is replaced whole, and none
+of them if any part fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dgbench.harness.report import build_report
+from dgbench.harness.report.folders import beside, put, swap
+from dgbench.harness.store import Row, Store, find_run
+from dgbench.harness.store.files import to_line
+from dgbench.harness.store.row import encode
+from dgbench.runtime.errors import DgbenchError, InvalidInputError, StoreError
+from dgbench.systems.base import get_paper
+from dgbench.systems.base.compare import CONTROL
+
+REFERENCE = Path(__file__).parents[1] / "results" / "reference"
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_PATH = re.compile(r"(?<![\w.:/])/(?:[\w.+@-]+/)+[\w.+@-]*")
+_OUT = re.compile(r" --out[ =]\S+")
+_KERNEL = re.compile(r"^(Linux \d+(?:\.\d+)*)\S*")
+
+
+def keep(run: Path, machine: str, root: Path = REFERENCE) -> list[Path]:
+    """Keep the run in folder `run` below `root/machine`; returns the new folders.
+
+    Raises:
+        InvalidInputError: the machine's name is no plain folder name, or the run has no paper.
+        StoreError: `run` is no run, or a folder cannot be written or is no reference.
+        UnknownKeyError: a paper of the run is not installed.
+    """
+    if not _NAME.fullmatch(machine):
+        raise InvalidInputError(
+            f"machine is '{machine}', allowed are small letters, digits, '.', '_' and '-'"
+        )
+    store = Store.open(run)
+    rows = store.rows()
+    names = [n for n in dict.fromkeys(r.paper for r in rows) if n != "-"]
+    if not names:
+        raise InvalidInputError(f"{run} has no rows of a paper")
+    papers = [get_paper(name) for name in names]  # before anything is drawn
+    targets = [root / machine / name for name in names]
+    for target in targets:
+        if target.exists() and not (target / "run.json").is_file():
+            raise StoreError(f"{target} is there and holds no run; move it away first")
+    with ExitStack() as stack:
+        made = [stack.enter_context(beside(target)) for target in targets]
+        for folder, paper in zip(made, papers, strict=True):
+            write_reference(store, rows, paper, folder)
+        for folder, target in zip(made, targets, strict=True):
+            swap(folder, target)
+    return targets
+
+
+def write_reference(store: Store, rows: Sequence[Row], paper: Any, folder: Path) -> None:
+    """Write one paper's part of a run into an empty folder."""
+    mine = [without_paths(row) for row in rows if row.paper in (paper.name, "-")]
+    if any(row.paper == paper.name and CONTROL in row.params for row in mine):
+        # its own A/A pairs say more of its cells than those of the reference
+        mine = [row for row in mine if row.experiment != "noise" or row.paper != "-"]
+    lines = b"".join(to_line(encode(row)) for row in mine)
+    info = clean(store.info) | {"papers": [paper.name]}
+    if isinstance(info.get("command"), str):
+        info["command"] = _OUT.sub("", str(store.info["command"]))
+    plan = store.read_plan() or {}
+    cells = [c["cell"] for c in plan.get("cells", ()) if "cell" in c]
+    planned = sum(c["paper"] == paper.name and CONTROL not in c.get("params", {}) for c in cells)
+    if planned:
+        info["planned"] = planned
+    used = {row.provenance for row in mine}
+    provenance = {k: clean(v) for k, v in store.provenance().items() if k in used}
+    for facts in provenance.values():
+        if isinstance(system := facts.get("machine", {}).get("system"), str):
+            facts["machine"]["system"] = _KERNEL.sub(r"\1", system)
+    put(folder, "rows.jsonl.gz", gzip.compress(lines, 9, mtime=0))
+    put(folder, "run.json", _pretty(info))
+    put(folder, "provenance.json", _pretty(provenance))
+    with tempfile.TemporaryDirectory(prefix="dgbench-keep-") as temporary:
+        copy = Path(temporary) / paper.name
+        copy.mkdir()
+        for name in ("run.json", "provenance.json"):
+            shutil.copy(folder / name, copy)
+        put(copy, "rows.jsonl", lines)
+        build_report(copy, [paper])
+        shutil.copy(copy / "claims.json", folder)
+        for values in sorted((copy / "figures" / paper.name).glob("*.csv")):
+            shutil.copy(values, folder)
+            shutil.copy(values.with_name(f"{values.stem}-full.png"), folder / f"{values.stem}.png")
+
+
+def without_paths(row: Row) -> Row:
+    """A row whose words name no place on the machine it was measured on."""
+    return msgspec.convert(clean(msgspec.to_builtins(row), spare=("log",)), Row)
+
+
+def clean(value: Any, spare: Sequence[str] = ()) -> Any:
+    """The same value with absolute paths in its texts replaced by `<path>`."""
+    if isinstance(value, str):
+        return _PATH.sub("<path>", value)
+    if isinstance(value, dict):
+        return {k: v if k in spare else clean(v) for k, v in value.items()}
+    return [clean(v) for v in value] if isinstance(value, list) else value
+
+
+def _pretty(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 0, or 2 with a sentence that says what is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("run", help="a run: id, stamp, path, or 'last'")
+    parser.add_argument("machine", help="folder name of the machine, such as amd-epyc-2-cores")
+    parser.add_argument("--root", type=Path, default=REFERENCE, help="default: results/reference")
+    given = parser.parse_args(arguments)
+    try:
+        for folder in keep(find_run(given.run), given.machine, given.root):
+            print(f"kept in {folder}")
+    except DgbenchError as error:
+        print(f"error: {error}" + (f"\n  {error.hint}" if error.hint else ""), file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
