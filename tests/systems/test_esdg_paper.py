@@ -9,15 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
+from paper_rows import small_rows
 
-from dgbench.datasets.twins.limits import twin_rule
-from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.claims.verdict import decide, is_factor, show, tolerance_of, what_it_needs
-from dgbench.harness.store.row import Row
-from dgbench.runtime.errors import MissingDataError
-from dgbench.runtime.meter import Meter
-from dgbench.systems.base import Finding, RunContext
+from dgbench.harness.claims.verdict import decide, is_factor, tolerance_of
+from dgbench.systems.base import Finding
 from dgbench.systems.esdg import PAPER, checks
 from dgbench.systems.esdg.checks.common import as_printed, printed
 
@@ -46,14 +42,6 @@ TARGETS = {
 }  # fmt: skip
 
 
-def _rule(claim):
-    """What a twin may decide, from the limits and the ledger together."""
-    rule = twin_rule(claim.id)[0]
-    if rule == "allowed" and claim.needs["real_dataset_required"]:
-        return "direction"
-    return rule
-
-
 def test_every_claim_has_exactly_one_check_of_its_own() -> None:
     assert len(LEDGER) == len(BY_ID) == COUNTS
     assert all(claim.id.startswith("esdg-") for claim in LEDGER)
@@ -72,15 +60,6 @@ def test_every_claim_has_exactly_one_check_of_its_own() -> None:
     for name, check in PAPER.checks.items():
         own = inspect.unwrap(check)
         assert own.__module__.startswith("dgbench.systems.esdg.checks."), name
-
-
-def test_facts_are_complete() -> None:
-    for claim in LEDGER:
-        assert set(claim.needs) == {"gpus", "cpu_only_ok", "real_dataset_required"}, claim.id
-        assert bool(claim.hardware) or not claim.needs["gpus"], claim.id
-        assert claim.statement.endswith("."), claim.id
-        assert what_it_needs(claim)
-        assert show(claim.value, claim.unit, printed=True), claim.id
 
 
 def test_factors_are_what_is_neutral_at_one() -> None:
@@ -104,30 +83,6 @@ def test_counts_are_exact_unless_the_printed_digits_leave_room() -> None:
             assert decide(claim, finding).verdict == "reproduced"
             third = Finding(measured=found * 2 / 3, target=paper, evidence="counted")
             assert decide(claim, third).verdict == "contradicted"
-
-
-@pytest.mark.parametrize("name", sorted(BY_ID))
-def test_every_claim_can_be_judged(name) -> None:
-    """Counted statements decide, weak evidence gives a direction, a twin what its rule leaves."""
-    claim = BY_ID[name]
-
-    def verdict(holds=True, evidence="counted", twin=False, **more):
-        found = Finding(measured="words", holds=holds, evidence=evidence, twin=twin, **more)
-        return decide(claim, found, twin_rule=twin_rule(claim.id))
-
-    assert verdict().verdict == "reproduced"
-    assert verdict(holds=False).verdict == "contradicted"
-    assert verdict(deviation=1e-3).verdict == "direction only"
-    assert (verdict(evidence="projected").verdict, verdict(evidence="projected").glyph) == (
-        "direction only",
-        "p",
-    )
-    assert verdict(evidence="analogue").verdict == "direction only"
-    wrong = verdict(holds=False, evidence="projected")
-    assert (wrong.verdict, wrong.other_way) == ("not run here", True)
-    assert verdict(undecided=True).verdict == "not run here"
-    expected = {"allowed": "reproduced", "direction": "direction only", "never": "not run here"}
-    assert verdict(twin=True).verdict == expected[_rule(claim)]
 
 
 @pytest.mark.parametrize("name", sorted(TARGETS))
@@ -186,75 +141,9 @@ def test_other_graphs_take_no_part_in_claims_about_the_papers() -> None:
     assert seen[1] == list(names)
 
 
-def test_without_rows_every_claim_says_what_it_needs() -> None:
-    for claim in LEDGER:
-        finding = PAPER.checks[claim.id](claim, [])
-        assert isinstance(finding, Finding)
-        assert finding.measured is None
-        assert finding.holds is None
-        assert finding.reason, claim.id
-    found = evaluate(PAPER, [])
-    assert not found.warnings
-    assert len(found.verdicts) == COUNTS
-    assert {v.verdict for v in found.verdicts} == {"not run here"}
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
-def test_cells_are_distinct_and_pairs_share_a_group(preset, experiment) -> None:
-    cells = experiment.cells(preset, "cpu")
-    assert cells
-    keys = {tuple(sorted((k, repr(v)) for k, v in cell.params.items())) for cell in cells}
-    assert len(keys) == len(cells)
-    for cell in cells:
-        assert (cell.paper, cell.experiment) == ("esdg", experiment.name)
-        if cell.repeats > 1:
-            others = [c for c in cells if c.group == cell.group and c.repeats == cell.repeats]
-            assert len(others) > 1, f"{cell.params} has nothing to be paired with"
-            if preset != "smoke" and experiment.name not in SHOWN:
-                assert cell.repeats >= 5
-
-
-def test_experiments_name_claims_of_the_ledger() -> None:
-    ids = {claim.id for claim in LEDGER}
-    for experiment in PAPER.experiments:
-        assert experiment.title
-        assert experiment.question.endswith("?"), experiment.name
-        assert set(experiment.claims) <= ids, experiment.name
-
-
-def _rows(experiment, most) -> list[Row]:
-    """Rows of the first cells of the smoke preset, each run once."""
-    rows: list[Row] = []
-    for cell in experiment.cells("smoke", "cpu")[:most]:
-        common = {
-            "id": f"{experiment.name}-{len(rows)}", "run": "test", "cell_hash": str(len(rows)),
-            "paper": "esdg", "experiment": experiment.name, "params": dict(cell.params),
-            "group": cell.group, "device": "cpu", "preset": "smoke", "round": 1,
-        }  # fmt: skip
-        if cell.unavailable:
-            rows.append(Row(status="no-gpu", reason=cell.unavailable, **common))
-            continue
-        meter = Meter(timing=False)
-        context = RunContext("cpu", "smoke", 1, instrumented=False, meter=meter, budget_s=0.02)
-        try:
-            found = experiment.run(cell, context)
-        except MissingDataError:  # real data that this machine does not hold
-            continue
-        rows.append(
-            Row(
-                status="ok", values=found.values, units=found.units,
-                counters={**meter.counters, **found.counters}, phases=found.phases,
-                samples=found.samples, warmup=found.warmup, deviation=found.deviation,
-                data=found.data, notes=found.notes, **common,
-            )
-        )  # fmt: skip
-    return rows
-
-
 @pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
 def test_small_cells_run_and_can_be_drawn(experiment) -> None:
-    rows = _rows(experiment, 2)
+    rows = small_rows(experiment, 2)
     if not rows:
         pytest.skip("its data is not held here")
     for row in rows:

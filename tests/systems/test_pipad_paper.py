@@ -18,40 +18,6 @@ from dgbench.systems.pipad.experiments.settings import ALL, workload
 PRESETS = ("smoke", "quick", "full", "paper")
 
 
-def test_every_claim_has_one_check() -> None:
-    ledger = load_ledger(PAPER.ledger)
-    assert len(ledger) == 85
-    assert {claim.id for claim in ledger} == set(PAPER.checks)
-
-
-def test_without_rows_every_claim_says_what_it_needs() -> None:
-    for claim in load_ledger(PAPER.ledger):
-        finding = PAPER.checks[claim.id](claim, [])
-        assert isinstance(finding, Finding)
-        assert finding.measured is None
-        assert finding.holds is None
-        assert finding.reason, claim.id
-    verdicts = evaluate(PAPER, []).verdicts
-    assert len(verdicts) == 85
-    assert {v.verdict for v in verdicts} == {"not run here"}
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
-def test_cells_are_distinct_and_pairs_share_a_group(preset, experiment) -> None:
-    cells = experiment.cells(preset, "cpu")
-    assert cells
-    keys = {tuple(sorted((k, repr(v)) for k, v in cell.params.items())) for cell in cells}
-    assert len(keys) == len(cells)
-    for cell in cells:
-        assert (cell.paper, cell.experiment) == ("pipad", experiment.name)
-        if cell.repeats > 1:
-            others = [c for c in cells if c.group == cell.group and c.repeats == cell.repeats]
-            assert len(others) > 1, f"{cell.params} has nothing to be paired with"
-            if preset != "smoke":
-                assert cell.repeats >= 5
-
-
 def _row(experiment, cell, number, **fields) -> Row:
     return Row(
         id=f"{experiment.name}-{number}",

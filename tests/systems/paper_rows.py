@@ -1,0 +1,49 @@
+"""Rows of a paper's experiments without a run: of cells that failed, and of small ones run here."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from dgbench.harness.store.row import Row
+from dgbench.runtime.errors import MissingDataError
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import RunContext
+
+
+def row_of(cell, number: int = 0, **fields) -> Row:
+    """A row of `cell`; `fields` replace what it would hold."""
+    common = {
+        "id": f"{cell.experiment}-{number}", "run": "test", "cell_hash": f"{cell.group}-{number}",
+        "paper": cell.paper, "experiment": cell.experiment, "params": dict(cell.params),
+        "group": cell.group,
+    }  # fmt: skip
+    return Row(**{**common, **fields})
+
+
+def failed_rows(experiment) -> list[Row]:
+    """One row per smoke cell, all out of memory."""
+    cells = experiment.cells("smoke", "cpu")
+    return [
+        row_of(cell, number, status="oom", reason="21.9 of 24.0 GiB")
+        for number, cell in enumerate(cells)
+    ]
+
+
+def small_rows(experiment, most: int) -> list[Row]:
+    """Rows of the first `most` smoke cells, each run once; those whose data is not held are left
+    out."""
+    rows: list[Row] = []
+    for number, cell in enumerate(experiment.cells("smoke", "cpu")[:most]):
+        if cell.unavailable:
+            reason = cell.unavailable
+            rows.append(row_of(cell, number, preset="smoke", status="no-gpu", reason=reason))
+            continue
+        meter = Meter(timing=False)
+        context = RunContext("cpu", "smoke", 1, instrumented=False, meter=meter, budget_s=0.02)
+        try:
+            found = experiment.run(cell, context)
+        except MissingDataError:
+            continue
+        measured = structs.asdict(found) | {"counters": {**meter.counters, **found.counters}}
+        rows.append(row_of(cell, number, preset="smoke", **measured))
+    return rows

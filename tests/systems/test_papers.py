@@ -1,0 +1,142 @@
+"""What holds for every registered paper: ledger, checks, experiments and figures hang together."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from paper_rows import failed_rows
+
+from dgbench.datasets.twins.limits import twin_rule
+from dgbench.harness.claims.evaluate import evaluate
+from dgbench.harness.claims.ledger import load_ledger
+from dgbench.harness.claims.verdict import decide, is_factor, show, what_it_needs
+from dgbench.systems.base import Finding
+from dgbench.systems.base.registry import get_paper
+
+CLAIMS = {"dgc": 104, "esdg": 67, "gnnflow": 101, "pipad": 85, "tgcn": 82}
+PRESETS = ("smoke", "quick", "full", "paper")
+SHOWN = {"esdg/fig5", "esdg/fig7"}
+"""Experiments whose timed pairs are drawn beside projections; no claim rests on them."""
+TELLING = {"pipad/table1"}
+"""Experiments that have something to say without rows: which graphs are at hand."""
+
+PAPERS = {name: get_paper(name) for name in CLAIMS}
+LEDGERS = {name: load_ledger(paper.ledger) for name, paper in PAPERS.items()}
+EVERY_CLAIM = [claim for ledger in LEDGERS.values() for claim in ledger]
+EXPERIMENTS = {f"{n}/{e.name}": e for n, paper in PAPERS.items() for e in paper.experiments}
+
+per_paper = pytest.mark.parametrize("paper", PAPERS)
+per_claim = pytest.mark.parametrize("claim", EVERY_CLAIM, ids=lambda claim: claim.id)
+per_experiment = pytest.mark.parametrize("name", EXPERIMENTS)
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "papers"))
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+
+
+@per_paper
+def test_every_claim_has_a_check_and_a_name_of_its_own(paper) -> None:
+    ids = [claim.id for claim in LEDGERS[paper]]
+    assert len(ids) == len(set(ids)) == CLAIMS[paper]
+    assert set(PAPERS[paper].checks) == set(ids)
+    assert all(name.startswith(f"{paper}-") for name in ids)
+
+
+@per_paper
+def test_names_of_experiments_and_figures_are_their_own(paper) -> None:
+    experiments = PAPERS[paper].experiments
+    assert set(Counter(e.name for e in experiments).values()) == {1}
+    assert set(Counter(f.name for e in experiments for f in e.figures()).values()) == {1}
+
+
+@per_claim
+def test_facts_are_complete(claim) -> None:
+    assert set(claim.needs) == {"gpus", "cpu_only_ok", "real_dataset_required"}
+    assert claim.statement.endswith(".")
+    assert what_it_needs(claim)
+    assert claim.value is None or show(claim.value, claim.unit, printed=True)
+    if claim.kind == "speedup" and "%" not in claim.unit:
+        assert is_factor(claim)
+
+
+@per_claim
+def test_every_claim_can_be_judged(claim) -> None:
+    """Counted statements decide, weak evidence gives a direction, a twin what its rule leaves."""
+    rule = twin_rule(claim.id)[0]
+    if rule == "allowed" and claim.needs["real_dataset_required"]:
+        rule = "direction"
+
+    def verdict(holds=True, evidence="counted", twin=False, **more):
+        found = Finding(measured="words", holds=holds, evidence=evidence, twin=twin, **more)
+        return decide(claim, found, twin_rule=twin_rule(claim.id))
+
+    assert verdict().verdict == "reproduced"
+    assert verdict(holds=False).verdict == "contradicted"
+    assert verdict(deviation=1e-3).verdict == "direction only"
+    projected = verdict(evidence="projected")
+    assert (projected.verdict, projected.glyph) == ("direction only", "p")
+    assert verdict(evidence="analogue").verdict == "direction only"
+    wrong = verdict(holds=False, evidence="projected")
+    assert (wrong.verdict, wrong.other_way) == ("not run here", True)
+    assert verdict(undecided=True).verdict == "not run here"
+    expected = {"allowed": "reproduced", "direction": "direction only", "never": "not run here"}
+    assert verdict(twin=True).verdict == expected[rule]
+
+
+@per_paper
+def test_without_rows_every_claim_says_what_it_needs(paper) -> None:
+    for claim in LEDGERS[paper]:
+        found = PAPERS[paper].checks[claim.id](claim, [])
+        assert isinstance(found, Finding)
+        assert (found.measured, found.holds) == (None, None), claim.id
+        assert found.reason, claim.id
+    judged = evaluate(PAPERS[paper], [])
+    assert not judged.warnings
+    assert [v.verdict for v in judged.verdicts] == ["not run here"] * CLAIMS[paper]
+
+
+@per_paper
+def test_rows_that_failed_settle_nothing(paper) -> None:
+    rows = [row for e in PAPERS[paper].experiments for row in failed_rows(e)]
+    judged = evaluate(PAPERS[paper], rows)
+    assert not judged.warnings
+    assert {v.verdict for v in judged.verdicts} == {"not run here"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@per_experiment
+def test_cells_are_distinct_and_pairs_share_a_group(preset, name) -> None:
+    experiment = EXPERIMENTS[name]
+    for device in ("cpu", "cuda"):
+        cells = experiment.cells(preset, device)
+        assert cells
+        keys = {tuple(sorted((k, repr(v)) for k, v in cell.params.items())) for cell in cells}
+        assert len(keys) == len(cells)
+        for cell in cells:
+            assert f"{cell.paper}/{cell.experiment}" == name
+            if cell.repeats > 1:
+                others = [c for c in cells if c.group == cell.group and c.repeats == cell.repeats]
+                assert len(others) > 1, f"{cell.params} has nothing to be paired with"
+                assert cell.repeats >= 5 or preset == "smoke" or name in SHOWN
+
+
+@per_experiment
+def test_experiments_without_rows(name) -> None:
+    experiment = EXPERIMENTS[name]
+    assert experiment.title
+    assert experiment.question.endswith("?")
+    assert set(experiment.claims) <= {claim.id for claim in EVERY_CLAIM}
+    assert all(figure.points([]) == [] for figure in experiment.figures())
+    assert experiment.answer([]) == "" or name in TELLING
+
+
+@per_experiment
+def test_cells_that_failed_are_drawn_as_gaps(name) -> None:
+    experiment = EXPERIMENTS[name]
+    rows = failed_rows(experiment)
+    for point in (p for figure in experiment.figures() for p in figure.points(rows)):
+        printed = point.get("paper") or str(point.get("series")).endswith(", paper")
+        assert printed or point.get("failed") == "oom: 21.9 of 24.0 GiB", point
