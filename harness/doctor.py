@@ -10,12 +10,15 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import psutil
 
 from dgbench.runtime.errors import DgbenchError
+
+if TYPE_CHECKING:
+    from dgbench.harness.machine.known import Known
 
 OLDEST_TORCH = (2, 6)
 FREE_BYTES = 2 * 2**30
@@ -25,7 +28,7 @@ CONTENDERS = {
     # module -> (how it is installed, who needs it)
     "torch_geometric_temporal": ("pip install torch-geometric-temporal", "PyG-Temporal baselines"),
     "dgl": ("pip install dgl==1.1.3", "DGL baselines"),
-    "tglite": ("pip install tglite", "TGLite baseline"),
+    "tglite": ("nox -s peers", "TGLite baseline"),
     "pymetis": ("pip install pymetis", "METIS partitions"),
     "kahypar": ("pip install kahypar", "hypergraph partitions"),
 }
@@ -57,6 +60,7 @@ def diagnose() -> list[Check]:
         _gpu,
         _deprecated_pynvml,
         _contenders,
+        _versions,
         _plugins,
         _data,
         _cache,
@@ -191,6 +195,22 @@ def _contenders() -> Iterator[Check]:
     for module, (install, who) in CONTENDERS.items():
         check = _package(module.replace("_", "-"), module, f"{install} (for {who})", "missing")
         yield _temporal(check) if module == "torch_geometric_temporal" else check
+
+
+def _versions() -> Iterator[Check]:
+    from dgbench.harness.machine.facts import compiler, gpu_facts
+    from dgbench.harness.machine.known import KNOWN, held_versions, wrong_here
+
+    held = held_versions(gpu_facts(), compiler("nvcc"))
+    wrong: dict[str, list[Known]] = {}
+    for known in wrong_here(held):
+        wrong.setdefault(known.name, []).append(known)
+    for name, entries in wrong.items():
+        found = "; ".join(f"{known.symptom} ({known.source})" for known in entries)
+        hint = "\n".join(known.remedy for known in entries)
+        yield Check(f"version of {name}", "warn", f"{held[name]}: {found}", hint)
+    if not wrong:
+        yield Check("versions", "ok", f"none of the {len(KNOWN)} known to be wrong is here")
 
 
 def _plugins() -> Iterator[Check]:
