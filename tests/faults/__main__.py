@@ -1,0 +1,76 @@
+"""`python -m tests.faults`: inject every fault, print what came of it, exit 1 on any loss."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+
+def main() -> int:
+    """Parse, prepare the environment of all processes, run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    only = "kinds whose name contains it, or all of a module of cases"
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help=only)
+    parser.add_argument("--seed", type=int, default=1, help="of all random moments and places")
+    parser.add_argument("--list", action="store_true", help="name the kinds and end")
+    parser.add_argument("--sample", action="store_true", help="only what plain pytest runs, too")
+    given = parser.parse_args()
+    if "DGBENCH_FAULTS" not in os.environ:
+        return _prepared(sys.argv[1:], given.list)
+    from tests.faults.campaign import chosen
+
+    kinds = chosen(given.only, given.sample)
+    if not kinds:
+        print(f"error: no kind of fault is called {' or '.join(given.only)}", file=sys.stderr)
+        return 2
+    if given.list:
+        for kind in kinds:
+            print(f"{kind.count:4d}  {kind.name}: {kind.about}")
+        print(f"{sum(k.count for k in kinds):4d}  in all")
+        return 0
+    from tests.faults.table import run_all
+
+    return run_all(kinds, given.seed, Path(os.environ["DGBENCH_FAULTS_FOLDER"]))
+
+
+def _prepared(arguments: list[str], listing: bool) -> int:
+    """Run this again with the failing disk preloaded and a mark that all its processes have."""
+    import subprocess
+
+    from tests.faults.shim import STATE, Disk, compile_shim
+
+    folder = Path(tempfile.mkdtemp(prefix="dgbf"))
+    environment = os.environ | {
+        "DGBENCH_FAULTS": uuid.uuid4().hex,
+        "DGBENCH_FAULTS_FOLDER": str(folder),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    library = None if listing else compile_shim(folder)
+    if library is not None:
+        Disk.make(folder / "state")
+        before = os.environ.get("LD_PRELOAD", "")
+        environment["LD_PRELOAD"] = f"{library} {before}".strip()
+        environment[STATE] = str(folder / "state")
+    begin = time.monotonic()
+    try:
+        command = [sys.executable, "-m", "tests.faults", *arguments]
+        return subprocess.run(command, env=environment).returncode
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if not listing:
+            print(f"{time.monotonic() - begin:.0f} s in all", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

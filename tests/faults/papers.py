@@ -1,0 +1,128 @@
+"""The paper whose cells go wrong on purpose. A fork server finds it as `tests.faults.papers`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dgbench.runtime.errors import unknown_key
+from dgbench.systems.base import Cell, Experiment, Measurement, Paper, RunContext
+
+Behaviour = Callable[[Cell, RunContext], Measurement]
+BEHAVIOURS: dict[str, Behaviour] = {}
+
+
+def behaviour(function: Behaviour) -> Behaviour:
+    """Register what a cell can do under the function's name."""
+    BEHAVIOURS[function.__name__] = function
+    return function
+
+
+@behaviour
+def ok(cell: Cell, context: RunContext) -> Measurement:
+    """Work like a good cell: a counter, a phase, samples."""
+    context.meter.count("edges", 7)
+    with context.meter.phase("compute"):
+        total = float(sum(range(1000)))
+    return Measurement(values={"total": total}, samples=[0.01, 0.02, 0.03], warmup=1)
+
+
+@behaviour
+def slow(cell: Cell, context: RunContext) -> Measurement:
+    """Like `ok` after `seconds`."""
+    time.sleep(float(cell.params.get("seconds", 0.3)))
+    return ok(cell, context)
+
+
+@behaviour
+def untidy(cell: Cell, context: RunContext) -> Measurement:
+    """Wait with open temporary files, a folder of them and processes below that must go, too."""
+    folder = Path(tempfile.mkdtemp(prefix="untidy-"))
+    (folder / "half").write_bytes(bytes(1000))
+    sleep = [sys.executable, "-S", "-c", "import time; time.sleep(120)"]
+    subprocess.Popen(sleep)
+    subprocess.Popen(sleep, start_new_session=True)
+    time.sleep(float(cell.params.get("seconds", 60.0)))
+    return ok(cell, context)
+
+
+@behaviour
+def exit(cell: Cell, context: RunContext) -> Measurement:
+    """Leave by `sys.exit(code)`."""
+    sys.exit(cell.params.get("code", 3))
+
+
+@behaviour
+def dies(cell: Cell, context: RunContext) -> Measurement:
+    """Send itself a signal, `after` seconds from the beginning."""
+    time.sleep(float(cell.params.get("after", 0.0)))
+    os.kill(os.getpid(), int(cell.params.get("signal", signal.SIGKILL)))
+    time.sleep(60)
+    raise AssertionError("not reached")
+
+
+class Faulty(Experiment):
+    """Runs `cell.params["how"]`: a name of `BEHAVIOURS`, or `module:function`."""
+
+    paper = "faulty"
+    name = "behave"
+    title = "Faults"
+    question = "what happens?"
+    made: tuple[Cell, ...] = ()
+
+    def cells(self, preset: str, device: str) -> list[Cell]:
+        return list(self.made)
+
+    def run(self, cell: Cell, context: RunContext) -> Measurement:
+        return find(str(cell.params["how"]))(cell, context)
+
+
+def find(how: str) -> Behaviour:
+    """The behaviour of a name, or a function of a module."""
+    module, colon, name = how.partition(":")
+    if colon:
+        return getattr(importlib.import_module(module), name)
+    if how not in BEHAVIOURS:
+        raise unknown_key("behaviour", how, BEHAVIOURS)
+    return BEHAVIOURS[how]
+
+
+def make_paper(*cells: Cell) -> Paper:
+    """The paper with these cells."""
+    experiment = Faulty()
+    experiment.made = tuple(cells)
+    return Paper(
+        name="faulty",
+        title="Faulty",
+        venue="nowhere",
+        about="",
+        system="none",
+        ledger=Path("none"),
+        experiments=(experiment,),
+        checks={},
+    )
+
+
+def cell(how: str, **more: Any) -> Cell:
+    """A cell of a behaviour; `repeats`, `group`, `timeout_s`, `memory_bytes`, `phases`,
+    `unavailable` are the cell's, all else are params."""
+    own = {"repeats", "group", "timeout_s", "memory_bytes", "phases", "unavailable"}
+    fields: dict[str, Any] = {"group": "g", "timeout_s": 20.0}
+    fields.update({k: v for k, v in more.items() if k in own})
+    params = {"how": how, **{k: v for k, v in more.items() if k not in own}}
+    return Cell(paper="faulty", experiment="behave", params=params, **fields)
+
+
+def lookup(name: str) -> Paper:
+    """The paper by its name, as a fork server asks for it."""
+    if name != "faulty":
+        raise unknown_key("paper", name, ["faulty"])
+    return make_paper()
