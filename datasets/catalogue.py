@@ -98,6 +98,7 @@ class FileRef(msgspec.Struct, **_Strict):
         sha256: hash of the stored file, None if it was never seen.
         content_sha256: hash of what a .gz file unpacks to; a file that was compressed
             differently is accepted by it.
+        unhashed: why there is no hash, where there is none.
         url, mark: where `fetch` takes it from, see `Address`.
         member: name inside the archive behind `url`, if it is one.
         max_bytes: most bytes that are downloaded or unpacked for it.
@@ -107,6 +108,7 @@ class FileRef(msgspec.Struct, **_Strict):
     bytes: int | None = None
     sha256: str | None = None
     content_sha256: str | None = None
+    unhashed: str = ""
     url: str | None = None
     mark: Literal["seen", "memory"] = "memory"
     member: str | None = None

@@ -11,6 +11,7 @@ from dgbench.datasets.opening import Choice, build_events, choose
 from dgbench.datasets.readers import Signals, read
 from dgbench.datasets.shaping import check_signals
 from dgbench.datasets.sources import check_file, data_dir, find_form
+from dgbench.datasets.sources.hashing import forget
 from dgbench.runtime.errors import DgbenchError
 
 
@@ -21,8 +22,11 @@ def verify_dataset(card: DatasetCard, *, asked: bool = False) -> dict[str, Any] 
         A dict with `what`, `ok` and `words`; None if the data is not here, unless `asked`.
     """
     try:
-        if find_form(card) is None and not asked:
+        held = find_form(card)
+        if held is None and not asked:
             return None
+        for path in held.paths if held else ():
+            forget(path)  # read, not remembered
         choice = choose(card.name, "real")
         return {"what": card.name, "ok": True, "words": _read(card, choice)}
     except DgbenchError as error:
@@ -38,6 +42,7 @@ def verify_beside(card: DatasetCard) -> list[dict[str, Any]]:
         if not path.is_file():
             continue
         try:
+            forget(path)
             check_file(path, ref)
             rows.append({"what": ref.path, "ok": True, "words": "the hash is right"})
         except DgbenchError as error:

@@ -12,8 +12,9 @@ from typing import Any
 
 from dgbench.datasets.catalogue import DatasetCard, FileRef, Form
 from dgbench.datasets.sources.extract import extract_member
-from dgbench.datasets.sources.hashing import check_file
+from dgbench.datasets.sources.hashing import check_file, file_sha256
 from dgbench.datasets.sources.locate import download_dir
+from dgbench.datasets.sources.trusted import pin
 from dgbench.runtime.errors import DataError, MissingDataError, UnsupportedError, unknown_key
 
 Progress = Callable[[str, int, int | None], None]
@@ -39,7 +40,8 @@ def fetch(
     Args:
         card: the dataset.
         form: name of the form; by default the first that can be downloaded.
-        trust: accept files whose hash is not on the card.
+        trust: accept files whose hash is not on the card. What comes is written down, and must
+            be the same the next time.
         progress: told about bytes as they come.
 
     Raises:
@@ -50,10 +52,13 @@ def fetch(
     chosen = _choose(card, form)
     unknown = [r.path for r in chosen.files if not (r.sha256 or r.content_sha256)]
     if unknown and not trust:
+        why = next((r.unhashed for r in chosen.files if r.unhashed), "")
         raise DataError(
-            f"the card of '{card.name}' has no hash for {', '.join(unknown)}, so a download "
-            "could not be verified",
-            hint="add --trust to accept what the publisher sends; its counts are still checked",
+            f"the card of '{card.name}' has no hash for {', '.join(unknown)}"
+            + (f" ({why})" if why else "")
+            + ", so a download could not be verified",
+            hint="add --trust to accept what the publisher sends now and nothing else later; its "
+            "counts are still checked",
         )
     folder = download_dir()
     try:
@@ -61,7 +66,11 @@ def fetch(
         from filelock import FileLock
 
         with FileLock(folder / f".{card.name}.lock"):
-            return [_fetch_file(folder, ref, progress) for ref in chosen.files]
+            found = [_fetch_file(folder, ref, progress) for ref in chosen.files]
+            for path, ref in zip(found, chosen.files, strict=True):
+                if ref.path in unknown:
+                    pin(ref.path, file_sha256(path), ref.url or "")
+            return found
     except OSError as error:
         raise MissingDataError(
             f"'{card.name}' cannot be stored in {folder}: {error.strerror or error}",

@@ -13,6 +13,8 @@ from dgbench import datasets
 from dgbench.datasets.sources import check_file, data_dir, download_dir, find_form, hashing
 from dgbench.datasets.sources.download import fetch
 from dgbench.datasets.sources.extract import extract_member
+from dgbench.datasets.sources.trusted import check_pin, pins_file
+from dgbench.datasets.verifying import verify_dataset
 from dgbench.runtime.errors import DataError, MissingDataError, UnknownKeyError, UnsupportedError
 
 
@@ -180,6 +182,78 @@ def test_without_a_hash_trust_is_needed(remote):
     assert "--trust" in caught.value.hint
     fetch(datasets.card("tiny"), trust=True)
     assert len(datasets.open_events("tiny")) == 5
+
+
+def test_what_was_trusted_once_must_stay_what_it_was(remote):
+    tiny, folder = remote
+    tiny.ref = {"path": "tiny/tiny.csv.gz", "url": tiny.ref["url"], "unhashed": "nobody was there"}
+    tiny.save()
+    with pytest.raises(DataError, match="nobody was there"):
+        fetch(datasets.card("tiny"))
+    (path,) = fetch(datasets.card("tiny"), trust=True)
+    pinned = pins_file().read_text()
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in pinned
+    assert fetch(datasets.card("tiny"), trust=True) == [path]  # the same again is fine
+
+    right = path.read_bytes()
+    path.write_bytes(gzip.compress(b"1,2,1,1\n", mtime=0))  # changed in the cache
+    with pytest.raises(DataError, match="not what was accepted"):
+        datasets.open_events("tiny")
+    with pytest.raises(DataError, match="not what was accepted"):
+        fetch(datasets.card("tiny"), trust=True)
+    path.write_bytes(right)
+    assert len(datasets.open_events("tiny")) == 5
+
+    path.unlink()  # changed by the publisher
+    (folder / "tiny.csv").write_bytes(b"1,2,1,1\n")
+    with pytest.raises(DataError, match="not what was accepted") as caught:
+        fetch(datasets.card("tiny"), trust=True)
+    assert str(pins_file()) in caught.value.hint
+    assert pins_file().read_text() == pinned
+    assert not path.exists()
+    pins_file().unlink()  # accepted anew
+    fetch(datasets.card("tiny"), trust=True)
+    assert pins_file().read_text() != pinned
+
+
+def test_pins_bind_downloads_only_and_are_never_guessed(remote):
+    tiny, _ = remote
+    tiny.ref = {"path": "tiny/tiny.csv.gz", "url": tiny.ref["url"]}
+    tiny.save()
+    (path,) = fetch(datasets.card("tiny"), trust=True)
+    check_pin(tiny.file, "tiny/tiny.csv.gz", "0" * 64)  # the user's own file
+    pins_file().write_text('{"tiny/tiny.csv.gz": 3}')
+    with pytest.raises(DataError, match="cannot be read"):
+        check_pin(path, "tiny/tiny.csv.gz", "0" * 64)
+
+
+def test_a_file_altered_behind_its_times_is_found(tiny):
+    """Same size and time of change: the cache would remember the old hash."""
+    ref = datasets.card("tiny").forms[0].files[0]
+    check_file(tiny.file, ref)
+    facts = os.stat(tiny.file)
+    data = bytearray(tiny.file.read_bytes())
+    data[-9] ^= 1
+    tiny.file.write_bytes(data)
+    os.utime(tiny.file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    with pytest.raises(DataError, match="not the file of the card"):
+        check_file(tiny.file, ref)
+
+
+def test_verifying_reads_and_remembers_nothing(tiny, monkeypatch):
+    """A note in the cache that says the right hash does not make a wrong file right."""
+    path, ref = tiny.file, datasets.card("tiny").forms[0].files[0]
+    assert verify_dataset(datasets.card("tiny"))["ok"]
+    path.write_bytes(gzip.compress(b"1,2,1,1\n", mtime=0))
+    hashing.file_sha256(path)
+    note = hashing._note(os.path.abspath(path))
+    lie = note.read_bytes().replace(hashing.file_sha256(path).encode(), ref.sha256.encode())
+    note.write_bytes(lie)
+    monkeypatch.setattr(hashing, "_MEMORY", {})
+    assert hashing.file_sha256(path) == ref.sha256  # what is remembered is believed, for speed
+    found = verify_dataset(datasets.card("tiny"))
+    assert not found["ok"]
+    assert "not the file of the card" in found["words"]
 
 
 def test_fetch_from_an_archive(remote):
