@@ -25,6 +25,9 @@ from dgbench.systems.base.workload import Workload
 TOLERANCE = 1e-5
 """Largest relative deviation of outputs, losses and gradients between exact systems."""
 
+COUNTED_STEPS = 3
+"""Steps that are counted. A clock decides how many follow, and counters must not depend on it."""
+
 CHECK_STEPS = 2
 """Optimiser steps that a system and the reference take together in a check."""
 
@@ -51,8 +54,9 @@ def timed(
 
     Values: `prepare_s` (one-off work), `step_s` (median steady step), `epoch_s` (steady step times
     frames), `end_to_end_s` (preparation plus `epochs` epochs) and `loss` (of the first step).
-    Counters are those of the steady steps, as totals over `counted_steps` steps. What the meter
-    noted as spent becomes a value in seconds per step, and the trainer adds what it reports.
+    Counters are totals of the `counted_steps` steps after the first, the same frames in every run.
+    What the meter noted as spent becomes a value in seconds per step, over all steps but the first
+    (as phases are), and the trainer adds what it reports.
     """
     system = get_system(system_name)
     trainer = open_trainer(system, workload, context, switches)
@@ -60,16 +64,23 @@ def timed(
     trainer.prepare()
     prepare_s = time.perf_counter() - start
     losses: list[float] = []
+    counters = {"counted_steps": COUNTED_STEPS}
 
     def step() -> None:
         if len(losses) % trainer.num_frames == 0:
             context.meter.mark("epoch")
         losses.append(trainer.step(len(losses) % trainer.num_frames))
+        if len(losses) == 1 + COUNTED_STEPS:
+            counters.update(context.meter.counters)
 
     # Counters start after the first step, which also fills caches that later steps find full.
-    steady = measure_steady(step, budget_s=context.budget_s, on_settled=context.meter.reset)
-    counters = dict(context.meter.counters)
-    counters["counted_steps"] = len(losses) - 1
+    steady = measure_steady(
+        step,
+        budget_s=context.budget_s,
+        min_iters=COUNTED_STEPS,
+        on_settled=context.meter.reset,
+    )
+    context.meter.counters.clear()  # or the harness would add those of later steps
     spent = {f"{k}_s": v / (len(losses) - 1) for k, v in context.meter.spent.items()}
     epoch_s = steady.time * trainer.num_frames
     notes = list(getattr(trainer, "notes", []))

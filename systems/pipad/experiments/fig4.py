@@ -121,7 +121,7 @@ def splits(rows: Sequence[Any]) -> dict[tuple[str, str], Split]:
         where = {key: row.params[key] for key in ("dataset", "model")}
         plain = [r for r in select(rows, experiment="fig4", **where) if r.time]
         total = median(r.time for r in plain) if plain else None
-        steps = row.counters["counted_steps"]
+        steps = row.warmup + len(row.samples) - 1  # the first one is not in the phases
         phases = {name: seconds / steps for name, seconds in row.phases.items()}
         layers = {part: phases.pop(part, 0.0) for part in LAYERS}
         copies = phases.pop("transfer", 0.0)
