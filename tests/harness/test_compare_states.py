@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 
+import fake_points
 import fake_run
 import msgspec
 import pytest
@@ -294,7 +295,7 @@ def test_a_side_that_is_nothing_is_said(tmp_path, monkeypatch, name, error, said
 
 
 def test_a_figure_has_failures_changes_by_size_and_the_rest_folded():
-    rows = laid_out(fake_run.change_points(), 3)
+    rows = laid_out(fake_points.change_points(), 3)
     assert [row["failed"] for row in rows[:2]] == [True, True]
     own = [row["points"][0]["value"] for row in rows if not row["failed"] and not row["folded"]]
     assert own == [2.3, 0.6, 1.3]

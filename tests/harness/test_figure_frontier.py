@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import fake_points
 import fake_run
 import pytest
 from hypothesis import given, settings
@@ -53,7 +54,7 @@ def test_settings_are_named_once_and_inside(wide):
 
 @WIDE
 def test_names_of_settings_never_cover_each_other(wide):
-    make, options = fake_run.POINTS["frontier"]
+    make, options = fake_points.POINTS["frontier"]
     figure = drawn("frontier", make(), options, wide)
     mine = [(t, b) for t, b in words(figure) if "blocks" in t or t == "better"]
     assert len(mine) > 8

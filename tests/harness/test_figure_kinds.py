@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fake_points
 import fake_run
 import pytest
 from test_figure_layout import WIDE, cut, drawn, place, words
@@ -33,7 +34,7 @@ def lines(axes, style="-"):
 @WIDE
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_words_are_cut(kind, wide):
-    make, options = fake_run.POINTS[kind]
+    make, options = fake_points.POINTS[kind]
     assert not cut(drawn(kind, make(), options, wide, fake_run.CONTEXT))
 
 
@@ -108,7 +109,7 @@ def test_a_panel_without_measurements_says_so(wide):
 
 
 def test_scaling_is_told_in_one_sentence(tmp_path):
-    make, options = fake_run.POINTS["scaling"]
+    make, options = fake_points.POINTS["scaling"]
     alt = draw_points("scaling", "f", "t", make(), tmp_path, fake_run.CONTEXT, options).alt
     assert "Measured at 4 ranks: ESDG 2.8x" in alt
     assert "projected at 128 ranks" in alt
@@ -175,7 +176,7 @@ def test_a_check_that_nobody_made_says_so(wide):
 
 
 def test_correctness_is_told_in_one_sentence(tmp_path):
-    make, options = fake_run.POINTS["correctness"]
+    make, options = fake_points.POINTS["correctness"]
     alt = draw_points("correctness", "f", "t", make(), tmp_path, Context(), options).alt
     assert "5 of 8 pass every check" in alt
     assert "fastest of these (recent, 1 hop): GNNFlow, 4.10 ms" in alt

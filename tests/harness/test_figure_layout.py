@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 
-import fake_run
+import fake_points
 import pytest
 
 from dgbench.harness.figures import Context
@@ -48,7 +48,7 @@ def cut(figure):
 @WIDE
 @pytest.mark.parametrize("kind", ["speedup", "time_split", "limit_share"])
 def test_long_labels_of_rows_are_not_cut(kind, wide):
-    make, options = fake_run.POINTS[kind]
+    make, options = fake_points.POINTS[kind]
     points = [{**p, "row": f"{LONG}, {p['row']}", "twin": True} for p in make()]
     points = [{k: v for k, v in p.items() if k != "panel"} for p in points]
     assert not cut(drawn(kind, points, options, wide))
@@ -172,7 +172,7 @@ def test_series_that_coincide_are_all_seen(wide):
 
 @WIDE
 def test_a_split_says_where_its_phases_are_from(wide):
-    make, _ = fake_run.POINTS["time_split"]
+    make, _ = fake_points.POINTS["time_split"]
     usual = " ".join(text for text, _ in words(drawn("time_split", make(), {}, wide)))
     assert "phases from a second, instrumented run" in usual
     assert "total without instruments" in usual

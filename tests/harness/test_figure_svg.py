@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import fake_points
 import fake_run
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,7 @@ LIMIT = 60_000
 
 
 def site(kind, folder, name="f", **more):
-    make, options = fake_run.POINTS[kind]
+    make, options = fake_points.POINTS[kind]
     return draw_points(
         kind, name, "A title", make(), folder, fake_run.CONTEXT, options, flavour="site", **more
     )
@@ -71,7 +72,7 @@ def test_words_of_a_figure_can_be_searched_on_the_site(tmp_path):
     for said in ("Covid19-England", "PiPAD: OOM", "noise floor", "run 0a1b2c3d"):
         assert said in words
     paper = draw_points(
-        "speedup", "p", "A title", fake_run.speedup_points(), tmp_path, fake_run.CONTEXT
+        "speedup", "p", "A title", fake_points.speedup_points(), tmp_path, fake_run.CONTEXT
     )
     assert "<text" not in (tmp_path / paper.image("half")).read_text()
 
@@ -88,7 +89,7 @@ def test_widths_follow_the_panels_and_can_be_chosen(tmp_path):
     assert full.image("half", "png") is None
     with pytest.raises(UnknownKeyError, match="width"):
         site("limit_share", tmp_path, widths=("third",))
-    make, options = fake_run.POINTS["limit_share"]
+    make, options = fake_points.POINTS["limit_share"]
     with pytest.raises(UnknownKeyError, match="flavour"):
         draw_points("limit_share", "f", "t", make(), tmp_path, fake_run.CONTEXT, options,
                     flavour="poster")  # fmt: skip
@@ -101,7 +102,7 @@ import fake_run
 from dgbench.harness.figures import draw_points
 out = pathlib.Path(sys.argv[1])
 for kind in ("speedup", "sweep", "frontier", "claim_board"):
-    make, options = fake_run.POINTS[kind]
+    make, options = fake_points.POINTS[kind]
     for flavour in ("paper", "site"):
         draw_points(kind, kind, "t", make(), out / flavour, fake_run.CONTEXT, options,
                     flavour=flavour, widths=("half",))

@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 
+import fake_points
 import fake_run
 import pytest
 
@@ -140,7 +141,7 @@ def test_a_system_keeps_its_colour_whatever_stands_beside_it():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_draws_with_failures_and_the_same_bytes(kind, tmp_path):
-    make, options = fake_run.POINTS[kind]
+    make, options = fake_points.POINTS[kind]
     points = make()
     if kind != "claim_board":
         assert any(p.get("failed") for p in points)
@@ -163,7 +164,7 @@ def test_every_kind_draws_with_failures_and_the_same_bytes(kind, tmp_path):
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - {"claim_board", "paper_vs_measured"}))
 def test_only_failures_still_make_a_figure(kind, tmp_path):
-    make, options = fake_run.POINTS[kind]
+    make, options = fake_points.POINTS[kind]
     keep = ("panel", "row", "system", "baseline", "step", "technique", "series", "x", "dataset",
             "model", "setting")  # fmt: skip
     points = [
@@ -184,11 +185,11 @@ PROJECTING = {
 
 @pytest.mark.parametrize("kind", sorted(PROJECTING))
 def test_projections_look_and_read_differently(kind, tmp_path):
-    make, options = fake_run.POINTS[kind]
+    make, options = fake_points.POINTS[kind]
     plain = make()
-    some = fake_run.projected(plain, PROJECTING[kind])
+    some = fake_points.projected(plain, PROJECTING[kind])
     assert sum(bool(p.get("projected")) for p in some) >= 1
-    every = fake_run.projected(plain, lambda p: True)
+    every = fake_points.projected(plain, lambda p: True)
     shown = {
         name: draw_points(kind, name, "t", points, tmp_path, fake_run.CONTEXT, options)
         for name, points in (("plain", plain), ("some", some), ("every", every))
@@ -217,8 +218,8 @@ def test_a_projection_is_never_called_faster_or_the_same(tmp_path):
 
 @pytest.mark.parametrize("kind", ["ablation", "limit_share", "failed_cells", "frontier"])
 def test_other_kinds_refuse_projections(kind, tmp_path):
-    make, options = fake_run.POINTS[kind]
-    points = fake_run.projected(make(), lambda p: True)
+    make, options = fake_points.POINTS[kind]
+    points = fake_points.projected(make(), lambda p: True)
     with pytest.raises(InvalidInputError, match="projected"):
         draw_points(kind, "f", "t", points, tmp_path, fake_run.CONTEXT, options)
 
@@ -245,7 +246,7 @@ def test_a_value_that_is_no_number_becomes_a_failure(tmp_path):
 
 
 def test_smoke_and_partial_are_stamped(tmp_path):
-    make, options = fake_run.POINTS["limit_share"]
+    make, options = fake_points.POINTS["limit_share"]
     plain = draw_points("limit_share", "p", "t", make(), tmp_path, Context(), options)
     stamped = Context(stamp="SMOKE, not a measurement")
     smoke = draw_points("limit_share", "s", "t", make(), tmp_path, stamped, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
+import fake_points
 import fake_run
 import pytest
 
@@ -14,7 +15,7 @@ from dgbench.harness.figures.phase_strip import OTHERS, SPARE, phase_looks
 from dgbench.harness.figures.strips import HEADROOM, Scale, coarser, value_text
 from dgbench.harness.figures.style import styled
 
-POINTS, OPTIONS = fake_run.course_points(), {"workload": "HepTh (twin)"}
+POINTS, OPTIONS = fake_points.course_points(), {"workload": "HepTh (twin)"}
 
 
 def figure(points, *, wide=True):

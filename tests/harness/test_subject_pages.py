@@ -12,6 +12,7 @@ from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
+import fake_points
 import fake_run
 import pytest
 
@@ -167,8 +168,8 @@ def test_factors_are_those_of_the_rows(toy):
     run, _, texts = toy
     page = plain(texts["systems/pipad.html"])
     asked = 0
-    for model in fake_run.MODELS[:2]:
-        for dataset in fake_run.DATASETS:
+    for model in fake_points.MODELS[:2]:
+        for dataset in fake_points.DATASETS:
             where = {"dataset": dataset, "model": model}
             ratio = paired(run.rows, {"system": "pygt", **where}, {"system": "pipad", **where})
             if ratio is not None:
