@@ -1,0 +1,267 @@
+"""Nothing that was downloaded is run: no pickle, no code from data, no unpacking without a filter.
+
+Every rule has its exceptions here, each with its reason; one that nobody needs any more fails too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dgbench import datasets
+from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.runtime.errors import DgbenchError
+from dgbench.runtime.ranks import launch
+from dgbench.systems.gnnflow.cache import read_state
+
+ROOT = Path(__file__).parents[1]
+FLOORS = ["src", "kernels_cuda", "datasets", "runtime", "models", "systems", "harness"]
+FOLDERS = [*FLOORS, "scripts", "benchmarks", "docs/hooks"]
+
+pytestmark = pytest.mark.skipif(not (ROOT / "datasets").is_dir(), reason="no checkout")
+
+PICKLES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
+WEB = {"requests", "urllib", "urllib3", "http", "httpx", "aiohttp", "ftplib", "pooch"}
+SAFE_LOADERS = {"loader", "_SAFE"}
+
+ALLOWED: dict[tuple[str, str], str] = {
+    ("pickle", "runtime/ranks"): "between a launcher and its own ranks, in a folder only they read",
+    ("pickle", "harness/report/parallel.py"): "the error of a pool whose work does not travel",
+    ("torch.load", "systems/esdg/ranked.py"): "a sequence on its way to ranks, in a private folder",
+    ("web", "datasets/sources/download.py"): "the one place that downloads; hashes are checked",
+    ("unpacking", "scripts/build_peers.py"): "sources that the package index vouched for by hash",
+    ("import", "kernels_cuda/build_info.py"): "_cpu or _cuda",
+    ("import", "runtime/ranks/launcher.py"): "modules that the caller names in code",
+    ("import", "runtime/ranks/__main__.py"): "the function that a person types",
+    ("import", "systems/gnnflow/contenders/released.py"): "a class attribute",
+    ("import", "systems/pygt/released.py"): "parts of an installed package, by their files",
+    ("import", "harness/runner/server.py"): "from the runner that started it, over their own pipe",
+    ("import", "harness/report/build.py"): "one of a constant's modules",
+    ("import", "harness/figures/draw.py"): "a kind that is looked up in KINDS first",
+    ("import", "harness/doctor.py"): "a constant's modules",
+    ("import", "harness/cli/__init__.py"): "a constant's modules",
+    ("library", "runtime/cuda_driver.py"): "the driver, by the loader's name",
+}
+
+
+def sources() -> Iterator[tuple[str, ast.AST]]:
+    """Every node of every file, with the file's path."""
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            name = path.relative_to(ROOT).as_posix()
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                yield name, node
+
+
+def called(node: ast.AST) -> str:
+    """`np.load` of a call `np.load(...)`, "" where it is no such call."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return ast.unparse(node.func) if isinstance(node.func, ast.Name | ast.Attribute) else ""
+
+
+def keyword(node: ast.Call, name: str) -> object:
+    """A keyword's constant; its text where it is none, None where it is not given."""
+    for one in node.keywords:
+        if one.arg == name:
+            return (
+                one.value.value if isinstance(one.value, ast.Constant) else ast.unparse(one.value)
+            )
+    return None
+
+
+def imported(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name.split(".")[0] for alias in node.names}
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        return {node.module.split(".")[0]}
+    return set()
+
+
+def fault(node: ast.AST) -> str:
+    """The rule that a node breaks, or ""."""
+    modules = imported(node)
+    if modules & PICKLES:
+        return "pickle"
+    if modules & WEB:
+        return "web"
+    call = called(node)
+    if not call:
+        return ""
+    last = call.rpartition(".")[2]
+    first = node.args[0] if node.args else None
+    if last in ("read_pickle", "to_pickle", "read_hdf"):
+        return "pickle"
+    if call == "torch.load" and keyword(node, "weights_only") is not True:
+        return "torch.load"
+    if keyword(node, "allow_pickle") not in (None, False):
+        return "pickle"
+    if last in ("eval", "exec", "compile", "__import__") and call in (last, f"builtins.{last}"):
+        return "code"
+    if call in ("yaml.full_load", "yaml.unsafe_load", "yaml.full_load_all", "yaml.unsafe_load_all"):
+        return "yaml"
+    if call in ("yaml.load", "yaml.load_all") and keyword(node, "Loader") not in SAFE_LOADERS:
+        return "yaml"
+    if keyword(node, "shell") not in (None, False) or call in ("os.system", "os.popen"):
+        return "shell"
+    if last in ("extractall", "unpack_archive") or call.endswith((".extract", "tempfile.mktemp")):
+        return "unpacking"
+    if last == "import_module" and not isinstance(first, ast.Constant):
+        return "import"
+    if last == "exec_module":
+        return "import"
+    if last in ("CDLL", "load_library", "LoadLibrary") and not isinstance(first, ast.Constant):
+        return "library"
+    if keyword(node, "verify") is False or keyword(node, "trust_remote_code") not in (None, False):
+        return "web"
+    return ""
+
+
+def test_no_source_breaks_a_rule_and_no_exception_is_left_over() -> None:
+    wrong, used = [], set()
+    for name, node in sources():
+        rule = fault(node)
+        if not rule:
+            continue
+        key = next((k for k in ALLOWED if k[0] == rule and name.startswith(k[1])), None)
+        used.add(key)
+        if key is None:
+            wrong.append(f"{name}:{node.lineno}: {rule}: {ast.unparse(node)[:80]}")
+    assert not wrong, "\n".join(wrong)
+    assert used == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("import pickle", "pickle"),
+        ("from joblib import load", "pickle"),
+        ("import urllib.request", "web"),
+        ("torch.load(f)", "torch.load"),
+        ("torch.load(f, weights_only=False)", "torch.load"),
+        ("torch.load(f, weights_only=True)", ""),
+        ("np.load(f, allow_pickle=True)", "pickle"),
+        ("np.load(f, allow_pickle=flag)", "pickle"),
+        ("np.load(f)", ""),
+        ("pd.read_pickle(f)", "pickle"),
+        ("eval(text)", "code"),
+        ("model.eval()", ""),
+        ("re.compile(text)", ""),
+        ("yaml.load(f)", "yaml"),
+        ("yaml.load(f, Loader=yaml.Loader)", "yaml"),
+        ("yaml.unsafe_load(f)", "yaml"),
+        ("yaml.safe_load(f)", ""),
+        ("subprocess.run(c, shell=True)", "shell"),
+        ("os.system(c)", "shell"),
+        ("tar.extractall(d)", "unpacking"),
+        ("importlib.import_module(name)", "import"),
+        ("importlib.import_module('torch')", ""),
+        ("ctypes.CDLL(path)", "library"),
+        ("ctypes.CDLL(None)", ""),
+        ("requests.get(u, verify=False)", "web"),
+    ],
+)
+def test_the_rules_bite(line, rule) -> None:
+    assert next(filter(None, map(fault, ast.walk(ast.parse(line)))), "") == rule
+
+
+def test_safe_loaders_are_safe() -> None:
+    """The names that the rule of yaml trusts stand for the safe loaders, everywhere."""
+    for name, node in sources():
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in SAFE_LOADERS:
+            value = ast.unparse(node.value)
+            assert "yaml" not in value or "SafeLoader" in value, f"{name}: {value}"
+    assert not [n for n, node in sources() if called(node).endswith("extractall")
+                and keyword(node, "filter") != "data"]  # fmt: skip
+
+
+class Bomb:
+    """What would run if it were unpickled."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
+        return Path.touch, (Path("unpickled"),)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("read", [TemporalStore.load, read_state])
+def test_files_with_pickles_in_them_are_refused(read, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["header", "vertices", "counts", "sizes", "capacity", "records",
+             "ids", "rows", "last", "score", "order"]  # fmt: skip
+    bomb = np.array([Bomb()], dtype=object)
+    with (tmp_path / "file").open("wb") as out:
+        np.savez(out, **dict.fromkeys(names, bomb))
+    with pytest.raises(DgbenchError):
+        read(tmp_path / "file")
+    assert not (tmp_path / "unpickled").exists()
+    with np.load(tmp_path / "file", allow_pickle=True) as file:
+        file["header"]  # the bomb is one
+    assert (tmp_path / "unpickled").exists()
+
+
+def own_folder(comm: object) -> str:
+    """The mode of the folder that ranks exchange results in."""
+    import tempfile
+
+    found = [p for p in Path(tempfile.gettempdir()).glob("dgbench-ranks-*") if p.is_dir()]
+    return " ".join(oct(stat.S_IMODE(path.stat().st_mode)) for path in found)
+
+
+def test_what_ranks_exchange_is_for_their_user_alone(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (modes,) = launch(own_folder, 1, timeout_s=60)
+    assert modes == "0o700"
+
+
+def test_every_file_of_the_catalogue_has_a_hash_or_says_why_not() -> None:
+    for card in datasets.cards().values():
+        for ref in [r for form in card.forms for r in form.files] + list(card.beside):
+            hashes = [h for h in (ref.sha256, ref.content_sha256) if h is not None]
+            assert all(re.fullmatch(r"[0-9a-f]{64}", h) for h in hashes), ref.path
+            assert bool(hashes) != bool(ref.unhashed), f"{card.name}: {ref.path}"
+            if hashes:
+                assert ref.bytes, ref.path
+            assert not Path(ref.path).is_absolute()
+            assert ".." not in Path(ref.path).parts
+        for url in [a.url for a in card.addresses] + [
+            r.url for form in card.forms for r in form.files if r.url
+        ]:
+            assert re.match(r"https?://[\w.-]+/", url), url
+
+
+# Import names that differ from the name of their distribution.
+NAMES = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py", "torch_geometric": "torch-geometric"}
+CONTENDERS = {"torch_geometric_temporal", "torch_sparse", "torch_scatter", "dgl", "tglite",
+              "pymetis", "kahypar"}  # fmt: skip
+
+
+def project() -> str:
+    return (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_what_is_imported_is_declared() -> None:
+    block = project().split("\ndependencies = [")[1].split("\n]")[0]
+    declared = set(re.findall(r'"([\w-]+)[>=<]', block))
+    found = {m for name, node in sources() if name.split("/")[0] in FLOORS for m in imported(node)}
+    third = found - set(sys.stdlib_module_names) - CONTENDERS - {"dgbench"}
+    assert {NAMES.get(name, name) for name in third} <= declared
+
+
+@pytest.mark.parametrize("file", ["pyproject.toml", "noxfile.py"])
+def test_every_upper_bound_names_the_break_it_is_for(file) -> None:
+    """`# bound:` stands on its line, or in the comment right above it."""
+    lines = (ROOT / file).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines):
+        if not re.search(r'"[\w\[\]-]+[^"]*(==|<|~=|!=)\s*\d[^"]*"', line):
+            continue
+        above, reason = number, [line]
+        while above and lines[above - 1].lstrip().startswith("#"):
+            above -= 1
+            reason.append(lines[above])
+        assert any("bound:" in text for text in reason), f"{file}:{number + 1}: {line.strip()}"
