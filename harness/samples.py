@@ -122,7 +122,8 @@ def _identity(store: Store) -> tuple | None:
 
 def _series(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
     good = [row for row in rows if row.status == "ok" and not row.instrumented]
-    yield from _raced(good)
+    for _, name, value in raced(good):
+        yield name, RATIO, value
     for row in good:
         where = _where(row, row.params)
         for name, value in row.values.items():
@@ -141,8 +142,15 @@ def _per_event(name: str) -> float:
     return 1e-6 if name.startswith("us_per_") else 1.0 if "s_per_" in name else 0.0
 
 
-def _raced(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
-    """Ratios of the paper's own system to each other system of the same group and round."""
+def raced(rows: Sequence[Any]) -> Iterator[tuple[Any, str, float]]:
+    """Ratios of the paper's own system to each other system of the same group and round.
+
+    Args:
+        rows: `ok`, un-instrumented and without controls.
+
+    Yields:
+        the row of the paper's system, the ratio's name, and its seconds over the other's.
+    """
     cells: dict[tuple, dict[str, Any]] = {}
     twice: Counter[tuple] = Counter()
     for row in rows:
@@ -160,7 +168,7 @@ def _raced(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
         for system, row in sorted(sides.items()):
             if row is not own:
                 rest = {k: v for k, v in own.params.items() if k != "system"}
-                yield f"{_where(own, rest)}: {own.paper} / {system}", RATIO, own.time / row.time
+                yield own, f"{_where(own, rest)}: {own.paper} / {system}", own.time / row.time
 
 
 def _where(row: Any, params: dict[str, Any]) -> str:

@@ -14,7 +14,15 @@ from collections.abc import Sequence
 
 import typer
 
-from dgbench.harness.cli import claiming, comparing, exporting, listing, reporting, running
+from dgbench.harness.cli import (
+    claiming,
+    comparing,
+    exporting,
+    listing,
+    repeating,
+    reporting,
+    running,
+)
 from dgbench.runtime.errors import DgbenchError
 
 app = typer.Typer(
@@ -26,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for module in (listing, running, claiming, comparing, reporting, exporting):
+for module in (listing, running, repeating, claiming, comparing, reporting, exporting):
     module.register(app)
 
 
@@ -69,7 +77,7 @@ def _common(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point. Exits with 0, 1 (a comparison found something slower), 2 (a mistake) or 130."""
+    """Entry point. Exits with 0, 1 (something is slower or not the same), 2 (a mistake) or 130."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     # The switch may stand anywhere: people add it at the end of the line that failed.

@@ -90,19 +90,35 @@ def reproduce(
 
     Example: dgbench reproduce pipad
     """
+    _go(chosen_papers(papers or []), [], Options(preset, device, resume, retry, out, seed, limit))
+
+
+def chosen_papers(names: list[str]) -> list[Any]:
+    """The papers of these names, or all that load. Raises UnknownKeyError."""
     from dgbench.systems.base import Broken, find_paper, get_paper, paper_names
 
-    if papers:
-        chosen = [get_paper(name) for name in dict.fromkeys(papers)]
-    else:
-        chosen = []
-        for name in paper_names():
-            found = find_paper(name)
-            if isinstance(found, Broken):
-                print(f"warning: paper '{name}' is left out: {found.reason}", file=sys.stderr)
-            else:
-                chosen.append(found)
-    _go(chosen, [], Options(preset, device, resume, retry, out, seed, limit))
+    if names:
+        return [get_paper(name) for name in dict.fromkeys(names)]
+    chosen = []
+    for name in paper_names():
+        found = find_paper(name)
+        if isinstance(found, Broken):
+            print(f"warning: paper '{name}' is left out: {found.reason}", file=sys.stderr)
+        else:
+            chosen.append(found)
+    return chosen
+
+
+def run_once(papers: list[Any], experiments: list[str], options: Options) -> tuple[Path, Any]:
+    """A new run without verdicts and pages: its folder and its `Summary`."""
+    from dgbench.harness.runner import run_plan
+    from dgbench.harness.store import Store
+    from dgbench.harness.terminal.progress import Progress
+
+    options.check()
+    plan = _new_plan(papers, experiments, options)
+    with Store.create(options.out, _settings(papers, experiments)) as store:
+        return store.path, run_plan(plan, store, listener=Progress())
 
 
 def _papers_of(experiments: list[str]) -> list[Any]:
@@ -150,10 +166,7 @@ def _go(papers: list[Any], experiments: list[str], options: Options) -> None:
         store = Store.open(folder, writable=True)
     else:
         plan = _new_plan(papers, experiments, options)
-        store = Store.create(
-            root,
-            {"papers": [p.name for p in papers], "experiments": experiments, "command": _command()},
-        )
+        store = Store.create(root, _settings(papers, experiments))
     with store:
         say(plan_head(plan, papers, _last_time(root, papers, experiments, plan)), sys.stderr)
         summary = run_plan(plan, store, listener=Progress(), retry=options.retry or "")
@@ -309,6 +322,15 @@ def _last_time(root: Any, papers: list[Any], experiments: list[str], plan: Any) 
         except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
             continue
     return None
+
+
+def _settings(papers: list[Any], experiments: list[str]) -> dict[str, Any]:
+    """What run.json keeps of how a run was started."""
+    return {
+        "papers": [p.name for p in papers],
+        "experiments": experiments,
+        "command": _command(),
+    }
 
 
 def _command() -> str:

@@ -1,0 +1,217 @@
+"""The same numbers twice: what differs is found, and what only wavers as it says it does is not."""
+
+from __future__ import annotations
+
+import random
+import shutil
+
+import msgspec
+import pytest
+from fake_run import make_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.harness.cli import main, repeating, running
+from dgbench.harness.repeat import LEVEL, Pair, agreement, coverage
+from dgbench.harness.runner.run import Summary
+from dgbench.harness.store import Row, Store
+from dgbench.harness.terminal.agreement import agreement_text
+from dgbench.runtime.statistics import Interval
+from dgbench.systems.base.turns import gains
+
+
+def cell(name, **fields):
+    fields = {"counters": {"edges": 7, "turns": 9}, "group": name} | fields
+    hash_ = f"{name}{fields.get('params', {})}"
+    fields = {"params": {"dataset": name}} | fields
+    return Row(id=f"{name}-r1", cell_hash=hash_, paper="toy", experiment="fig1", **fields)
+
+
+def changed(row, **fields):
+    return msgspec.structs.replace(row, **fields)
+
+
+def test_a_run_agrees_with_its_copy(tmp_path):
+    rows = Store.open(make_run(tmp_path)).rows()
+    found = agreement(rows, rows)
+    assert (found.apart, found.only_a, found.only_b, found.disagree) == ([], [], [], [])
+    assert found.counters == sum(len(r.counters) for r in rows) > 0
+    assert found.exit_code == 0
+    assert agreement_text(found).splitlines()[-1] == "exit 0: the same numbers twice"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("edges", 8), ("edges", None), ("more", 1)], ids=["off", "gone", "new"]
+)
+@pytest.mark.parametrize(
+    "kind", [{}, {"instrumented": True}, {"params": {"control": "aa"}}, {"round": 2}], ids=str
+)
+def test_one_counter_of_one_process_is_enough(kind, name, value):
+    rows = [cell("a"), cell("b", **kind)]
+    counters = {k: v for k, v in (rows[1].counters | {name: value}).items() if v is not None}
+    found = agreement(rows, [rows[0], changed(rows[1], counters=counters)])
+    (one,) = found.apart
+    assert (one.what, one.a, one.b) == (name, rows[1].counters.get(name), counters.get(name))
+    assert found.exit_code == 1
+    assert "1 counter not the same" in agreement_text(found)
+
+
+def test_the_number_of_turns_is_the_clock_s_and_no_counter():
+    found = agreement([cell("a")], [cell("a", counters={"edges": 7, "turns": 12})])
+    assert (found.apart, found.paced, found.counters, found.exit_code) == ([], 1, 1, 0)
+
+
+def test_a_process_that_fails_or_is_missing_is_said():
+    rows = [cell("a"), cell("b")]
+    failed = agreement(rows, [rows[0], changed(rows[1], status="oom", counters={})])
+    assert [(one.what, one.a, one.b) for one in failed.apart] == [("status", "ok", "oom")]
+    assert "1 process ended differently" in agreement_text(failed)
+    missing = agreement(rows, rows[:1])
+    assert missing.only_a == ["toy/fig1 b round 1"]
+    assert "only in A: 1 process" in agreement_text(missing)
+    assert failed.exit_code == missing.exit_code == 1
+    machine = Row(id="m", paper="-", experiment="machine", cell_hash="m", counters={"x": 1})
+    assert agreement([machine], []).processes == agreement([machine], []).exit_code == 0
+
+
+def raced(seed, shift=0.0, turns=11, cells=120):
+    """Processes whose settings took turns; `shift` is how far whole processes lie apart."""
+    draw = random.Random(seed)
+    rows = []
+    for number in range(cells):
+        bias = draw.lognormvariate(0, shift)
+        slow = [3 * bias * draw.lognormvariate(0, 0.1) for _ in range(turns)]
+        fast = [draw.lognormvariate(0, 0.1) for _ in range(turns)]
+        values = gains("fast", slow, fast) if turns > 5 else {"gain fast": 3.0}
+        rows.append(cell(f"d{number}", values=values))
+    return rows
+
+
+def test_ratios_of_one_truth_agree_as_often_as_they_say():
+    found = agreement(raced(1), raced(2))
+    assert found.coverage.n == found.coverage.clusters == 120
+    assert found.coverage.share >= 0.92
+    assert found.exit_code == 0
+
+
+def test_processes_that_lie_further_apart_than_their_turns_say_are_found_out():
+    found = agreement(raced(1, 0.15), raced(2, 0.15))
+    assert found.coverage.share < 0.8
+    assert found.coverage.high < LEVEL
+    assert found.exit_code == 1
+    assert found.disagree[0].size == max(p.size for p in found.pairs)
+    text = agreement_text(found)
+    assert "ratios lie further apart than their intervals say" in text
+    assert text.count(" widths") == 12 < len(found.disagree)
+    assert agreement_text(found, every=True).count(" widths") == len(found.disagree)
+
+
+def test_ratios_without_intervals_are_counted_and_not_judged():
+    found = agreement(raced(1, turns=3, cells=4), raced(2, turns=3, cells=4))
+    assert (len(found.pairs), found.coverage.n, found.exit_code) == (4, 0, 0)
+    assert "4 ratios without an interval" in agreement_text(found)
+
+
+def rounds(own, other):
+    """Five rounds of two systems in one group."""
+    return [
+        cell("x", round=number, params={"system": system}, samples=[seconds])
+        for system, times in (("toy", own), ("base", other))
+        for number, seconds in enumerate(times, 1)
+    ]
+
+
+def test_races_are_held_to_the_spread_of_their_rounds():
+    a = rounds([1.0, 1.1, 0.9, 1.0, 1.05], [2.0, 2.1, 2.0, 1.9, 2.0])
+    near = agreement(a, rounds([1.05, 1.0, 1.0, 0.95, 1.1], [2.1, 2.0, 1.9, 2.0, 2.1]))
+    (pair,) = near.pairs
+    assert pair.name == "toy/fig1: toy / base"
+    assert pair.a == pytest.approx(2.0, rel=0.1)
+    assert pair.agrees
+    far = agreement(a, rounds([1.0, 1.1, 0.9, 1.0, 1.05], [6.0, 6.1, 6.0, 5.9, 6.0]))
+    assert not far.pairs[0].agrees
+    assert far.pairs[0].apart.value == pytest.approx(1 / 3, rel=0.05)
+    # one ratio alone may be the one in twenty
+    assert far.coverage.high >= LEVEL
+
+
+# -- the interval of the share
+
+
+def pair(cluster, agrees):
+    apart = Interval(1.0, 0.9, 1.1, 5) if agrees else Interval(2.0, 1.9, 2.1, 5)
+    return Pair("r", ("toy", "fig1", str(cluster)), 1.0, 1.0, apart)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.booleans(), min_size=2, max_size=40))
+def test_independent_ratios_have_the_exact_binomial_interval(flags):
+    from scipy.stats import binomtest
+
+    found = coverage(pair(i, flag) for i, flag in enumerate(flags))
+    exact = binomtest(sum(flags), len(flags)).proportion_ci(method="exact")
+    # Clusters of one spread a little more than a binomial by chance: never narrower than that.
+    assert found.low <= exact.low + 1e-9
+    assert found.high >= exact.high - 1e-9
+    assert found.low <= found.share <= found.high
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.booleans(), min_size=2, max_size=20), st.integers(2, 6))
+def test_saying_the_same_several_times_teaches_nothing(flags, times):
+    once = coverage(pair(i, flag) for i, flag in enumerate(flags))
+    often = coverage(pair(i, flag) for i, flag in enumerate(flags) for _ in range(times))
+    assert often.n == times * once.n
+    assert often.high - often.low >= 0.9 * (once.high - once.low)
+
+
+def test_a_single_cluster_decides_nothing():
+    assert coverage([pair(0, False)] * 5).high > LEVEL
+    assert coverage([pair(0, False), pair(0, True)]).high > LEVEL
+    assert coverage([]) == (0, 0, 0, 0.0, 1.0)
+    assert coverage(pair(i, False) for i in range(5)).high < LEVEL
+
+
+# -- the command
+
+
+def call(*arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(["repeat", *map(str, arguments)])
+    return int(ended.value.code or 0)
+
+
+def test_two_runs_that_are_there_are_judged(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path))
+    one, two = make_run(tmp_path), make_run(tmp_path, seed=2)
+    assert call("--of", one, two) == 0
+    assert "the same numbers twice" in capsys.readouterr().out
+    three = tmp_path / "three"
+    shutil.copytree(two, three)
+    rows = Store.open(three).rows()
+    row = next(r for r in rows if r.counters)
+    with Store.open(three, writable=True) as store:
+        store.append(changed(row, counters=dict.fromkeys(row.counters, -1)))
+    assert call("--of", one, three, "--json") == 1
+    plain = msgspec.json.decode(capsys.readouterr().out)
+    assert {found["b"] for found in plain["apart"]} == {-1}
+    assert call("--of", one, one) == 2
+    assert "agrees with itself" in capsys.readouterr().err
+    assert call("toy", "--of", one, two) == 2
+
+
+def test_the_command_runs_twice_and_stops_where_it_is_stopped(tmp_path, monkeypatch, capsys):
+    begun = []
+
+    def once(papers, experiments, options):
+        path = make_run(tmp_path, seed=len(begun))
+        begun.append(options.preset)
+        return path, Summary(run="r", path=path, interrupted=len(begun) > 3)
+
+    monkeypatch.setattr(running, "run_once", once)
+    monkeypatch.setattr(repeating, "chosen_papers", lambda names: list(names))
+    assert call("toy", "--preset", "smoke") == 0
+    assert begun == ["smoke", "smoke"]
+    assert "run 2 of 2" in capsys.readouterr().err
+    assert call("toy") == 130
+    assert len(begun) == 4
