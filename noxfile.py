@@ -183,3 +183,15 @@ def gpu(session: nox.Session) -> None:
     session.run("dgbench", "doctor")
     session.run("python", "-m", "pytest", "-m", "cuda", "tests", *session.posargs)
     session.run("dgbench", "reproduce", "--device", "cuda")
+
+
+@nox.session
+def audit(session: nox.Session) -> None:
+    """Known vulnerabilities of all that dgbench installs; where no database answers, it says so.
+
+    Needs no compiler: what is audited is what dgbench and its tests ask for.
+    """
+    project = nox.project.load_toml("pyproject.toml")["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    session.install(TORCH, *wanted, "pip-audit>=2.7")
+    session.run("python", "scripts/audit.py", *session.posargs)

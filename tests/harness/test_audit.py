@@ -1,0 +1,103 @@
+"""What an audit says when its database answers, answers in part, or cannot be reached."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "audit.py"
+
+pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scripts do not travel")
+
+
+@pytest.fixture(scope="module")
+def audit():
+    spec = importlib.util.spec_from_file_location("audit", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["audit"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["audit"]
+
+
+FLAW = {"id": "PYSEC-1", "aliases": ["CVE-1"], "fix_versions": ["1.1"], "description": "bad"}
+
+
+def answer(*packages: dict) -> str:
+    return json.dumps({"dependencies": list(packages), "fixes": []})
+
+
+def clean(name: str) -> dict:
+    return {"name": name, "version": "1.0", "vulns": []}
+
+
+def skipped(name: str) -> dict:
+    return {"name": name, "skip_reason": f"not found on PyPI: {name}"}
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "state", "audited"),
+    [
+        (0, answer(clean("a"), clean("b"), skipped("dgbench")), "", "clean", 2),
+        (1, answer(clean("a"), {**clean("b"), "vulns": [FLAW]}), "", "vulnerable", 2),
+        (0, answer(clean("a"), clean("b"), skipped("c")), "", "partly audited", 2),
+        # "No known vulnerabilities found", says pip-audit here, and ends with 0
+        (0, answer(skipped("a"), skipped("b")), "No known", "not audited", 0),
+        (0, answer(clean("a"), skipped("b"), skipped("c")), "", "not audited", 1),
+        (0, answer(skipped("dgbench")), "", "not audited", 0),
+        (0, answer(), "", "not audited", 0),
+        (1, "", "ConnectionError: Max retries exceeded", "not audited", 0),
+        (1, "not json", "", "not audited", 0),
+        (0, "[]", "", "not audited", 0),
+        (1, "", "No module named pip_audit", "not audited", 0),
+        # one that is found counts, however few were answered
+        (1, answer({**clean("a"), "vulns": [FLAW]}, skipped("b"), skipped("c")), "",
+         "vulnerable", 1),
+    ],
+)  # fmt: skip
+def test_skipped_is_not_audited(audit, code, out, err, state, audited) -> None:
+    outcome = audit.decide(code, out, err)
+    assert (outcome.state, outcome.audited) == (state, audited)
+    assert bool(outcome.reason) == (state in ("partly audited", "not audited"))
+    assert audit.said(outcome)[-1].startswith(f"audit: {state}, {audited} packages answered")
+
+
+def test_what_was_looked_at_is_ignored_by_any_of_its_names(audit) -> None:
+    out = answer({**clean("a"), "vulns": [FLAW]}, clean("b"))
+    for name in ("PYSEC-1", "CVE-1"):
+        assert audit.decide(1, out, "", frozenset([name])).state == "clean"
+    assert audit.decide(1, out, "", frozenset(["CVE-2"])).found[0]["fixed"] == ["1.1"]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        (f"print({answer(clean('a'))!r})", 0, "audit: clean"),
+        (f"print({answer(dict(clean('a'), vulns=[FLAW]))!r}); raise SystemExit(1)", 1,
+         "a 1.0: PYSEC-1 CVE-1, fixed in 1.1"),
+        (f"print({answer(skipped('a'))!r})", 0, "not audited: not found on PyPI"),
+        ("raise SystemExit('no route to host')", 0, "not audited, 0 packages answered"),
+        ("import time; time.sleep(60)", 0, "no answer within 1 s"),
+    ],
+)  # fmt: skip
+def test_the_command_with_a_stand_in(audit, tmp_path, monkeypatch, capsys, body, code, words):
+    (tmp_path / "pip_audit.py").write_text(body)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["audit.py", "--timeout", "1" if "sleep" in body else "60"])
+    assert audit.main() == code
+    assert words in capsys.readouterr().out
+
+
+def test_json_and_a_python_that_does_not_start(audit, monkeypatch, capsys) -> None:
+    def refuse(*_, **__):
+        raise OSError("no such file")
+
+    monkeypatch.setattr(subprocess, "run", refuse)
+    monkeypatch.setattr(sys, "argv", ["audit.py", "--json"])
+    assert audit.main() == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "not audited"
