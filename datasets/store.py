@@ -3,12 +3,14 @@
 A prepared dataset is a directory `<cache>/prepared/<name>-<hash>/` with
 
 * `data.bin`, all arrays one after the other, each at a multiple of 64 bytes;
-* `meta.json`, their names, types, shapes and places, free fields, the sizes and checksums.
+* `meta.json`, their names, types, shapes and places, free fields, the sizes and checksums;
+* `seen.json`, the identity that `data.bin` had when all its bytes were as they were written.
 
 The hash covers the content of the source files, how they were read and the version of this
 format, so that a change of any of them makes another directory. A directory appears under its
 name by one rename after everything in it has been flushed. A reader checks the checksum of the
-index and the size of the data each time; `verify` also checks the data itself.
+index and the size of the data each time, and the data itself whenever the file is not the one that
+was seen; `verify` always does. What is damaged is made again, with a `DataWarning`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.runtime.errors import DataError
+from dgbench.datasets.identity import Identity, identity, settle, written_bytes
+from dgbench.runtime.errors import DataError, DataWarning
 
 FORMAT: Final = 1
 """Version of the layout and of what is computed before storing; part of every hash."""
@@ -120,11 +123,14 @@ def obtain(where: str, build: Callable[[], Pack]) -> Pack:
             return found
         try:
             with _locked(root, where):
-                found = load(target)
+                found, fault = _try(target)
                 if found is None:
                     pack = pack or _run(build)
                     save(target, pack)
                     found = load(target)
+                if fault:
+                    text = f"prepared data '{where}' was damaged and has been made again: {fault}"
+                    warnings.warn(text, DataWarning, stacklevel=3)
             if found is not None:
                 return found
         except OSError as error:
@@ -141,24 +147,27 @@ def obtain(where: str, build: Callable[[], Pack]) -> Pack:
 
 def load(target: Path) -> Pack | None:
     """Map a prepared directory; None if it is not there or damaged."""
+    return _try(target)[0]
+
+
+def _try(target: Path) -> tuple[Pack | None, str]:
+    """The mapped directory, or why it is damaged; "" where there is none."""
     try:
-        return _load(target)
-    except FileNotFoundError:
-        return None
-    except (BrokenError, OSError, ValueError, KeyError, msgspec.MsgspecError):
-        return None
+        return _load(target), ""
+    except FileNotFoundError as error:
+        name = os.path.basename(error.filename or "")
+        return None, f"{name} is missing" if target.is_dir() else ""
+    except (BrokenError, OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
+        return None, str(error) or type(error).__name__
 
 
 def verify(target: Path) -> str:
     """Why a prepared directory is damaged, or "" if every byte of it is as it was written."""
     try:
         _load(target)
-        index = _read_index(target)
-        crc = 0
         with open(target / "data.bin", "rb") as stream:
-            while part := stream.read(_CHUNK):
-                crc = zlib.crc32(part, crc)
-        return "" if crc == index.crc32 else "the checksum of data.bin does not match"
+            _check_bytes(stream, _read_index(target))
+        return ""
     except (BrokenError, OSError, ValueError, KeyError, msgspec.MsgspecError) as error:
         return str(error)
 
@@ -206,6 +215,7 @@ def save(target: Path, pack: Pack) -> None:
         with open(temporary / "meta.json", "wb") as stream:
             stream.write(msgspec.json.encode(sealed))
             _flush(stream)
+        _note_seen(temporary, identity(os.stat(temporary / "data.bin")))
         _flush_folder(temporary)
         if target.exists():
             damaged = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=parent))
@@ -257,8 +267,15 @@ def _load(target: Path) -> Pack:
         size = os.fstat(stream.fileno()).st_size
         if size != index.bytes:
             raise BrokenError(f"data.bin has {size} bytes, {index.bytes} are needed")
+        found = identity(os.fstat(stream.fileno()))
+        if _read_seen(target) != found:
+            settle(found)
+            _check_bytes(stream, index)
+            with contextlib.suppress(OSError):  # a cache that cannot be written is read each time
+                _note_seen(target, found)
         # Copy on write: a caller that writes to a tensor changes neither the file nor others.
         view = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY) if size else b""
+    _OPENED[os.path.join(target, "data.bin")] = found, index.crc32
     arrays = {}
     for place in index.arrays:
         dtype = _DTYPES[place.dtype]
@@ -271,6 +288,54 @@ def _load(target: Path) -> Pack:
         flat = torch.frombuffer(view, dtype=dtype, count=count, offset=place.offset)
         arrays[place.name] = flat if len(place.shape) == 1 else flat.view(place.shape)
     return Pack(msgspec.json.decode(index.fields), arrays)
+
+
+_OPENED: dict[str, tuple[Identity, int]] = {}
+
+
+def disturbed() -> list[str]:
+    """What this process, or another one meanwhile, changed of the prepared data it has opened."""
+    found = []
+    for path, (known, crc) in _OPENED.items():
+        name = os.path.basename(os.path.dirname(path))
+        if count := written_bytes(path):
+            found.append(
+                f"it wrote to the prepared data '{name}' in its memory ({count >> 10} KiB; the "
+                "file and what others read are as before)"
+            )
+        with contextlib.suppress(OSError), open(path, "rb") as stream:
+            now = identity(os.fstat(stream.fileno()))
+            # A new inode is another file: this process still has the old one.
+            if now[0] == known[0] and now != known and _crc(stream) != crc:
+                found.append(f"the prepared data '{name}' was changed on disk while it ran")
+    return found
+
+
+def _crc(stream: Any) -> int:
+    crc = 0
+    while part := stream.read(_CHUNK):
+        crc = zlib.crc32(part, crc)
+    return crc
+
+
+def _check_bytes(stream: Any, index: _Index) -> None:
+    if _crc(stream) != index.crc32:
+        raise BrokenError("the checksum of data.bin does not match")
+
+
+def _read_seen(target: Path) -> Identity | None:
+    with contextlib.suppress(OSError, msgspec.MsgspecError), open(target / "seen.json", "rb") as f:
+        return msgspec.json.decode(f.read(), type=Identity)
+    return None
+
+
+def _note_seen(target: Path, known: Identity) -> None:
+    settle(known)
+    handle, temporary = tempfile.mkstemp(prefix=".seen.", dir=target)
+    with os.fdopen(handle, "wb") as stream:
+        stream.write(msgspec.json.encode(known))
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, target / "seen.json")
 
 
 def _run(build: Callable[[], Pack]) -> Pack:

@@ -31,6 +31,10 @@ class DataError(InvalidInputError):
     """Data that cannot be read, or is not what its card says."""
 
 
+class DataWarning(RuntimeWarning):
+    """Data was not as it should be and has been put right; the harness keeps this in the row."""
+
+
 class MissingDataError(DgbenchError):
     """Data that is not held here and may not or cannot be fetched."""
 

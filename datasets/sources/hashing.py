@@ -11,23 +11,15 @@ from pathlib import Path
 import msgspec
 
 from dgbench.datasets.catalogue import FileRef
+from dgbench.datasets.identity import Identity, identity, settle
 from dgbench.datasets.readers.raw import read_bytes
 from dgbench.datasets.store import cache_root
 from dgbench.runtime.errors import DataError
 
 
 class _Seen(msgspec.Struct):
-    size: int
-    mtime_ns: int
-    ctime_ns: int  # unlike the time of change of the content, nobody sets it back
+    identity: Identity
     sha256: str
-
-    def of(self, facts: os.stat_result) -> bool:
-        return (self.size, self.mtime_ns, self.ctime_ns) == (
-            facts.st_size,
-            facts.st_mtime_ns,
-            facts.st_ctime_ns,
-        )
 
 
 _DECODER = msgspec.json.Decoder(_Seen)
@@ -36,24 +28,24 @@ _MEMORY: dict[str, _Seen] = {}
 
 def file_sha256(path: Path) -> str:
     """sha256 of a file. Remembered in the cache for as long as size and times of change stay."""
-    facts = os.stat(path)
+    known = identity(os.stat(path))
     name = os.path.abspath(path)
     note = _note(name)
     seen = _MEMORY.get(name)
     if seen is None:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             seen = _DECODER.decode(note.read_bytes())
-    if seen and seen.of(facts):
+    if seen and seen.identity == known:
         _MEMORY[name] = seen
         return seen.sha256
+    settle(known)
     with open(path, "rb") as stream:
         digest = hashlib.file_digest(stream, "sha256") if hasattr(hashlib, "file_digest") else None
         if digest is None:  # Python 3.10
             digest = hashlib.sha256()
             while part := stream.read(1 << 20):
                 digest.update(part)
-    seen = _Seen(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, digest.hexdigest())
-    _MEMORY[name] = seen
+    seen = _MEMORY[name] = _Seen(known, digest.hexdigest())
     with contextlib.suppress(OSError):  # only saves time
         note.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=note.parent)
