@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +36,32 @@ class Steady:
     def time(self) -> float:
         """Median of the samples, seconds."""
         return statistics.median(self.samples)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What the harness itself saw of one call of `measure_steady`.
+
+    Attributes:
+        iterations, kept: calls of the step, and how many of them became samples.
+        wall_s: seconds of all calls, by this module's clock, without what came between them.
+        told_s: the same by the caller's clock. kept_s: those of the samples, by our clock.
+    """
+
+    iterations: int
+    kept: int
+    wall_s: float
+    told_s: float
+    kept_s: float
+
+
+_LOOPS: deque[Loop] = deque(maxlen=1000)
+_clock = time.perf_counter  # a plugin that puts another one into `time` does not reach this
+
+
+def seen_loops() -> list[Loop]:
+    """The steady loops of this process, the last thousand, in order."""
+    return list(_LOOPS)
 
 
 def falling_warmup(samples: Sequence[float]) -> int:
@@ -91,17 +119,22 @@ def measure_steady(
         )
     gc.collect()
     samples: list[float] = []
+    walls: list[float] = []
     begin = clock()
     while len(samples) < max_iters:
-        start = clock()
+        wall, start = _clock(), clock()
         step()
         if sync is not None:
             sync()
         end = clock()
+        walls.append(_clock() - wall)
         samples.append(end - start)
         if len(samples) == 1 and on_settled is not None:
             on_settled()
         if end - begin + samples[-1] > budget_s and len(samples) > min_iters:
             break
     dropped = min(warmup_rule(samples), len(samples) - min_iters)
+    kept_s = math.fsum(walls[dropped:])
+    loop = Loop(len(walls), len(walls) - dropped, math.fsum(walls), math.fsum(samples), kept_s)
+    _LOOPS.append(loop)
     return Steady(samples[dropped:], dropped)

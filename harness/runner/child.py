@@ -9,16 +9,21 @@ import os
 import random
 import re
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from dgbench.harness.probes.series import tell
+from dgbench.harness.runner.credible import against_loops
 from dgbench.harness.runner.protocol import Job, Result
+from dgbench.harness.runner.readable import message, readable
 from dgbench.runtime.errors import (
     CheckFailed,
+    DataWarning,
     DgbenchError,
     MissingDataError,
     MissingPackageError,
@@ -26,6 +31,9 @@ from dgbench.runtime.errors import (
 )
 from dgbench.systems.base.compare import CONTROL
 from dgbench.systems.base.experiment import Cell, Experiment, Measurement, RunContext
+
+MEASUREMENT_BYTES = 1 << 20
+"""Most bytes of a measurement; those of all papers stay below 50 kB."""
 
 _NO_GPU = re.compile(
     r"no NVIDIA driver|not compiled with CUDA|no CUDA (device|GPU)|CUDA.*not available", re.I
@@ -43,6 +51,7 @@ def run_child(job: Job, lookup: Callable[[str], Any]) -> None:
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a plugin, too
         result = explain(error)
     result.base_rss_bytes = base
+    result.notes += _left_threads()
     try:
         _write(job.result, result)
     finally:
@@ -53,7 +62,9 @@ def run_child(job: Job, lookup: Callable[[str], Any]) -> None:
 def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     import torch
 
+    from dgbench.datasets.store import disturbed
     from dgbench.runtime.meter import SpanLog, keep_spans
+    from dgbench.runtime.steady import seen_loops
 
     torch.set_num_threads(job.threads)
     torch.manual_seed(job.seed)
@@ -72,7 +83,8 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     context = _context(job)
     experiment = find_experiment(lookup(job.cell.paper), job.cell)
     params = {k: v for k, v in job.cell.params.items() if k != CONTROL}
-    measurement = experiment.run(msgspec.structs.replace(job.cell, params=params), context)
+    with _data_warnings() as heard:
+        measurement = experiment.run(msgspec.structs.replace(job.cell, params=params), context)
     if isinstance(measurement, Measurement):
         for name, count in context.meter.counters.items():
             measurement.counters.setdefault(name, int(count))
@@ -80,13 +92,51 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
             measurement.phases = context.meter.phases()
         _to_plain(measurement)
     wrong = complaints(measurement)
+    name = f"{job.cell.paper}/{job.cell.experiment}"
     if not wrong:
         told = tell(spans) if spans is not None else {}
-        return Result(status="ok", measurement=measurement, told=told)
-    name = f"{job.cell.paper}/{job.cell.experiment}"
+        doubts = against_loops(measurement, seen_loops(), instrumented=job.instrumented)
+        doubts += disturbed()
+        reason = f"{name} cannot be believed: {'; '.join(doubts)}" if doubts else ""
+        status = "check" if doubts else "ok"
+        return Result(status=status, reason=reason, measurement=measurement, told=told, notes=heard)
     if isinstance(measurement, Measurement) and wrong[0].startswith("not finite"):
-        return Result(status="check", reason=f"{name} measured nonsense: {'; '.join(wrong)}")
-    return Result(status="crash", reason=f"{name} handed back garbage: {'; '.join(wrong)}")
+        reason = f"{name} measured nonsense: {_several(wrong)}"
+        return Result(status="check", reason=reason, notes=heard)
+    reason = f"{name} handed back garbage: {_several(wrong)}"
+    return Result(status="crash", reason=reason, notes=heard)
+
+
+@contextlib.contextmanager
+def _data_warnings() -> Iterator[list[str]]:
+    """What the datasets warn of goes into the row, beside the log."""
+    heard: list[str] = []
+    show = warnings.showwarning
+
+    def listen(text, category, *rest, **more) -> None:
+        if isinstance(category, type) and issubclass(category, DataWarning):
+            heard.append(str(text))
+        show(text, category, *rest, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        warnings.showwarning = listen
+        yield heard
+
+
+def _left_threads() -> list[str]:
+    """A note on Python's threads that still run; the end of the process ends them, too."""
+    here = threading.current_thread()
+    names = [readable(t.name, 40) for t in threading.enumerate() if t is not here]
+    if not names:
+        return []
+    count = f"{len(names)} thread" + ("s" if len(names) > 1 else "")
+    return [f"left {count} running when it was done: {', '.join(names[:4])}"]
+
+
+def _several(words: list[str], most: int = 5) -> str:
+    rest = f"; and {len(words) - most:,} more" if len(words) > most else ""
+    return readable("; ".join(words[:most]) + rest)
 
 
 def _context(job: Job) -> RunContext:
@@ -114,37 +164,46 @@ def complaints(measurement: Any) -> list[str]:
     """What is wrong with a measurement; numbers that are not finite come first."""
     if not isinstance(measurement, Measurement):
         return [f"a {type(measurement).__name__} instead of a Measurement"]
-    numbers = {
-        "values": measurement.values,
-        "phases": measurement.phases,
-        "deviation": measurement.deviation,
-        "samples": dict(enumerate(measurement.samples or [])),
-    }
     found = []
     try:
+        numbers = {
+            "values": measurement.values,
+            "phases": measurement.phases,
+            "deviation": measurement.deviation,
+            "samples": dict(enumerate(measurement.samples or [])),
+        }
         for name, entries in numbers.items():
             for key, value in entries.items():
                 if isinstance(value, float | int) and not math.isfinite(value):
                     found.append(f"not finite: {name}[{key!r}] is {value}")
         found += [f"samples[{i}] is {s}" for i, s in enumerate(measurement.samples) if s <= 0]
+        found += [f"phases[{k!r}] is {s}" for k, s in measurement.phases.items() if s < 0]
+        if measurement.warmup < 0:
+            found.append(f"warmup is {measurement.warmup}")
+        for name in ("values", "units", "counters", "phases", "deviation", "data"):
+            odd = [k for k in getattr(measurement, name) if not str(k).isprintable()]
+            found += [f"{name} has the name {key!r}" for key in odd]
         msgspec.convert(msgspec.to_builtins(measurement), Measurement)
-        msgspec.json.encode(measurement)
-    except (msgspec.MsgspecError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        found.append(str(error))
+        msgspec.msgpack.encode(measurement)  # how it reaches the runner
+        if (size := len(msgspec.json.encode(measurement))) > MEASUREMENT_BYTES:
+            found.append(f"it takes {size:,} bytes, at most {MEASUREMENT_BYTES:,} are kept")
+    except Exception as error:  # what a plugin put there may do anything when it is looked at
+        found.append(message(error))
     return found
 
 
 def explain(error: BaseException) -> Result:
     """The status and the one line that an exception of a cell becomes."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = message(error)
     hint = getattr(error, "hint", "")
-    full = f"{text} ({' '.join(hint.split())})" if hint else text
+    full = f"{text} ({' '.join(readable(str(hint)).split())})" if hint else text
     if isinstance(error, CheckFailed):
         print(f"check failed: {full}", file=sys.stderr)
         deviation = {k: float(v) for k, v in error.deviation.items() if math.isfinite(v)}
         return Result(status="check", reason=full, measurement=Measurement(deviation=deviation))
     if not isinstance(error, DgbenchError):
-        traceback.print_exception(type(error), error, error.__traceback__)
+        with contextlib.suppress(Exception):  # it may fail to say what it is
+            traceback.print_exception(type(error), error, error.__traceback__)
     if _NO_GPU.search(text):
         return Result(status="no-gpu", reason=full)
     if isinstance(error, UnsupportedError | MissingPackageError):
@@ -208,7 +267,7 @@ def _to_plain(measurement: Measurement) -> None:
 
     def plain(value: Any) -> Any:
         if hasattr(value, "item"):
-            with contextlib.suppress(ValueError, RuntimeError, TypeError):
+            with contextlib.suppress(Exception):
                 return value.item()
         return value
 

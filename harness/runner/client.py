@@ -16,11 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from dgbench.harness.probes.cpu import Tree, TreeTime
 from dgbench.harness.probes.series import Recording
 from dgbench.harness.runner.protocol import (
     Ended,
     Job,
+    Loading,
     Ready,
     Refused,
     Setup,
@@ -28,6 +31,7 @@ from dgbench.harness.runner.protocol import (
     name_of,
     receive,
     send,
+    signal_name,
 )
 from dgbench.runtime.errors import DgbenchError
 
@@ -40,11 +44,17 @@ TICK_S = 0.02
 GRACE_S = 0.3
 """Seconds between SIGTERM and SIGKILL."""
 
+LOG_BYTES = 256 << 20
+"""Most bytes that a process may print; one that never stops would fill the disk."""
+
 STUCK_S = 10.0
 """Seconds after which a killed process that does not go away is given up."""
 
 START_S = 120.0
-"""Seconds the server may take to import everything."""
+"""Seconds the server may take to import one thing."""
+
+CULPRITS = 8
+"""Most things that may end the server while they are loaded before it is given up."""
 
 _CODE = "import sys, json; sys.path[:] = json.loads(sys.argv[2]); " + (
     "from dgbench.harness.runner.server import main; main(int(sys.argv[1]))"
@@ -64,7 +74,7 @@ class Outcome:
     """How a process ended.
 
     Attributes:
-        ended: what the server saw. killed: "", `time` or `oom`.
+        ended: what the server saw. killed: "", `time`, `oom` or `log`.
         peak_bytes: largest memory of its tree. limit_bytes: its limit.
         processes: most processes of its tree at once.
     """
@@ -103,6 +113,27 @@ class ForkServer:
             DgbenchError: it does not start; the message says why.
         """
         name, file = name_of(lookup)
+        setup = Setup(lookup=name, file=file, papers=papers, modules=list(modules))
+        self.current = 0
+        notes: list[str] = []
+        while True:
+            self._launch(threads, log)
+            answer, culprit = self._prepare(setup)
+            if isinstance(answer, Ready):
+                self.seconds, self.threads = answer.seconds, answer.threads
+                self.notes = notes + answer.notes
+                return
+            self.close()
+            if isinstance(answer, Refused) or not culprit or len(notes) == CULPRITS:
+                break
+            how = "took too long" if answer else _how(self.process.returncode)
+            notes.append(f"{culprit} was not loaded ahead: the fork server {how} over it")
+            setup = msgspec.structs.replace(setup, without=[*setup.without, culprit])
+        why = answer.reason if isinstance(answer, Refused) else f"see {log}"
+        raise DgbenchError(f"the fork server does not start: {why}", hint=f"its log: {log}")
+
+    def _launch(self, threads: int, log: Path) -> None:
+        """Start the process and connect to it."""
         ours, theirs = socket.socketpair()
         environment = {
             **os.environ,
@@ -128,23 +159,28 @@ class ForkServer:
         theirs.close()
         self.sock = ours
         self.pid = self.process.pid
-        self.current = 0
+
+    def _prepare(self, setup: Setup) -> tuple[Any, str]:
+        """Let the server load what `setup` says.
+
+        Returns:
+            Its answer (None where it is gone, a Loading where it hangs), and what it was loading.
+        """
+        last = None
         try:
-            ours.settimeout(START_S)
-            send(ours, Setup(lookup=name, file=file, papers=papers, modules=list(modules)))
-            ready = receive(ours)
-            ours.settimeout(None)
+            self.sock.settimeout(START_S)
+            send(self.sock, setup)
+            while isinstance(found := receive(self.sock), Loading):
+                last = found
+            self.sock.settimeout(None)
+        except TimeoutError:
+            found = last
         except OSError:
-            ready = None
+            found = None
         except BaseException:
             self.close()
             raise
-        if isinstance(ready, Ready):
-            self.seconds, self.notes, self.threads = ready.seconds, ready.notes, ready.threads
-            return
-        self.close()
-        why = ready.reason if isinstance(ready, Refused) else f"see {log}"
-        raise DgbenchError(f"the fork server does not start: {why}", hint=f"its log: {log}")
+        return found, last.what if last is not None else ""
 
     def run(
         self,
@@ -215,6 +251,8 @@ class ForkServer:
                 killed = "oom"
             elif time.monotonic() > end:
                 killed = "time"
+            elif _size(job.log) > LOG_BYTES:
+                killed = "log"
             if killed:
                 ended = self._kill_current()
                 break
@@ -265,6 +303,20 @@ class ForkServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _how(code: int | None) -> str:
+    """How a server ended, in words."""
+    if code is not None and code < 0:
+        return f"was killed by {signal_name(-code)}"
+    return f"ended with exit code {code}"
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _signal_all(group: int, pids: list[int], number: signal.Signals) -> None:

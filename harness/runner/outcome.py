@@ -8,12 +8,17 @@ from pathlib import Path
 import msgspec
 
 from dgbench.harness.probes.series import Recording, pack
-from dgbench.harness.runner.client import Outcome
+from dgbench.harness.runner.client import LOG_BYTES, Outcome
+from dgbench.harness.runner.credible import against_wall
 from dgbench.harness.runner.protocol import Result, signal_name
+from dgbench.harness.runner.readable import readable
 from dgbench.harness.store import Row
 from dgbench.systems.base.experiment import Cell
 
 TAIL_LINES, TAIL_BYTES = 24, 2000
+
+KEPT_BYTES = 512 << 10
+"""Most bytes of a log's beginning and of its end that are kept."""
 
 NEAR = 0.8
 """A process killed from outside with this share of its limit in use was killed for memory."""
@@ -42,9 +47,18 @@ def fill_row(
     if outcome is not None:
         _probe(row, outcome, found)
         told = found.told if found is not None else {}
-        row.series = pack(recording, outcome.ended.seconds, told)
-    if found is not None and row.status in ("ok", "check"):
-        _measured(row, found)
+        try:
+            row.series = pack(recording, outcome.ended.seconds, told)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            row.notes.append(f"its phases over time are not kept: {readable(str(error))}")
+    if found is not None:
+        row.notes += [readable(note) for note in found.notes]
+        if row.status in ("ok", "check"):
+            _measured(row, found)
+    row.reason = " ".join(readable(row.reason).split())
+    size = _shorten(log)
+    if size:
+        row.notes.append(f"printed {size / 2**20:,.1f} MiB; the middle of its log is left out")
     tail = _tail(log)
     if tail:
         row.log = f"logs/{log.name}"
@@ -72,7 +86,14 @@ def _status(
         return "oom", f"out of memory, {memory}"
     if outcome.killed == "time":
         return "time", f"stopped at its limit of {cell.timeout_s:g} s"
+    if outcome.killed == "log":
+        return "crash", f"stopped because it printed more than {LOG_BYTES >> 20} MiB"
     if found is not None and outcome.ended.code == 0:
+        if found.status == "ok":
+            doubts = against_wall(found.measurement, outcome.ended.seconds)
+            if doubts:
+                name = f"{cell.paper}/{cell.experiment}"
+                return "check", f"{name} cannot be believed: {'; '.join(doubts)}"
         if found.status == "oom" and "GPU" not in found.reason:
             return "oom", f"{found.reason} (its processes held {memory})"
         return found.status, found.reason
@@ -101,12 +122,16 @@ def _probe(row: Row, outcome: Outcome, found: Result | None) -> None:
     row.probes["written_bytes"] = ended.written_bytes
     if outcome.processes > 1:
         row.probes["processes"] = outcome.processes
+    if ended.left and not outcome.killed:
+        names = ", ".join(dict.fromkeys(readable(name, 40) for name in ended.left))
+        count = f"{len(ended.left)} process" + ("es" if len(ended.left) > 1 else "")
+        row.notes.append(f"left {count} running when it was done: {names}; ended by the harness")
 
 
 def _measured(row: Row, found: Result) -> None:
     m = found.measurement
     row.deviation = m.deviation
-    row.notes += m.notes
+    row.notes += [readable(note) for note in m.notes]
     row.data = m.data
     if row.status != "ok":
         return  # a wrong result has no time
@@ -119,7 +144,7 @@ def _read(path: Path) -> tuple[Result | None, str]:
         return msgspec.msgpack.decode(path.read_bytes(), type=Result), ""
     except FileNotFoundError:
         return None, ""
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
         return None, f"its result cannot be read: {error}"
 
 
@@ -138,4 +163,21 @@ def _tail(path: Path) -> str:
     # Python's crash handler ends with a list of every extension module, thousands of letters.
     lines = [line for line in text.rstrip().splitlines() if not line.startswith("Extension modul")]
     lines = lines[-TAIL_LINES:]
-    return "\n".join(lines)[-TAIL_BYTES:]
+    return readable("\n".join(lines)[-TAIL_BYTES:])
+
+
+def _shorten(path: Path) -> int:
+    """Cut the middle out of a long log; its size before, or 0 where nothing was cut."""
+    with contextlib.suppress(OSError):
+        size = path.stat().st_size
+        if size <= 3 * KEPT_BYTES:
+            return 0
+        with path.open("r+b") as file:
+            file.seek(size - KEPT_BYTES)
+            end = file.read()
+            file.seek(KEPT_BYTES)
+            left_out = size - 2 * KEPT_BYTES
+            file.write(f"\n[... {left_out:,} bytes are left out here ...]\n".encode() + end)
+            file.truncate()
+        return size
+    return 0

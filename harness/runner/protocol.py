@@ -21,13 +21,21 @@ class Setup(msgspec.Struct, tag=True, kw_only=True):
     """First message to the server: what to import before anything is forked.
 
     `lookup` is `module:name` of a function from a paper's name to a `Paper`; `file` is where
-    that module lies, for modules that no path leads to.
+    that module lies, for modules that no path leads to. `without`: what ended an earlier server
+    while it was loaded, in the words of `Loading`.
     """
 
     lookup: str
     file: str
     papers: list[str]
     modules: list[str]
+    without: list[str] = []
+
+
+class Loading(msgspec.Struct, tag=True, kw_only=True):
+    """The server begins to load this; the last one heard of is to blame if the server ends."""
+
+    what: str
 
 
 class Ready(msgspec.Struct, tag=True, kw_only=True):
@@ -88,6 +96,7 @@ class Ended(msgspec.Struct, tag=True, kw_only=True):
         seconds: from fork to exit. peak_rss_bytes: largest resident set of one process of it.
         cpu_s: user and system time of it and its children. voluntary, involuntary: context
             switches. read_bytes, written_bytes: block input and output.
+        left: names of the processes that it left running; they were ended, too.
     """
 
     pid: int
@@ -99,6 +108,7 @@ class Ended(msgspec.Struct, tag=True, kw_only=True):
     involuntary: int
     read_bytes: int
     written_bytes: int
+    left: list[str] = []
 
     @classmethod
     def of_stuck(cls, pid: int) -> Ended:
@@ -120,6 +130,7 @@ class Result(msgspec.Struct, kw_only=True):
     """What a cell's process leaves in its result file.
 
     `told`: when its phases began and ended (`probes.series.tell`), where it was instrumented.
+    `notes`: what the process saw of itself, beside what the experiment says.
     """
 
     status: str
@@ -127,9 +138,10 @@ class Result(msgspec.Struct, kw_only=True):
     measurement: Measurement = msgspec.field(default_factory=Measurement)
     base_rss_bytes: int = 0
     told: dict[str, Any] = {}
+    notes: list[str] = []
 
 
-Message = Setup | Ready | Refused | Job | Started | Ended
+Message = Setup | Loading | Ready | Refused | Job | Started | Ended
 _DECODER = msgspec.msgpack.Decoder(Message)
 _ENCODER = msgspec.msgpack.Encoder()
 

@@ -25,6 +25,7 @@ from dgbench.harness.runner.client import MODULES, ForkServer, Outcome, ServerDi
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.runner.outcome import fill_row
 from dgbench.harness.runner.protocol import Job
+from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.store import FAILED, Row, Store
 from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.runtime.statistics import noise_floor
@@ -149,6 +150,7 @@ class _Runner:
         self.stopping = False
         self.nvml: Nvml | None = None
         self.provenance = ""
+        self.same = SameData(store.rows())
         self.summary = Summary(run=store.run, path=store.path, cells=len(plan.cells))
 
     def run(self, resume: bool, retry: Retry, limits: bool) -> Summary:
@@ -247,6 +249,7 @@ class _Runner:
         recordings = [Recording()] if self._keeps_series(cell, number, instrumented) else []
         outcome = self._observed(job, row, recordings)
         fill_row(row, cell, outcome, log, result, recordings[-1] if recordings else None)
+        self.same.check(row)
         self._append(row)
 
     def _keeps_series(self, cell: Cell, number: int, instrumented: bool) -> bool:

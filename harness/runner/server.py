@@ -28,10 +28,12 @@ from typing import Any, Final
 
 import msgspec
 
+from dgbench.harness.probes.cpu import Tree
 from dgbench.harness.runner.child import run_child
 from dgbench.harness.runner.protocol import (
     Ended,
     Job,
+    Loading,
     Ready,
     Refused,
     Setup,
@@ -40,10 +42,15 @@ from dgbench.harness.runner.protocol import (
     receive,
     send,
 )
+from dgbench.harness.runner.readable import describe, message
 from dgbench.runtime.cuda_driver import driver_awake
+from dgbench.systems.base.registry import Broken, find_system, system_names
 
 START: Final = "DGBENCH_START"
 """Environment variable that holds a `Start` for a process that takes this one's place."""
+
+STRAYS_S, STUCK_S = 0.1, 2.0
+"""Seconds that what a cell left behind has to end by itself, and then to be gone once killed."""
 
 NEEDED: Final = ("torch", "numpy", "scipy.sparse", "psutil")
 """What a server that starts again imports ahead: nothing that wakes a driver."""
@@ -68,7 +75,7 @@ def main(descriptor: int) -> None:
         if not isinstance(setup, Setup):
             return
     try:
-        lookup, culprit = _load(setup, notes, careful=bool(again))
+        lookup, culprit = _Loader(setup, notes, sock).load(careful=bool(again))
     except ImportError as error:
         send(sock, Refused(reason=f"cannot import {setup.lookup}: {error}"))
         return
@@ -83,31 +90,69 @@ def main(descriptor: int) -> None:
     _Server(sock, lookup, fresh=setup if culprit else None).serve()
 
 
-def _load(setup: Setup, notes: list[str], *, careful: bool) -> tuple[Callable[[str], Any], str]:
-    """Import ahead; returns the lookup, and what was loaded when the driver woke, or ""."""
-    culprit = ""
-    for name in setup.modules:
-        if careful and name not in NEEDED:
-            continue
+class _Loader:
+    """Imports ahead, one thing after the other, and tells the runner of each before it begins.
+
+    What is loaded may raise, exit or take the process with it; what it changes of dgbench's own
+    settings in the environment is put back, or the cells of others would run with it.
+
+    Attributes:
+        culprit: what was loaded when the CUDA driver woke, or "".
+    """
+
+    def __init__(self, setup: Setup, notes: list[str], sock: socket.socket) -> None:
+        self.setup, self.notes, self.sock = setup, notes, sock
+        self.culprit = ""
+
+    def load(self, *, careful: bool) -> tuple[Callable[[str], Any], str]:
+        """Everything that `setup` names; returns the lookup and the culprit."""
+        setup = self.setup
+        for name in setup.modules:
+            if not careful or name in NEEDED:
+                self._one(name, lambda name=name: importlib.import_module(name))
+        send(self.sock, Loading(what=""))
         try:
-            importlib.import_module(name)
-        except Exception as error:  # an optional package may fail in any way
-            notes.append(f"{name} was not imported ahead: {type(error).__name__}: {error}")
-        culprit = culprit or (name if driver_awake() else "")
-    try:
-        lookup = find_lookup(setup.lookup, setup.file)
-    except Exception as error:
-        raise ImportError(str(error)) from error
-    for name in setup.papers:
+            lookup = find_lookup(setup.lookup, setup.file)
+        except (Exception, SystemExit) as error:
+            raise ImportError(message(error)) from error
+        for name in setup.papers:
+            self._one(f"paper {name}", lambda name=name: lookup(name))
+        if not careful:
+            warm_up(self._one)
+        return lookup, self.culprit
+
+    def _one(self, what: str, load: Callable[[], Any]) -> None:
+        if what in self.setup.without:
+            return
+        send(self.sock, Loading(what=what))
+        before = _settings()
         try:
-            lookup(name)
-        except Exception as error:  # its cells will say so, each in its row
-            notes.append(f"paper {name} was not loaded ahead: {type(error).__name__}: {error}")
-        culprit = culprit or (f"paper {name}" if driver_awake() else "")
-    if not careful:
-        warm_up(notes)
-        culprit = culprit or ("a system" if driver_awake() else "")
-    return lookup, culprit
+            found = load()
+            if isinstance(found, Broken):
+                self.notes.append(f"{what} was not loaded ahead: {found.reason}")
+        except (Exception, SystemExit) as error:  # the cells that need it will say so
+            self.notes.append(f"{what} was not loaded ahead: {describe(error)}")
+        if changed := before.items() ^ _settings().items():
+            names = ", ".join(sorted({name for name, _ in changed}))
+            self.notes.append(f"{what} changed {names} while it was loaded; it was put back")
+            for name in _settings():
+                del os.environ[name]
+            os.environ.update(before)
+        self.culprit = self.culprit or (what if driver_awake() else "")
+
+
+def warm_up(load: Callable[[str, Callable[[], Any]], None]) -> None:
+    """Load what nearly every cell would load again: the systems and the catalogue of datasets."""
+    from dgbench import datasets
+
+    for name in system_names():
+        load(f"system {name}", lambda name=name: find_system(name))
+    load("the catalogue of datasets", datasets.cards)
+
+
+def _settings() -> dict[str, str]:
+    """What the environment says to dgbench."""
+    return {k: v for k, v in os.environ.items() if k.startswith("DGBENCH_")}
 
 
 def replace(function: str, descriptor: int, start: Start) -> None:
@@ -126,21 +171,6 @@ def fresh(_: int) -> None:
     start = msgspec.json.decode(os.environ.pop(START), type=Start)
     die_with_parent()
     run_child(start.job, find_lookup(start.setup.lookup, start.setup.file))
-
-
-def warm_up(notes: list[str]) -> None:
-    """Load what nearly every cell would load again: the systems and the catalogue of datasets."""
-    from dgbench import datasets
-    from dgbench.systems.base import Broken, find_system, system_names
-
-    for name in system_names():
-        found = find_system(name)
-        if isinstance(found, Broken):
-            notes.append(f"system {name} was not loaded ahead: {found.reason}")
-    try:
-        datasets.cards()
-    except Exception as error:  # the cells that need a card will say so
-        notes.append(f"the datasets' cards were not read ahead: {error}")
 
 
 def find_lookup(name: str, file: str) -> Callable[[str], Any]:
@@ -180,6 +210,7 @@ class _Server:
         """With `fresh` every child starts a new interpreter."""
         self.sock, self.lookup, self.fresh = sock, lookup, fresh
         self.pid, self.start = 0, 0.0
+        adopt_orphans()
         self.wake_read, self.wake_write = os.pipe()
         for descriptor in (self.wake_read, self.wake_write):
             os.set_blocking(descriptor, False)
@@ -204,6 +235,7 @@ class _Server:
         finally:
             if self.pid:
                 _kill_group(self.pid)
+            end_strays()
 
     def _fork(self, job: Job) -> None:
         self.start, at = time.perf_counter(), time.monotonic()
@@ -240,13 +272,14 @@ class _Server:
             if os.waitid(os.P_PID, self.pid, look) is None:
                 return
             seconds = time.perf_counter() - self.start
-            _kill_group(self.pid)  # what it left behind must not disturb the next process
+            left = end_strays(besides=self.pid)  # or they would disturb the next process
+            _kill_group(self.pid)
             _, status, usage = os.wait4(self.pid, 0)
         else:
             gone, status, usage = os.wait4(self.pid, os.WNOHANG)
             if not gone:
                 return
-            seconds = time.perf_counter() - self.start
+            seconds, left = time.perf_counter() - self.start, []
             _kill_group(self.pid)
         scale = 1 if sys.platform == "darwin" else 1024
         ended = Ended(
@@ -259,6 +292,7 @@ class _Server:
             involuntary=usage.ru_nivcsw,
             read_bytes=usage.ru_inblock * 512,
             written_bytes=usage.ru_oublock * 512,
+            left=left,
         )
         self.pid = 0
         send(self.sock, ended)
@@ -269,6 +303,56 @@ def die_with_parent() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def adopt_orphans() -> None:
+    """Ask Linux to make this process the parent of what its children leave behind.
+
+    A process that put itself into a session of its own (a daemon) is no longer in the group of the
+    cell that started it; like this it can still be found. Elsewhere this does nothing.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
+def end_strays(besides: int = 0) -> list[str]:
+    """Kill and reap all below this process except its child `besides`.
+
+    Returns:
+        Names of those that were still running `STRAYS_S` after they were first seen: helpers of
+        libraries end by themselves when the process that started them is gone.
+    """
+    patient = time.monotonic() + STRAYS_S
+    end, left = patient + STUCK_S, {}
+    while True:
+        found = _living(os.getpid(), besides)
+        now = time.monotonic()
+        if now > patient:
+            left.update(found)
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+        if not found or now > end:
+            return list(left.values())
+        time.sleep(0.002)
+
+
+def _living(root: int, besides: int) -> dict[int, str]:
+    """Number and name of what runs below `root`; its dead children are reaped on the way."""
+    found: dict[int, str] = {}
+    for pid in Tree(root).pids():
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/stat") as file:
+            name, _, rest = file.read().partition("(")[2].rpartition(")")
+            state, parent = rest.split()[:2]
+            if pid in (root, besides):
+                continue
+            if state not in "ZX":
+                found[pid] = name
+            elif int(parent) == root:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+    return found
 
 
 def _kill_group(pid: int) -> None:

@@ -33,7 +33,7 @@ def _load(group: str, name: str) -> object | Broken:
     origin = f"{point.value} ({point.dist.name if point.dist else 'unknown package'})"
     try:
         return point.load()
-    except Exception as error:  # a plugin may fail in any way; that must never be fatal
+    except (Exception, SystemExit) as error:  # a plugin may fail in any way; never fatally
         return Broken(name, origin, f"{type(error).__name__}: {error}")
 
 
@@ -56,7 +56,7 @@ def find_system(name: str) -> System | Broken:
         return found
     try:
         system = found() if isinstance(found, type) else found
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Broken(name, str(found), f"{type(error).__name__}: {error}")
     if not isinstance(system, System):
         return Broken(name, str(found), "it is not a dgbench.systems.base.System")

@@ -122,7 +122,7 @@ def test_every_end_of_a_process_is_a_row_with_its_reason(disaster, how):
 def test_a_good_row_holds_what_was_measured(disaster):
     store, _, _ = disaster
     row = next(r for r in store.rows() if r.params.get("how") == "ok")
-    assert row.samples == [0.01, 0.02, 0.03]
+    assert row.samples == [0.0001, 0.0002, 0.0003]
     assert row.warmup == 1
     assert row.values["threads"] == 1.0
     assert row.counters == {"edges": 7}
