@@ -117,7 +117,7 @@ def run_once(papers: list[Any], experiments: list[str], options: Options) -> tup
 
     options.check()
     plan = _new_plan(papers, experiments, options)
-    with Store.create(options.out, _settings(papers, experiments)) as store:
+    with Store.create(options.out, _settings(papers, experiments), plan) as store:
         return store.path, run_plan(plan, store, listener=Progress())
 
 
@@ -166,7 +166,7 @@ def _go(papers: list[Any], experiments: list[str], options: Options) -> None:
         store = Store.open(folder, writable=True)
     else:
         plan = _new_plan(papers, experiments, options)
-        store = Store.create(root, _settings(papers, experiments))
+        store = Store.create(root, _settings(papers, experiments), plan)
     with store:
         say(plan_head(plan, papers, _last_time(root, papers, experiments, plan)), sys.stderr)
         summary = run_plan(plan, store, listener=Progress(), retry=options.retry or "")

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gzip
 import os
+import shutil
 import tempfile
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from dgbench.runtime.errors import StoreError
 
 _HEAD = b'{"crc":"'
 _MIDDLE = b'","row":'
 _START = len(_HEAD) + 8 + len(_MIDDLE)
+_CHECK = "crc32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +52,87 @@ def write_whole(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C, too, leaves nothing behind
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-        raise cannot_write(path, error) from error
+        if isinstance(error, OSError):
+            raise cannot_write(path, error) from error
+        raise
+
+
+def sweep_whole(folder: Path, *names: str) -> None:
+    """Remove what a `write_whole` of these names left in a folder when its process was killed.
+
+    Only for who is sure that no other process writes them, such as the holder of a run's lock.
+    """
+    for name in names:
+        for path in folder.glob(f".{name}.????????"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+@contextlib.contextmanager
+def new_folder(parent: Path, prefix: str) -> Iterator[Path]:
+    """An empty folder with a name of its own, removed at the end if it is still there.
+
+    A lock that ends with this process marks it as in use; what a killed one left behind under the
+    same prefix is removed first. Raises OSError.
+    """
+    for left in parent.glob(f"{prefix}????????"):
+        _remove_left(left)
+    while True:
+        folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
+        descriptor = os.open(folder, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # a disk without locks: nobody removes it, then
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if folder.exists():  # somebody may have taken it for left in between
+            break
+        os.close(descriptor)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _remove_left(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def to_checked(value: dict[str, Any]) -> bytes:
+    """A JSON object for people to read, with a checksum of its contents as last entry."""
+    plain = msgspec.json.decode(msgspec.json.encode(value))
+    text = msgspec.json.encode({**plain, _CHECK: _sum_of(plain)})
+    return msgspec.json.format(text, indent=2) + b"\n"
+
+
+def from_checked(path: Path) -> dict[str, Any]:
+    """The object without its checksum; one that never had a checksum is taken as it is.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        StoreError: it cannot be read or is not what was written.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        if (wanted := found.pop(_CHECK, None)) not in (None, _sum_of(found)):
+            raise StoreError(f"{path} is damaged: its checksum is not {wanted}")
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError, OverflowError, msgspec.MsgspecError) as error:
+        raise StoreError(f"cannot read {path}: {error}") from error
+    return found
+
+
+def _sum_of(plain: dict[str, Any]) -> str:
+    return f"{zlib.crc32(msgspec.json.encode(plain, order='deterministic')):08x}"
 
 
 def cannot_write(path: Path, error: OSError) -> StoreError:

@@ -1,4 +1,7 @@
-"""A run's folder: rows.jsonl, provenance.json, plan.json, run.json and logs/.
+"""A run's folder: rows.jsonl, provenance.json, plan.json, run.json, copies/ and logs/.
+
+Rows carry a checksum each. The other three are written whole, with a checksum, and once more into
+copies/: one that is damaged is read from its copy, and set right by the next writer.
 
 A run that was kept as a reference has `rows.jsonl.gz` in place of `rows.jsonl` and is only read.
 """
@@ -6,6 +9,7 @@ A run that was kept as a reference has `rows.jsonl.gz` in place of `rows.jsonl` 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 from datetime import datetime, timezone
@@ -19,8 +23,12 @@ from dgbench.harness.store.files import (
     Appender,
     Torn,
     cannot_write,
+    from_checked,
+    new_folder,
     read_lines,
     read_text,
+    sweep_whole,
+    to_checked,
     to_line,
     write_whole,
 )
@@ -30,6 +38,8 @@ from dgbench.runtime.errors import DgbenchError, StoreError, unknown_key
 __all__ = ["Store", "Torn", "find_run", "find_runs", "list_runs", "runs_root"]
 
 _PROBE_BYTES = 1 << 20
+_KEPT = ("run.json", "plan.json", "provenance.json")
+_COPIES = "copies"
 
 
 def runs_root() -> Path:
@@ -45,11 +55,13 @@ class Store:
         torn: lines that could not be trusted when the store was opened. A writer sets them
             aside into `rows.torn`; a reader leaves the files alone.
         info: contents of run.json (`run`, `stamp`, `state`, `started`, settings of the run).
+        damaged: sentences about files that were damaged and read from their copies.
     """
 
     def __init__(self, path: Path, info: dict[str, Any], *, writable: bool) -> None:
         self.path, self.info, self.writable = path, info, writable
         self.run = str(info["run"])
+        self.damaged: list[str] = []
         self.torn: list[Torn] = []
         self._appender: Appender | None = None
         self._lock: FileLock | None = None
@@ -61,6 +73,9 @@ class Store:
         if writable:
             self._lock_folder()
         try:
+            if writable:
+                _try_disk(path)
+                self._tidy()
             self._rows = self._load()
             if writable:
                 self._appender = Appender(self.rows_path)
@@ -69,64 +84,52 @@ class Store:
             raise
 
     @classmethod
-    def create(cls, root: Path | None = None, settings: dict[str, Any] | None = None) -> Store:
+    def create(
+        cls, root: Path | None = None, settings: dict[str, Any] | None = None, plan: Any = None
+    ) -> Store:
         """Make a new run's folder under `root` (default `runs_root()`).
 
-        The disk is tried with a mebibyte first, so that nothing is measured that cannot be kept.
+        It appears with run.json (and the plan) in it, or not at all. The disk is tried with a
+        mebibyte first, so that nothing is measured that cannot be kept.
 
         Args:
             settings: kept in run.json (preset, device, threads, papers ...); JSON values only.
+            plan: as for `write_plan`; without one a run that is killed early cannot be resumed.
 
         Raises:
             StoreError: the folder cannot be written or the disk is full.
         """
         root = Path(root) if root is not None else runs_root()
         now = datetime.now(timezone.utc)
-        stamp = now.strftime("%Y-%m-%dT%H%M")
         try:
             root.mkdir(parents=True, exist_ok=True)
-            path, number = root / stamp, 1
-            while True:
-                try:
-                    path.mkdir()
-                    break
-                except FileExistsError:
-                    number += 1
-                    path = root / f"{stamp}-{number}"
-            (path / "logs").mkdir()
+            with new_folder(root, ".new-") as folder:
+                folder.chmod(0o755)
+                (folder / "logs").mkdir()
+                (folder / _COPIES).mkdir()
+                _try_disk(folder)
+                if plan is not None:
+                    _keep(folder, "plan.json", msgspec.to_builtins(plan))
+                path, info = _settle(folder, root, now, settings or {})
         except OSError as error:
             raise cannot_write(root, error) from error
-        _try_disk(path)
-        run = hashlib.sha256(f"{path.name}{os.getpid()}{now.isoformat()}".encode()).hexdigest()[:8]
-        info = {
-            "run": run,
-            "stamp": path.name,
-            "state": "running",
-            "started": now.isoformat(timespec="seconds"),
-            "ended": None,
-            "note": "",
-            **(settings or {}),
-        }
-        write_whole(path / "run.json", _pretty(info))
         return cls(path, info, writable=True)
 
     @classmethod
     def open(cls, path: Path, *, writable: bool = False) -> Store:
         """Open a run's folder. Raises StoreError where it is none or cannot be read (written)."""
         path = Path(path)
-        try:
-            info = msgspec.json.decode((path / "run.json").read_bytes(), type=dict[str, Any])
-            info["run"]
-        except FileNotFoundError as error:
+        found, note = _read_kept(path, "run.json")
+        if found is None:
             raise StoreError(
                 f"{path} is not the folder of a run (it has no run.json)",
                 hint="name a folder under results/runs, or an id",
-            ) from error
-        except (OSError, msgspec.DecodeError, KeyError) as error:
-            raise StoreError(f"cannot read {path / 'run.json'}: {error}") from error
-        if writable:
-            _try_disk(path)
-        return cls(path, info, writable=writable)
+            )
+        if "run" not in found:
+            raise StoreError(f"cannot read {path / 'run.json'}: it does not say which run it is")
+        store = cls(path, found, writable=writable)
+        store.damaged += [note] if note and note not in store.damaged else []
+        return store
 
     @property
     def rows_path(self) -> Path:
@@ -167,7 +170,7 @@ class Store:
 
     def write_plan(self, plan: Any) -> None:
         """Keep the plan (any JSON-encodable value or msgspec struct) as plan.json."""
-        write_whole(self.path / "plan.json", _pretty(msgspec.to_builtins(plan)))
+        _keep(self.path, "plan.json", msgspec.to_builtins(plan))
 
     def read_plan(self) -> Any:
         """The decoded plan.json, or None if there is none. Raises StoreError."""
@@ -179,7 +182,7 @@ class Store:
         known = self.provenance()
         if known.get(key) != facts:
             known[key] = facts
-            write_whole(self.path / "provenance.json", _pretty(known))
+            _keep(self.path, "provenance.json", known)
         return key
 
     def provenance(self) -> dict[str, dict[str, Any]]:
@@ -189,7 +192,7 @@ class Store:
     def update(self, **facts: Any) -> None:
         """Change entries of run.json, such as `state="partial"` and `note="..."`."""
         self.info.update(facts)
-        write_whole(self.path / "run.json", _pretty(self.info))
+        _keep(self.path, "run.json", self.info)
 
     def close(self) -> None:
         """Give the folder free for another writer."""
@@ -238,13 +241,28 @@ class Store:
         return rows
 
     def _read(self, name: str) -> Any:
-        path = self.path / name
-        try:
-            return msgspec.json.decode(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError) as error:
-            raise StoreError(f"cannot read {path}: {error}") from error
+        found, note = _read_kept(self.path, name)
+        if note and note not in self.damaged:
+            self.damaged.append(note)
+        return found
+
+    def _tidy(self) -> None:
+        """Remove what a killed writer left, and set right what was damaged; the lock is held."""
+        names = (*_KEPT, "rows.jsonl", "rows.torn", ".probe")
+        sweep_whole(self.path, *names)
+        sweep_whole(self.path / _COPIES, *_KEPT)
+        for left in (self.path / "logs").glob("*.result*"):
+            with contextlib.suppress(OSError):
+                left.unlink()
+        for name in _KEPT:
+            value = self._read(name)
+            copy = self.path / _COPIES / name
+            try:
+                same = value is None or (from_checked(copy) == value and not self.damaged)
+            except (FileNotFoundError, StoreError):
+                same = False
+            if not same:
+                _keep(self.path, name, value)
 
 
 def list_runs(root: Path | None = None) -> list[Path]:
@@ -321,7 +339,10 @@ def _started(path: Path) -> tuple[str, str]:
 
 
 def _try_disk(path: Path) -> None:
-    """Write and remove a mebibyte, so that a full or read-only disk is found out now."""
+    """Write and remove a mebibyte, so that a full or read-only disk is found out now.
+
+    Only under the run's lock, or in a folder that nobody else knows.
+    """
     probe = path / ".probe"
     try:
         write_whole(probe, bytes(_PROBE_BYTES))
@@ -330,5 +351,62 @@ def _try_disk(path: Path) -> None:
             probe.unlink(missing_ok=True)
 
 
-def _pretty(value: Any) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+def _settle(
+    folder: Path, root: Path, now: datetime, settings: dict[str, Any]
+) -> tuple[Path, dict[str, Any]]:
+    """Give a new run's folder its name, the first of its minute that is free, and its run.json."""
+    stamp, number = now.strftime("%Y-%m-%dT%H%M"), 1
+    while True:
+        path = root / (stamp if number == 1 else f"{stamp}-{number}")
+        number += 1
+        if path.exists():
+            continue
+        run = hashlib.sha256(f"{path.name}{os.getpid()}{now.isoformat()}".encode()).hexdigest()[:8]
+        info = {
+            "run": run,
+            "stamp": path.name,
+            "state": "running",
+            "started": now.isoformat(timespec="seconds"),
+            "ended": None,
+            "note": "",
+            **settings,
+        }
+        _keep(folder, "run.json", info)
+        try:
+            os.rename(folder, path)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            continue  # another run has taken the name in between
+        return path, info
+
+
+def _keep(folder: Path, name: str, value: Any) -> None:
+    """Write one of the three files and its copy."""
+    text = to_checked(value)
+    write_whole(folder / name, text)
+    copies = folder / _COPIES
+    try:
+        copies.mkdir(exist_ok=True)
+    except OSError as error:
+        raise cannot_write(copies, error) from error
+    write_whole(copies / name, text)
+
+
+def _read_kept(folder: Path, name: str) -> tuple[dict[str, Any] | None, str]:
+    """One of the three files, from its copy where it is damaged, and a sentence if it was.
+
+    None where there is none. Raises StoreError where no good one is left.
+    """
+    try:
+        return from_checked(folder / name), ""
+    except FileNotFoundError:
+        return None, ""
+    except StoreError as error:
+        try:
+            return from_checked(folder / _COPIES / name), f"{error}; its copy is used"
+        except (FileNotFoundError, StoreError):
+            raise StoreError(
+                f"{error}, and there is no good copy of it",
+                hint="rows.jsonl is checked line by line and may be whole all the same",
+            ) from error

@@ -14,12 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
+import torch  # noqa: F401 - before any fork, or every cell would import it anew
 
+import dgbench.datasets.store  # noqa: F401
 from dgbench.harness.plan import Plan
 from dgbench.harness.runner import Listener, client, run_plan, server
 from dgbench.harness.store import Row, Store
@@ -45,8 +49,8 @@ class Runner:
         code: exit code, or the negative number of a signal; None while it runs.
     """
 
-    def __init__(self, pid: int, pipe: int, path: Path | None) -> None:
-        self.pid, self.pipe = pid, pipe
+    def __init__(self, pid: int, pipe: int, path: Path | None, root: Path) -> None:
+        self.pid, self.pipe, self.root = pid, pipe, root
         self.events: list[dict[str, Any]] = []
         self.code: int | None = None
         self._path, self._text = path, b""
@@ -56,6 +60,13 @@ class Runner:
         """The run's folder."""
         if self._path is None:
             self._path = Path(self.until("path")["path"])
+        return self._path
+
+    @property
+    def folder_or_none(self) -> Path | None:
+        """The run's folder; None where it died before it had one that can be resumed."""
+        found = sorted(p.parent for p in self.root.glob("*/run.json")) if self._path is None else []
+        self._path = found[-1] if found else self._path
         return self._path
 
     def until(self, key: str, *, nth: int = 1, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
@@ -72,6 +83,25 @@ class Runner:
         """Send a signal to the runner alone."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, number)
+
+    def server(self, timeout_s: float = 10.0) -> int:
+        """Number of its fork server, as soon as there is one."""
+        return self._child(lambda: self.pid, timeout_s)
+
+    def cell(self, timeout_s: float = 10.0) -> int:
+        """Number of the cell's process that runs now, as soon as there is one."""
+        return self._child(lambda: self.server(timeout_s), timeout_s)
+
+    def _child(self, parent: Callable[[], int], timeout_s: float) -> int:
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            of = parent()
+            with contextlib.suppress(OSError), open(f"/proc/{of}/task/{of}/children") as file:
+                found = file.read().split()
+                if found:
+                    return int(found[0])
+            time.sleep(0.002)
+        raise Loss(f"no process came up below it; it said {self.events[-3:]}")
 
     def wait(self, timeout_s: float = PATIENCE_S) -> Runner:
         """Wait for its end. Raises Loss (and kills it) where it hangs."""
@@ -179,6 +209,11 @@ class Bench:
         else:
             self.report.passed += 1
 
+    def injected_nothing(self) -> None:
+        """Inside a fault: it did not come to it; no loss as long as enough others did."""
+        self.report.injected -= 1
+        self.report.passed -= 1
+
     def skip(self, reason: str) -> NoReturn:
         """Leave this kind out here."""
         raise Skipped(reason)
@@ -197,6 +232,7 @@ class Bench:
         control: str = "none",
         real: bool = False,
         before: Callable[[], Any] | None = None,
+        root: Path | None = None,
         **settings: Any,
     ) -> Runner:
         """Fork a runner of these cells, or one that goes on with the plan of a run.
@@ -205,6 +241,7 @@ class Bench:
             real: start the fork server as users do (a new interpreter, seconds), not as a fork of
                 this process (milliseconds).
             before: called in the runner's process before it touches the disk.
+            root: where the run's folder is made, `bench.results` else.
             settings: of `run_plan`.
         """
         ours, theirs = os.pipe()
@@ -213,9 +250,10 @@ class Bench:
         pid = os.fork()
         if pid == 0:
             os.close(ours)
-            _be_runner(self, theirs, list(cells), resume, preset, control, real, before, settings)
+            order = _Order(list(cells), resume, preset, control, root or self.results, settings)
+            _be_runner(self, theirs, order, real, before)
         os.close(theirs)
-        self.runners.append(Runner(pid, ours, resume))
+        self.runners.append(Runner(pid, ours, resume, root or self.results))
         return self.runners[-1]
 
     def run(self, cells: Sequence[Cell] = (), **more: Any) -> Runner:
@@ -276,6 +314,15 @@ class Bench:
         if found := checks.leftovers(self.results, self.tmp):
             raise Loss(f"{len(found)} temporary files are left: {', '.join(found[:6])}")
 
+    def no_orphans_of(self, pid: int, patience_s: float = 3.0) -> None:
+        """Nothing that the process `pid` started lives on, while its runner still does."""
+        self._count("orphans")
+        end = time.monotonic() + patience_s
+        while found := [p for p, c in self._others() if "time.sleep(120)" in c]:
+            if time.monotonic() > end:
+                raise Loss(f"{len(found)} processes that {pid} has started are left")
+            time.sleep(0.02)
+
     def no_orphans(self, patience_s: float = 3.0) -> None:
         """No process lives that was started here; those that are told to end may take a moment."""
         self._count("orphans")
@@ -330,16 +377,43 @@ class _Teller(Listener):
         self.tell(note=text)
 
 
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What a forked runner shall run."""
+
+    cells: list[Cell]
+    resume: Path | None
+    preset: str
+    control: str
+    root: Path
+    settings: dict[str, Any]
+
+    def run(self, tell: Callable[..., None]) -> int:
+        """Do as `dgbench run` does; returns its exit code."""
+        if self.resume is None:
+            paper = papers.make_paper(*self.cells)
+            plan = Plan.build([paper], None, self.preset, control=self.control)
+            store = Store.create(self.root, {"papers": ["faulty"], "experiments": []}, plan)
+        else:
+            store = Store.open(self.resume, writable=True)
+            plan = msgspec.convert(store.read_plan(), Plan)
+        given = {"limits": False, "modules": (), "threads": 1, "lookup": papers.lookup}
+        with store:
+            tell(path=str(store.path))
+            summary = run_plan(plan, store, listener=_Teller(tell), **{**given, **self.settings})
+        tell(
+            end=summary.sentence,
+            interrupted=summary.interrupted,
+            trouble=summary.trouble,
+            rows=summary.rows,
+            kept=summary.kept,
+            restarts=summary.restarts,
+        )
+        return 130 if summary.interrupted else int(bool(summary.trouble))
+
+
 def _be_runner(
-    bench: Bench,
-    pipe: int,
-    cells: list[Cell],
-    resume: Path | None,
-    preset: str,
-    control: str,
-    real: bool,
-    before: Callable[[], Any] | None,
-    settings: dict[str, Any],
+    bench: Bench, pipe: int, order: _Order, real: bool, before: Callable[[], Any] | None
 ) -> NoReturn:
     """The forked process: run, tell, leave without a look back."""
 
@@ -360,51 +434,19 @@ def _be_runner(
             client.subprocess = _Subprocess  # type: ignore[assignment]
         if before is not None:
             before()
-        code = _run(bench, tell, cells, resume, preset, control, settings)
+        code = order.run(tell)
     except DgbenchError as error:
         tell(error=str(error), hint=error.hint)
         code = 2
     except KeyboardInterrupt:
         code = 130
     except BaseException as error:
-        import traceback
-
         traceback.print_exc()
         with contextlib.suppress(OSError):
             tell(error=f"{type(error).__name__}: {error}", hint="a traceback")
         code = 70
     finally:
         os._exit(code)
-
-
-def _run(
-    bench: Bench,
-    tell: Callable[..., None],
-    cells: list[Cell],
-    resume: Path | None,
-    preset: str,
-    control: str,
-    settings: dict[str, Any],
-) -> int:
-    if resume is None:
-        plan = Plan.build([papers.make_paper(*cells)], None, preset, control=control)
-        store = Store.create(bench.results, {"papers": ["faulty"], "experiments": []})
-    else:
-        store = Store.open(resume, writable=True)
-        plan = msgspec.convert(store.read_plan(), Plan)
-    with store:
-        tell(path=str(store.path))
-        given = {"limits": False, "modules": (), "threads": 1, "lookup": papers.lookup, **settings}
-        summary = run_plan(plan, store, listener=_Teller(tell), **given)
-    tell(
-        end=summary.sentence,
-        interrupted=summary.interrupted,
-        trouble=summary.trouble,
-        rows=summary.rows,
-        kept=summary.kept,
-        restarts=summary.restarts,
-    )
-    return 130 if summary.interrupted else int(bool(summary.trouble))
 
 
 class _ForkedServer:

@@ -66,6 +66,10 @@ class Disk:
         state.prefix = os.fsencode(below.resolve())
         state.mode = MODES.index(mode)
 
+    def only(self, pid: int) -> None:
+        """Mean one process alone from now on."""
+        self._state.pid = pid
+
     def disarm(self) -> None:
         """A good disk again; the counts stay."""
         self._state.mode = 0

@@ -11,6 +11,9 @@ from rich.table import Table
 
 from tests.faults.campaign import Kind, Report, run_kind
 
+MOST = 12
+"""Losses of a kind that are printed."""
+
 CHECKS = ("rows", "resume", "orphans", "temporary", "reason")
 
 
@@ -21,8 +24,8 @@ def run_all(kinds: Sequence[Kind], seed: int, root: Path) -> int:
     for number, kind in enumerate(kinds, 1):
         screen.print(f"[{number}/{len(kinds)}] {kind.name}", markup=False, highlight=False)
         reports.append(run_kind(kind, seed, root))
-        for loss in reports[-1].losses:
-            screen.print(f"    LOST {loss}", markup=False, highlight=False)
+        for loss in reports[-1].losses[:3]:
+            screen.print(f"    LOST {loss[:200]}", markup=False, highlight=False)
     width = None if sys.stdout.isatty() else 110
     console = Console(width=width)
     console.print(as_table(reports))
@@ -31,7 +34,7 @@ def run_all(kinds: Sequence[Kind], seed: int, root: Path) -> int:
             console.print(f"left out: {report.kind.name}: {report.skipped}", markup=False)
         for remark in report.remarks:
             console.print(f"{report.kind.name}: {remark}", markup=False)
-        for loss in report.losses:
+        for loss in report.losses[:MOST]:
             console.print(f"LOST in {report.kind.name}: {loss}", markup=False)
     injected = sum(r.injected for r in reports)
     losses = sum(len(r.losses) for r in reports)

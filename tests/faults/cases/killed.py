@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import time
 
-from tests.faults.bench import Bench
+from dgbench.harness.runner import client
+from tests.faults.bench import Bench, Runner
 from tests.faults.campaign import fault
 from tests.faults.papers import cell
+
+MIXED = (cell("ok"), cell("slow", seconds=0.1), cell("exit"), cell("ok", repeats=2, which="b"))
+"""A plan of good and bad cells, half a second long."""
 
 
 @fault(
     "cell ends by a signal",
     count=8,
-    about="kill -9, SIGSEGV, SIGBUS ... at a random moment",
+    about="SIGKILL, SIGSEGV, SIGBUS ... to itself, at a random moment",
     sample=True,
 )
 def cell_by_signal(bench: Bench) -> None:
@@ -27,3 +34,190 @@ def cell_by_signal(bench: Bench) -> None:
             bench.named(row, "crash", name)
     bench.named(runner.row("ok"), "ok")
     bench.resumed(runner)
+
+
+@fault(
+    "cell killed from outside",
+    count=12,
+    about="kill -9 at a random moment, with temporary files and processes below it",
+)
+def cell_killed(bench: Bench) -> None:
+    cells = [cell("untidy", which=n) for n in range(12)]
+    runner = bench.start([*cells, cell("ok")])
+    for number in range(12):
+        runner.until("start", nth=number + 1)
+        pid = runner.cell()
+        time.sleep(bench.rng.choice((0.0, bench.rng.uniform(0, 0.2))))
+        with bench.fault(f"cell {number}"):
+            kill(pid)
+            runner.until("row", nth=number + 1)
+            bench.named(runner.row("untidy"), "crash", "SIGKILL")
+            bench.no_orphans_of(pid)
+    runner.wait()
+    bench.named(runner.row("ok"), "ok")
+    bench.resumed(runner)
+
+
+@fault(
+    "fork server killed in a cell",
+    count=8,
+    about="kill -9 of the fork server while a cell with processes of its own runs",
+)
+def server_killed(bench: Bench) -> None:
+    cells = [cell("untidy", seconds=0.4, which=n) for n in range(8)]
+    runner = bench.start([*cells, cell("ok")])
+    for number in range(8):
+        runner.until("start", nth=number + 1)
+        server, pid = runner.server(), runner.cell()
+        time.sleep(bench.rng.uniform(0, 0.15))
+        with bench.fault(f"cell {number}"):
+            kill(server)
+            runner.until("row", nth=number + 1)
+            bench.named(runner.row("untidy"), "ok", "fork server died")
+            bench.no_orphans_of(pid)
+    bench.named(runner.wait().row("ok"), "ok")
+    bench.resumed(runner)
+
+
+@fault(
+    "fork server killed twice",
+    count=1,
+    each=True,
+    about="kill -9 of the fork server and of the one that takes its place",
+)
+def server_killed_twice(bench: Bench) -> None:
+    runner = bench.start([cell("slow", seconds=2), cell("ok")])
+    for _ in range(2):
+        pid = runner.cell()
+        kill(runner.server())
+        gone(pid)
+    bench.named(runner.wait().row("slow"), "crash", "fork server died with it, twice")
+    bench.resumed(runner)
+
+
+@fault("fork server stopped", count=2, each=True, about="SIGSTOP: it neither answers nor ends")
+def server_stopped(bench: Bench) -> None:
+    def impatient() -> None:
+        client.STUCK_S = 0.3
+
+    runner = bench.start([cell("untidy", timeout_s=1.0), cell("ok")], before=impatient)
+    runner.cell()
+    time.sleep(bench.rng.uniform(0, 0.1))
+    os.kill(runner.server(), signal.SIGSTOP)
+    bench.named(runner.wait().row("untidy"), "time", "limit of 1 s")
+    bench.named(runner.row("ok"), "ok")
+    bench.resumed(runner)
+
+
+@fault("runner killed at a random moment", count=14, each=True, about="kill -9 of the runner")
+def runner_killed(bench: Bench) -> None:
+    cells = (cell("untidy", seconds=0.3, which=bench.number), *MIXED)
+    runner = bench.start(cells)
+    path = runner.path
+    time.sleep(bench.rng.uniform(0, 0.9))
+    runner.kill()
+    runner.wait()
+    bench.no_orphans()
+    assert path.exists()
+    bench.resumed(runner)
+
+
+@fault(
+    "runner and fork server killed",
+    count=4,
+    each=True,
+    about="kill -9 of both at once: nobody is left to tidy up but the next run",
+)
+def both_killed(bench: Bench) -> None:
+    runner = bench.start((cell("untidy", seconds=0.5), *MIXED), real=bench.number == 0)
+    pid = runner.cell(60)
+    time.sleep(bench.rng.uniform(0, 0.4))
+    server = runner.server()
+    kill(server)
+    runner.kill()
+    runner.wait()
+    gone(pid)
+    bench.resumed(runner)
+
+
+@fault("runner killed, as users start it", count=3, each=True, about="with a real fork server")
+def runner_killed_for_real(bench: Bench) -> None:
+    runner = bench.start((cell("untidy", seconds=0.5), *MIXED), real=True)
+    if bench.number:
+        runner.cell(60)
+    else:
+        runner.server(60)  # while it still imports
+    time.sleep(bench.rng.uniform(0, 0.5))
+    runner.kill()
+    runner.wait()
+    bench.no_orphans(10)
+    bench.resumed(runner)
+
+
+def _at_operations(bench: Bench, mode: str, count: int) -> None:
+    """Kill the runner at operations on the disk, spread over a whole run."""
+    if bench.disk is None:
+        bench.skip("no C compiler: nothing can be put at a single operation")
+    plan = (*MIXED, cell("ok", unavailable="not here"))
+    bench.disk.arm("count", bench.results)
+    bench.run(plan, before=lambda: bench.disk.only(os.getpid()))
+    operations = bench.disk.count
+    bench.disk.disarm()
+    for number in range(count):
+        at = 1 + int((number + bench.rng.random()) * operations / count)
+        with bench.fault(f"operation {at} of {operations}"):
+            root = bench.results / f"n{number}"
+            runner = killed_at(bench, plan, mode, at, root)
+            if bench.disk.hits != 1:
+                bench.injected_nothing()  # a run takes an operation more or less than another
+                continue
+            folder = runner.folder_or_none
+            if folder is None:  # before the run had a folder: the next one starts afresh
+                runner = bench.run(plan, root=root)
+            bench.resumed(runner)
+
+
+def killed_at(bench: Bench, plan: tuple, mode: str, at: int, root) -> Runner:
+    """Start a runner that dies at its n-th operation on the disk."""
+
+    def arm() -> None:
+        bench.disk.arm(mode, bench.results, at=at, pid=os.getpid())
+
+    runner = bench.start(plan, before=arm, root=root)
+    runner.wait()
+    bench.disk.disarm()
+    return runner
+
+
+@fault(
+    "runner killed at an operation",
+    count=40,
+    about="kill -9 before the n-th open, write, rename, fsync ... of the results",
+)
+def runner_at_operation(bench: Bench) -> None:
+    _at_operations(bench, "kill", 40)
+
+
+@fault("runner killed in a write", count=20, about="kill -9 when half of a write is on the disk")
+def runner_in_write(bench: Bench) -> None:
+    _at_operations(bench, "tear", 20)
+
+
+def kill(pid: int) -> None:
+    """kill -9, also where it is gone already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def gone(pid: int, patience_s: float = 5.0) -> None:
+    """Wait until a process is gone; a zombie counts as gone."""
+    end = time.monotonic() + patience_s
+    while time.monotonic() < end:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] in "ZX":
+                    return
+        except OSError:
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"process {pid} is still there")

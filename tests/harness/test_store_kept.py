@@ -1,0 +1,192 @@
+"""The three files beside the rows: checked, kept twice, and rid of what a killed writer left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dgbench.harness.store import Store
+from dgbench.harness.store.files import from_checked, new_folder, to_checked, write_whole
+from dgbench.runtime.errors import StoreError
+
+PLAN = {"preset": "smoke", "device": "cpu", "cells": [{"hash": "ab", "cell": {"repeats": 3}}]}
+FACTS = {"machine": {"cpu": "é", "hz": 2.5e9, "none": None}, "settings": {"threads": 1}}
+NAMES = ("run.json", "plan.json", "provenance.json")
+
+
+@pytest.fixture
+def path(tmp_path):
+    with Store.create(tmp_path, {"preset": "smoke"}, PLAN) as store:
+        store.add_provenance(FACTS)
+    return store.path
+
+
+def read(path, name):
+    store = Store.open(path)
+    values = {"run.json": store.info, "plan.json": store.read_plan()}
+    return values.get(name) or store.provenance(), store
+
+
+@pytest.fixture(scope="module")
+def spare(tmp_path_factory):
+    """A run whose files are put back by who changes them."""
+    with Store.create(tmp_path_factory.mktemp("spare"), {"preset": "smoke"}, PLAN) as store:
+        store.add_provenance(FACTS)
+    return store.path
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data(), name=st.sampled_from(NAMES), both=st.booleans())
+def test_a_flipped_bit_is_harmless_or_found(spare, data, name, both):
+    whole = (spare / name).read_bytes()
+    before, _ = read(spare, name)
+    paths = (spare / name, spare / "copies" / name)
+    for path in paths[: 1 + both]:
+        text = bytearray(whole)
+        text[data.draw(st.integers(0, len(text) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+        path.write_bytes(text)
+    found, opened, error = None, None, ""
+    try:
+        found, opened = read(spare, name)
+    except StoreError as problem:
+        error = str(problem)
+    finally:
+        for path in paths:
+            path.write_bytes(whole)
+    if found is None:
+        assert both
+        assert name in error
+        return
+    # A changed name of the checksum's own entry is the one flip that adds something.
+    assert {k: v for k, v in found.items() if k in before} == before
+    assert len(found) - len(before) in (0, 1)
+    assert all(name in sentence for sentence in opened.damaged)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("damage", ["cut", "empty", "text"])
+def test_a_damaged_file_is_read_from_its_copy_and_set_right(path, name, damage):
+    before, _ = read(path, name)
+    whole = (path / name).read_bytes()
+    bad = {"cut": whole[:40], "empty": b"", "text": b"\xff not json"}[damage]
+    (path / name).write_bytes(bad)
+    after, store = read(path, name)
+    assert after == before
+    assert len(store.damaged) == 1
+    assert "its copy is used" in store.damaged[0]
+    assert (path / name).read_bytes() == bad  # a reader leaves the files alone
+    with Store.open(path, writable=True) as store:
+        assert name in store.damaged[0]
+    assert from_checked(path / name) == before
+    assert read(path, name)[1].damaged == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_damaged_copy_is_made_anew(path, name):
+    (path / "copies" / name).write_bytes(b"junk")
+    with Store.open(path, writable=True) as store:
+        assert store.damaged == []
+    assert (path / "copies" / name).read_bytes() == (path / name).read_bytes()
+
+
+def test_without_a_good_copy_the_error_says_so(path):
+    for folder in (path, path / "copies"):
+        (folder / "run.json").write_bytes(b"{")
+    with pytest.raises(StoreError, match=r"run\.json.*no good copy"):
+        Store.open(path)
+
+
+def test_files_of_an_older_run_have_no_checksum_and_are_read(path):
+    for name in NAMES:
+        plain = from_checked(path / name)
+        (path / name).write_text(json.dumps(plain))
+        (path / "copies" / name).unlink()
+        assert read(path, name)[0] == plain
+    with Store.open(path, writable=True):
+        pass
+    assert b"crc32" in (path / "copies" / "run.json").read_bytes()
+
+
+@settings(max_examples=40)
+@given(
+    st.dictionaries(
+        st.text(),
+        st.recursive(
+            st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text()
+            | st.floats(allow_nan=False, allow_infinity=False),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        ),
+    )
+)  # fmt: skip
+def test_any_object_comes_back_as_it_was(tmp_path_factory, value):
+    value.pop("crc32", None)
+    file = tmp_path_factory.getbasetemp() / "checked.json"
+    file.write_bytes(to_checked(value))
+    assert from_checked(file) == value
+
+
+def test_ctrl_c_in_a_write_leaves_nothing_behind(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "a", b"x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_sweeps_what_a_killed_one_left_and_nothing_else(path):
+    left = [
+        ".run.json.abcd1234",
+        ".rows.jsonl._x9_____",
+        "..probe.zzzzzzzz",
+        "copies/.plan.json.12345678",
+    ]
+    stay = [".lock", ".hidden", ".run.json.backup-of-mine", "notes.txt", "logs/a.log"]
+    for name in (*left, "logs/a-r1.result", "logs/a-r1.result.part", *stay):
+        (path / name).write_text("x")
+    Store.open(path)
+    assert (path / left[0]).exists()  # a reader leaves the files alone
+    with Store.open(path, writable=True):
+        there = {p.relative_to(path).as_posix() for p in path.rglob("*")}
+    assert there.isdisjoint({*left, "logs/a-r1.result", "logs/a-r1.result.part"})
+    assert set(stay) <= there
+
+
+def test_a_new_run_appears_whole_or_not_at_all(tmp_path, monkeypatch):
+    def die(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", die)
+        with pytest.raises(KeyboardInterrupt):
+            Store.create(tmp_path, {}, PLAN)
+    assert list(tmp_path.iterdir()) == []
+    with Store.create(tmp_path, {}, PLAN) as one, Store.create(tmp_path, {}, PLAN) as two:
+        assert one.path != two.path
+        assert one.info["stamp"] == one.path.name
+        assert one.read_plan() == two.read_plan() == PLAN
+
+
+def test_the_folder_of_a_killed_builder_goes_and_that_of_a_living_one_stays(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from dgbench.harness.store.files import new_folder\n"
+        "with new_folder(Path(sys.argv[1]), '.x-') as f: print(f, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    builder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    theirs = tmp_path / builder.stdout.readline().strip()
+    with new_folder(tmp_path, ".x-"):
+        assert theirs.is_dir()
+    builder.kill()
+    builder.communicate()
+    assert theirs.is_dir()
+    with new_folder(tmp_path, ".x-") as ours:
+        assert list(tmp_path.iterdir()) == [ours]
+    assert list(tmp_path.iterdir()) == []
