@@ -1,11 +1,15 @@
-"""GNNFlow on a device, all in one process: updates, samples by placement, and the feature cache.
+"""GNNFlow on a device, all in one process: samples by placement, updates, and the feature cache.
 
-Three tables. What an update of the device's graph takes and moves after an insert of so many
-edges; how fast neighbours are sampled where the graph lies in the device's, the host's or managed
-memory, beside the CPU's sampler with two threads and with all, in turns; and what a fetch through
-the cache takes beside a gather by torch. Beside the time of a call stands what the device worked in
-it, copies included, by torch's profiler: the rest is what a call costs on the host. Samples and
-rows are compared with the CPU's before they are timed.
+Three tables. How fast neighbours are sampled where the graph lies in the device's, the host's or
+managed memory, in turns with the CPU's sampler with two threads and with all; what an update of the
+device's graph takes and moves after an insert of so many edges; and what a fetch through the cache
+takes beside a gather by torch. A model on the device needs its samples there, so two contenders
+sample on the CPU, with all threads, and bring what they found: our store, and sorted rows as TGL
+keeps them. `of feeding` is the gain over the faster of these two.
+
+Beside the time of a call stands what the device worked in it, copies included, by torch's profiler:
+the rest is what a call costs on the host. Samples and rows are compared with the CPU's before they
+are timed.
 
 One JSON line per measurement goes to --out, the tables to standard output.
 """
@@ -17,6 +21,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,6 +32,7 @@ from torch.profiler import ProfilerActivity, profile
 from dgbench.kernels_cuda.device_store import PLACEMENTS, DeviceStore
 from dgbench.kernels_cuda.row_cache import open_row_cache
 from dgbench.kernels_cuda.samples import Sample
+from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.runtime.errors import DgbenchError
@@ -36,6 +42,10 @@ SHAPES = (("recent", (10,)), ("uniform", (10,)), ("uniform", (10, 10)))
 WRONG = "wrong"
 TWO = "cpu, 2 threads"
 """What a device is compared with: 15 times as fast is asked of it."""
+FED, TGL = "cpu, fed", "tgl-style, fed"
+"""Sampled on the CPU and brought to the device: by our store, and by sorted rows."""
+ARRAYS = ("nodes", "times", "offsets", "neighbours", "eids", "edge_times")
+"""Of a sample, what a model reads."""
 PROFILED = 3
 MOST_LISTED = 4000
 """Edges of a batch above which the walk of the list is left out."""
@@ -90,6 +100,34 @@ def roots(store: TemporalStore, batch: int, seed: int) -> tuple[Tensor, Tensor]:
     return nodes, times.repeat(3)
 
 
+class Feeder:
+    """Brings samples to the device: all their arrays in one copy through page-locked memory."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.staging = torch.empty(0, dtype=torch.int64)
+
+    def __call__(self, found: list[list[Sample]]) -> list[list[Sample]]:
+        """The same samples on the device; every array of them has eight bytes an element."""
+        arrays = [getattr(one, name) for hops in found for one in hops for name in ARRAYS]
+        words = sum(array.numel() for array in arrays)
+        if self.staging.numel() < words:
+            pinned = self.device == "cuda"
+            self.staging = torch.empty(2 * words, dtype=torch.int64, pin_memory=pinned)
+        torch.cat([array.view(torch.int64) for array in arrays], out=self.staging[:words])
+        # Not asynchronous: the staging memory is written again by the next call.
+        there = self.staging[:words].to(self.device, copy=True)
+        pieces = iter(zip(arrays, there.split([a.numel() for a in arrays]), strict=True))
+        return [
+            [replace(one, **{n: self._as(*next(pieces)) for n in ARRAYS}) for one in hops]
+            for hops in found
+        ]
+
+    @staticmethod
+    def _as(array: Tensor, piece: Tensor) -> Tensor:
+        return piece.view(array.dtype)
+
+
 def updates(
     report: Report, store: TemporalStore, there: dict[str, DeviceStore], edges: int
 ) -> None:
@@ -115,29 +153,37 @@ def equal(found: list[list[Sample]], right: list[list[Sample]]) -> bool:
         torch.equal(getattr(one, name).cpu(), getattr(other, name))
         for mine, its in zip(found, right, strict=True)
         for one, other in zip(mine, its, strict=True)
-        for name in ("nodes", "times", "offsets", "neighbours", "eids", "edge_times")
+        for name in ARRAYS
     )
 
 
 def samples(
-    report: Report, store: TemporalStore, there: dict[str, DeviceStore], options: Any
+    report: Report, store: TemporalStore, there: dict[str, DeviceStore], rows: Tcsr, options: Any
 ) -> None:
     """Every placement and the CPU in turns, for several shapes and sizes of a batch."""
     print(f"\n{'policy':8}{'fan-outs':>9}{'edges':>7}{'walk':>8}{'placement':>15}{'batch':>11}"
-          f"{'device':>11}{'neighbours/s':>14}{'of 2 thr.':>10}{'of CPU':>9}")  # fmt: skip
+          f"{'device':>11}{'neighbours/s':>14}{'of 2 thr.':>10}{'of CPU':>9}"
+          f"{'of feeding':>11}")  # fmt: skip
     for policy, fanouts in SHAPES:
         for batch in options.batches:
             for walk in ("fences", "list") if batch <= MOST_LISTED else ("fences",):
                 if report.over(f"{policy} {fanouts} {batch}"):
                     return
-                _race(report, store, there, policy, list(fanouts), batch, walk, options.rounds)
+                _race(
+                    report, store, there, rows, policy, list(fanouts), batch, walk, options.rounds
+                )
 
 
-def _race(report, store, there, policy, fanouts, batch, walk, rounds) -> None:
+def _race(report, store, there, rows, policy, fanouts, batch, walk, rounds) -> None:
     how = {"policy": policy, "seed": 3, "walk": walk}
+    feed = Feeder(report.device)
     contenders: dict[str, Callable[..., list[list[Sample]]]] = {
         "cpu": lambda *roots, draw: sample_hops(store, *roots, fanouts, draw=draw, **how),
         TWO: lambda *roots, draw: sample_hops(store, *roots, fanouts, draw=draw, threads=2, **how),
+        FED: lambda *roots, draw: feed(sample_hops(store, *roots, fanouts, draw=draw, **how)),
+        TGL: lambda *roots, draw: feed(
+            sample_tcsr_hops(rows, *roots, fanouts, draw=draw, policy=policy, seed=3)
+        ),
     }
     for name, one in there.items():
         contenders[name] = lambda *roots, draw, one=one: one.sample_hops(
@@ -156,8 +202,11 @@ def _race(report, store, there, policy, fanouts, batch, walk, rounds) -> None:
         asked = roots(store, batch, number)
         for name in list(contenders)[:: 1 if number % 2 else -1]:
             seconds[name].append(report.seconds(partial(contenders[name], *asked, draw=number)))
+    feeders = [seconds[name] for name in (FED, TGL) if name in seconds]
+    fed = min(feeders or [seconds["cpu"]], key=median)
     for name, took in seconds.items():
         ratio = paired_ratio(seconds["cpu"], took, method="sign")
+        over_fed = paired_ratio(fed, took, method="sign")
         two = paired_ratio(seconds[TWO], took, method="sign")
         works = device_seconds(lambda name=name: contenders[name](*first, draw=0)) if (
             name in there and walk == "fences") else None  # fmt: skip
@@ -165,10 +214,11 @@ def _race(report, store, there, policy, fanouts, batch, walk, rounds) -> None:
         report.add(
             f"{policy:8}{'x'.join(map(str, fanouts)):>9}{batch:7}{walk:>8}{name:>15}"
             f"{1e3 * median(took):8.2f} ms{shown:>11}{taken / median(took):14.3g}"
-            f"{two.value:9.2f}x{ratio.value:8.2f}x",
+            f"{two.value:9.2f}x{ratio.value:8.2f}x{over_fed.value:10.2f}x",
             what="sample", policy=policy, fanouts=fanouts, batch=batch, walk=walk, placement=name,
             seconds=took, neighbours=taken, over_cpu=ratio.value, low=ratio.low, high=ratio.high,
             over_two=two.value, over_two_low=two.low, over_two_high=two.high, device_s=works,
+            over_fed=over_fed.value, over_fed_low=over_fed.low, over_fed_high=over_fed.high,
         )  # fmt: skip
 
 
@@ -261,7 +311,13 @@ def main() -> None:
         sys.exit("torch sees no CUDA device; nothing to measure")
     report = Report(options.out, options.device, options.seconds)
     store = TemporalStore(options.vertices, policy=BlockPolicy("adaptive", 64), undirected=True)
-    store.insert(*stream(options.edges, options.vertices))
+    events = stream(options.edges, options.vertices)
+    store.insert(*events)
+    begin = time.perf_counter()
+    rows = build_tcsr(options.vertices, *events, undirected=True)
+    took = time.perf_counter() - begin
+    report.add(f"sorted rows of all edges, built as TGL does: {took:.2f} s", what="build",
+               contender=TGL, seconds=took, bytes=rows.nbytes)  # fmt: skip
     there: dict[str, DeviceStore] = {}
     for name in PLACEMENTS if options.device == "cuda" else ():
         try:
@@ -270,8 +326,10 @@ def main() -> None:
             report.add(f"{name}: {error}", what="open", placement=name, failed=str(error))
     if options.device == "cpu":
         print("on the CPU there are no placements; its own sampler and cache run alone")
+    # Sampled before anything is inserted, so that the sorted rows hold the same graph.
+    samples(report, store, there, rows, options)
+    del rows
     updates(report, store, there, options.inserted)
-    samples(report, store, there, options)
     caches(report, options)
     sys.exit(1 if report.wrong else 0)
 
