@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Final, Literal
 
+import msgspec
 import torch
 from torch import Tensor
 
-from dgbench.runtime.errors import unknown_key
+from dgbench import __version__
+from dgbench.runtime.errors import StoreError, unknown_key
+from dgbench.systems.base.calibration import calibration_path, write_atomically
 from dgbench.systems.dgc.calibrated import find
 from dgbench.systems.dgc.chunk_samples import RandomChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named, model_of, statistics_of
@@ -23,6 +30,8 @@ NAMES: Final = ("vertices", "edges", "linear", "mlp")
 QUICK_CHUNKS: Final = 48
 QUICK_LARGEST: Final = 4096
 QUICK_S: Final = 0.7
+STAND_IN: Final = "dgc-stand-in"
+"""Folder, beside those of calibrations, of the linear models that were measured in passing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,7 @@ class Workload:
 
     Attributes:
         name: what was asked for.
-        source: what it is: `counted`, `calibrated`, or `measured just now`.
+        source: what it is: `counted`, `calibrated`, or `measured once`.
         unit: of what it returns.
         note: a sentence for the reader of a row where it is not what was asked for, else "".
     """
@@ -54,8 +63,9 @@ def workload_of(
 
     `vertices` and `edges` are counts. `mlp` and `linear` are this machine's calibrated ones; where
     it has none for this model and size, both are a linear model of vertices, edges and padded rows
-    whose coefficients are measured in less than a second, and `note` says so. Measured ones differ
-    from process to process: workers must take the assignment of one of them.
+    whose coefficients are measured in less than a second, and `note` says so. They are measured
+    once a machine and kept in the cache: who measured again would place chunks elsewhere, and
+    neither rounds of a race nor runs could be held against each other.
 
     Args:
         name: one of NAMES.
@@ -86,9 +96,9 @@ def workload_of(
     elif kept is not None:
         why = f"no chunk of {model} at hidden size {shape.hidden_dim} was measured for it"
     asked = "the perceptrons" if name == "mlp" else "the calibrated linear model"
-    note = f"a linear model, measured just now, stands in for {asked}: {why}"
+    note = f"a linear model, measured once and quickly, stands in for {asked}: {why}"
     guess = _plain(measured_linear(shape, device), fused)
-    return Workload(name, "measured just now", "seconds", note, guess)
+    return Workload(name, "measured once", "seconds", note, guess)
 
 
 def _plain(linear: Linear, fused: bool) -> Callable[[ChunkStatistics], Tensor]:
@@ -103,7 +113,7 @@ def _plain(linear: Linear, fused: bool) -> Callable[[ChunkStatistics], Tensor]:
 def measured_linear(
     shape: Shape, device: str = "cpu", *, timer: ChunkTimer | None = None
 ) -> Linear:
-    """A linear model of both encoders from a few random chunks; kept for the process.
+    """A linear model of both encoders from a few random chunks; kept for this machine.
 
     Args:
         shape: of the model. device: `cpu` or `cuda`.
@@ -114,8 +124,44 @@ def measured_linear(
 
 @lru_cache(maxsize=16)
 def _measured(shape: Shape, device: str) -> Linear:
+    path = calibration_path(STAND_IN, device)
+    name = f"{model_of(shape)} {shape.feature_dim} {shape.hidden_dim}"
+    kept = _kept(path)
+    if name in kept:
+        return Linear(torch.tensor(kept[name], dtype=torch.float64))
     model = model_named(model_of(shape), shape.feature_dim, shape.hidden_dim)
-    return _measure(shape, ChunkTimer(model, device=device, least=2, most=3, aim_s=1e-3))
+    found = _measure(shape, ChunkTimer(model, device=device, least=2, most=3, aim_s=1e-3))
+    # Others may have measured meanwhile; where nothing can be kept, this process has its own.
+    everyone = {name: found.coefficients.tolist()} | _kept(path)
+    with contextlib.suppress(StoreError):
+        text = json.dumps({"versions": _versions(), "coefficients": everyone}, indent=2)
+        write_atomically(path, text + "\n")
+    return Linear(torch.tensor(everyone[name], dtype=torch.float64))
+
+
+def _kept(path: Path) -> dict[str, list[float]]:
+    """Coefficients by model and sizes; none where the file is missing, damaged or outdated."""
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except (OSError, msgspec.MsgspecError):
+        return {}
+    if found.versions != _versions():
+        return {}
+    return {
+        name: list(values)
+        for name, values in found.coefficients.items()
+        if all(math.isfinite(v) and v >= 0 for v in values)
+    }
+
+
+def _versions() -> dict[str, str]:
+    """What times of chunks depend on beside the machine, which is in the file's name."""
+    return {"dgbench": __version__, "torch": str(torch.__version__)}
+
+
+class _Kept(msgspec.Struct):
+    versions: dict[str, str]
+    coefficients: dict[str, tuple[float, float, float, float]]
 
 
 def _measure(shape: Shape, timer: ChunkTimer) -> Linear:

@@ -370,12 +370,46 @@ def test_without_a_predictor_a_measured_linear_model_stands_in(machine, monkeypa
     s = sizes_of(20)
     for name in ("mlp", "linear"):
         found = workload_of(name, SHAPE, fused=False)
-        assert found.source == "measured just now"
+        assert found.source == "measured once"
         assert "dgbench calibrate dgc" in found.note
         assert error_of(found(s), law(s).sum(1)).mean < 0.3
         assert found(s).dtype == torch.float64
     small = RandomChunks(1, 1).take(2)
     assert bool((found(statistics_of(small)) >= 0).all())
+
+
+def test_what_stands_in_is_measured_once_a_machine(machine, monkeypatch):
+    """Another process, and another run, must place the same chunks on the same workers."""
+    asked = []
+
+    class Wavering(LawTimer):
+        def measure(self, *given, **more):
+            asked.append(1)
+            return len(asked) * super().measure(*given, **more)
+
+    monkeypatch.setattr(workloads, "ChunkTimer", lambda model, **options: Wavering())
+    s = sizes_of(20)
+    first = workload_of("mlp", SHAPE)(s)
+    workloads._measured.cache_clear()  # as in a process of its own
+    assert torch.equal(workload_of("linear", SHAPE)(s), first)
+    assert len(asked) == 1
+    kept = calibration_path(workloads.STAND_IN, "cpu")
+    whole = kept.read_text()
+    for damaged in (whole[:-20], whole.replace('"torch": "', '"torch": "0'), "[]",
+                    whole.replace("[", "[-1.0, ", 1)):  # fmt: skip
+        kept.write_text(damaged)
+        workloads._measured.cache_clear()
+        workload_of("mlp", SHAPE)
+        assert calibrated.find("cpu")[0] is None
+    assert len(asked) == 5
+    other = shape_of(model_named("tgcn_2layer", 2, 16))
+    workload_of("mlp", other)
+    workloads._measured.cache_clear()
+    workload_of("mlp", SHAPE)
+    assert len(asked) == 6  # one more size leaves the first one there
+    monkeypatch.setenv("DGBENCH_CACHE", "/proc/nowhere")
+    workloads._measured.cache_clear()
+    assert bool((workload_of("mlp", SHAPE)(s) >= 0).all())
 
 
 def test_a_calibrated_machine_uses_its_own(machine, monkeypatch):
