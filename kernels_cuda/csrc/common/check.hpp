@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/require.hpp"
+
 namespace nb = nanobind;
 
 namespace dgbench {
@@ -44,29 +46,6 @@ void check_optional(const std::optional<A>& array, std::size_t expected, const c
 template <class T>
 const T* pointer(const Maybe<const T>& array) {
   return array ? array->data() : nullptr;
-}
-
-// Offsets must start at 0, never fall, and end at the number of entries. Linear in the rows: for
-// operators that build something, not for products, whose wrappers check a matrix once and remember.
-inline void check_offsets(const std::int64_t* offsets, std::size_t count, std::size_t entries,
-                          const char* name) {
-  bool good = count >= 1 && offsets[0] == 0 &&
-              offsets[count - 1] == static_cast<std::int64_t>(entries);
-  for (std::size_t i = 1; good && i < count; ++i) good = offsets[i - 1] <= offsets[i];
-  if (!good) {
-    reject(std::string(name) + " must start at 0, never fall and end at " +
-           std::to_string(entries));
-  }
-}
-
-// True when every id lies in [0, limit).
-template <class Id>
-bool ids_in_range(const Id* ids, std::size_t count, std::int64_t limit) {
-  bool good = true;
-  for (std::size_t i = 0; i < count; ++i) {
-    good &= ids[i] >= 0 && static_cast<std::int64_t>(ids[i]) < limit;
-  }
-  return good;
 }
 
 }  // namespace dgbench

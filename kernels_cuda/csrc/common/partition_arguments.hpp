@@ -9,6 +9,7 @@
 
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "common/overlap_functors.hpp"
@@ -27,6 +28,8 @@ struct Snapshots {
   std::vector<VectorOn<const int64_t, Device>> indptr;
   std::vector<VectorOn<const int32_t, Device>> indices;
 
+  static constexpr bool kOnHost = std::is_same_v<Device, nanobind::device::cpu>;
+
   int64_t num_rows() const { return static_cast<int64_t>(indptr[0].size()) - 1; }
 
   // Pointers for the functors, after a check of counts and lengths.
@@ -41,6 +44,9 @@ struct Snapshots {
     out.count = static_cast<int>(count);
     for (size_t i = 0; i < count; ++i) {
       require_length("indptr[i]", static_cast<int64_t>(indptr[i].size()), num_rows() + 1);
+      if constexpr (kOnHost) {  // a device's offsets were looked through there
+        check_offsets(indptr[i].data(), indptr[i].size(), indices[i].size(), "indptr[i]");
+      }
       out.indptr[i] = indptr[i].data();
       out.indices[i] = indices[i].data();
     }
@@ -69,8 +75,13 @@ FillSplit fill_split(const Snapshots<Device>& snapshots,
   const bool weighted = out.over_values.has_value();
   functor.weighted = weighted;
   const auto shared = static_cast<int64_t>(out.over_indices.size());
+  require(slice_cap >= 0, "slice_cap is " + std::to_string(slice_cap) + ", allowed is 0 and more");
   require_length("over_indptr", static_cast<int64_t>(out.over_indptr.size()),
                  snapshots.num_rows() + 1);
+  if constexpr (Snapshots<Device>::kOnHost) {
+    check_offsets(out.over_indptr.data(), out.over_indptr.size(), out.over_indices.size(),
+                  "over_indptr");
+  }
   require_length("exclusive_indices", static_cast<int64_t>(out.exclusive_indices.size()), count);
   require_length("values", static_cast<int64_t>(values.size()), weighted ? count : 0);
   require_length("exclusive_values", static_cast<int64_t>(out.exclusive_values.size()),
@@ -118,6 +129,9 @@ FillUnion fill_union(const Snapshots<Device>& snapshots,
   require_length("union_indptr", static_cast<int64_t>(out.indptr.size()),
                  snapshots.num_rows() + 1);
   require_length("union_mask", static_cast<int64_t>(out.mask.size()), size);
+  if constexpr (Snapshots<Device>::kOnHost) {
+    check_offsets(out.indptr.data(), out.indptr.size(), out.indices.size(), "union_indptr");
+  }
   require_length("values", static_cast<int64_t>(values.size()), weighted ? count : 0);
   functor.union_indptr = out.indptr.data();
   functor.union_indices = out.indices.data();

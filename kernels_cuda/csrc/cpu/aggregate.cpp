@@ -203,6 +203,7 @@ void spmm(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
           int column_tile) {
   const std::size_t rows = y.shape(0);
   check_size(indptr, rows + 1, "indptr");
+  check_end(indptr.data(), rows, indices.size(), "indptr");
   check_optional(values, indices.size(), "values");
   check_optional(order, rows, "order");
   check_optional(row_scale, rows, "row_scale");
@@ -234,9 +235,11 @@ void aggregate_parts(Array<const std::int64_t> over_ptr, Array<const std::int32_
   const std::size_t rows = y.shape(0);
   const std::size_t S = x.shape(1);
   check_size(over_ptr, rows + 1, "over_indptr");
+  check_end(over_ptr.data(), rows, over_ids.size(), "over_indptr");
   check_optional(over_values, over_ids.size() * S, "over_values");
   if (ex_ptr.has_value() != ex_ids.has_value()) reject("ex_indptr and ex_entries belong together");
   check_optional(ex_ptr, rows + 1, "ex_indptr");
+  if (ex_ids) check_end(ex_ptr->data(), rows, ex_ids->size(), "ex_indptr");
   if (ex_ids) check_optional(ex_values, ex_ids->size(), "ex_values");
   check_optional(order, rows, "order");
   check_optional(row_scale, rows * S, "row_scale");

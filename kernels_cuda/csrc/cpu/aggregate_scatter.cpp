@@ -29,9 +29,11 @@ void aggregate_parts_scatter(Array<const std::int64_t> over_ptr, Array<const std
   const auto F = static_cast<std::int64_t>(x.shape(2));
   const std::int64_t d = S * F;
   check_size(over_ptr, static_cast<std::size_t>(rows) + 1, "over_indptr");
+  check_end(over_ptr.data(), x.shape(0), over_ids.size(), "over_indptr");
   check_optional(over_values, over_ids.size() * S, "over_values");
   if (ex_ptr.has_value() != ex_ids.has_value()) reject("ex_indptr and ex_entries belong together");
   check_optional(ex_ptr, static_cast<std::size_t>(rows) + 1, "ex_indptr");
+  if (ex_ids) check_end(ex_ptr->data(), x.shape(0), ex_ids->size(), "ex_indptr");
   if (ex_ids) check_optional(ex_values, ex_ids->size(), "ex_values");
   check_optional(order, static_cast<std::size_t>(rows), "order");
   check_optional(row_scale, static_cast<std::size_t>(rows * S), "row_scale");

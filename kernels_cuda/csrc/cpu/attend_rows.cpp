@@ -326,9 +326,7 @@ AttendRows arguments(Array<const std::int64_t>& indptr, Array<const std::int32_t
   a.heads = static_cast<std::int32_t>(values.shape(1));
   a.width = static_cast<std::int32_t>(values.shape(2));
   if (a.columns < a.rows) reject("values has fewer rows than indptr");
-  if (a.indptr[a.rows] != static_cast<std::int64_t>(indices.size())) {
-    reject("indptr must end at the number of indices");
-  }
+  check_end(a.indptr, static_cast<std::size_t>(a.rows), indices.size(), "indptr");
   if (a.columns > 0 && a.width > 0 &&
       ((a.width > 1 && values.stride(2) != 1) || (a.heads > 1 && values.stride(1) != a.width))) {
     reject("the rows of values must be dense");
@@ -350,6 +348,18 @@ AttendRows arguments(Array<const std::int64_t>& indptr, Array<const std::int32_t
   return a;
 }
 
+// Every row with neighbours has a place in `positive`.
+void check_places(const AttendRows& a, std::size_t size) {
+  const std::int64_t row = std::int64_t{a.heads} * a.width;
+  const auto places = row > 0 ? static_cast<std::int64_t>(size) / row : 0;
+  bool good = row == 0 || static_cast<std::int64_t>(size) == places * row;
+  for (std::int64_t v = 0; row > 0 && v < a.rows; ++v) {
+    const bool busy = a.indptr[v] != a.indptr[v + 1];
+    good &= !busy || (a.place[v] >= 0 && a.place[v] < places);
+  }
+  if (!good) reject("place must give every row with neighbours a row of positive");
+}
+
 void attend_rows_forward(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
                          Rows3 values, Rows2 source, Matrix<const float> target, float slope,
                          Array<const std::int32_t> place, Array<float> out, Maybe<float> stats,
@@ -358,6 +368,7 @@ void attend_rows_forward(Array<const std::int64_t> indptr, Array<const std::int3
   const auto scores = static_cast<std::size_t>(a.rows * a.heads);
   check_size(out, scores * a.width, "out");
   check_optional(stats, 3 * scores, "stats");
+  if (positive) check_places(a, positive->size());
   if (stats.has_value() != positive.has_value()) reject("stats and positive belong together");
   a.out = out.data();
   a.stats = stats ? stats->data() : nullptr;
@@ -385,9 +396,12 @@ void attend_rows_backward(Array<const std::int64_t> indptr, Array<const std::int
   const auto columns = static_cast<std::size_t>(a.columns * a.heads);
   check_size(receivers_ptr, static_cast<std::size_t>(a.columns) + 1, "receivers_ptr");
   check_size(receivers, indices.size(), "receivers");
+  check_end(receivers_ptr.data(), static_cast<std::size_t>(a.columns), receivers.size(),
+            "receivers_ptr");
   check_size(grad, scores * a.width, "grad");
   check_size(out, scores * a.width, "out");
   check_size(stats, 3 * scores, "stats");
+  check_places(a, positive.size());
   check_size(entry, 4 * scores, "entry");
   check_size(grad_values, columns * a.width, "grad_values");
   check_size(grad_source, columns, "grad_source");

@@ -78,7 +78,7 @@ std::vector<Part<Changes>> compare(const Two& two, int threads) {
     parts.push_back({Changes(two.a.indptr[s] - two.a.indptr[r]),
                      Changes(two.b.indptr[s] - two.b.indptr[r])});
   }
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (chunks > 1)
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, 1) if (chunks > 1)
   for (std::int64_t c = 0; c < chunks; ++c) {
     merge_rows(two.a, two.b, first[c], first[c + 1], parts[c].removed, parts[c].added);
   }
@@ -161,7 +161,7 @@ std::pair<std::int64_t, std::int64_t> count_changes(const Offsets& a_indptr,
 template <class Index>
 void write_pairs(const std::int64_t* at, const std::int32_t* columns, std::int64_t rows, Index* out,
                  std::int64_t nnz, int threads) {
-#pragma omp parallel for num_threads(threads) schedule(static) if (nnz > kSerialWork)
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(static) if (nnz > kSerialWork)
   for (std::int64_t row = 0; row < rows; ++row) {
     for (std::int64_t e = at[row]; e < at[row + 1]; ++e) {
       out[e] = static_cast<Index>(row);
@@ -209,7 +209,7 @@ void rebuild(std::optional<Offsets> indptr, Columns indices, std::int64_t num_co
     first[s] = chunk_start(r.rows, cost(r.rows), s, spans, cost);
   }
   const bool wide = gone.count > 0 ? gone.rows.wide : r.added.rows.wide;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (spans > 1)
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, 1) if (spans > 1)
   for (std::int64_t s = 0; s < spans; ++s) {
     if (wide) {
       rebuild_rows<std::int64_t>(r, gone, num_cols, first[s], first[s + 1], found.data());

@@ -69,7 +69,7 @@ template <class T>
 class Ragged {
  public:
   Ragged(int64_t rows, int threads)
-      : pieces_(static_cast<std::size_t>(rows)), arenas_(static_cast<std::size_t>(threads)) {}
+      : pieces_(static_cast<std::size_t>(rows)), arenas_(static_cast<std::size_t>(std::max(1, threads))) {}
 
   std::vector<T>& arena(int thread) { return arenas_[thread]; }
   // Row r is all of the thread's arena from `begin` on.
@@ -90,7 +90,7 @@ class Ragged {
   void copy(int64_t* offsets, int threads, const Write& write) const {
     offsets[0] = 0;
     for (int64_t r = 0; r < rows(); ++r) offsets[r + 1] = offsets[r] + size(r);
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 64) if (offsets[rows()] > 16384)
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, 64) if (offsets[rows()] > 16384)
     for (int64_t r = 0; r < rows(); ++r) {
       const T* const from = row(r);
       for (int64_t i = 0; i < size(r); ++i) write(from[i], offsets[r] + i);
@@ -131,7 +131,7 @@ void share_out(int64_t count, int threads, int64_t at_once, const Make& make, co
                const Done& done) {
   std::exception_ptr failed;
   std::atomic<int64_t> next{0};
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(std::max(1, threads))
   {
     try {
       auto worker = make(omp_get_thread_num());

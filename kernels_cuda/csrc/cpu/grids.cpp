@@ -180,12 +180,20 @@ struct Sorted {
 void place(const Edges& edges, const Parts& parts, std::vector<Stretch>& stretches,
            std::int64_t* cursors, const std::int64_t* ends, const Sorted& out) {
   const std::int64_t g = parts.count();
-  for (Stretch& mine : stretches) {
-    std::int64_t* cursor = cursors + mine.low * g * g;
+  std::vector<std::int64_t> next(cursors, cursors + edges.intervals() * g * g);
+  for (const Stretch& mine : stretches) {
+    std::int64_t* cursor = next.data() + mine.low * g * g;
     const std::int64_t* end = ends + mine.low * g * g;
     for (std::size_t c = 0; c < mine.counts.size(); ++c) {
       const std::int64_t here = mine.counts[c];
       if (cursor[c] < 0 || cursor[c] > end[c] - here) reject("cursors leave no room for edges");
+      cursor[c] += here;
+    }
+  }
+  for (Stretch& mine : stretches) {
+    std::int64_t* cursor = cursors + mine.low * g * g;
+    for (std::size_t c = 0; c < mine.counts.size(); ++c) {
+      const std::int64_t here = mine.counts[c];
       mine.counts[c] = cursor[c];
       cursor[c] += here;
     }

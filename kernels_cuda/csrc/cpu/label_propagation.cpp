@@ -152,6 +152,7 @@ nb::tuple label_sweep(Array<const std::int64_t> indptr, Array<const std::int32_t
                       std::uint32_t rounds, std::int64_t block, int threads) {
   const std::size_t count = labels.size();
   if (indptr.size() != count + 1) reject("indptr must have one more element than labels");
+  check_offsets(indptr.data(), indptr.size(), indices.size(), "indptr");
   check_size(loads, count, "loads");
   check_optional(edge_weight, indices.size(), "edge_weight");
   check_optional(vertex_weight, count, "vertex_weight");

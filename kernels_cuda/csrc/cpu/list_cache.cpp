@@ -3,6 +3,7 @@
 // allocated. Rows are copied under the lock, since another thread might evict them.
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -46,7 +47,7 @@ class ListCache {
     }
     nb::gil_scoped_release release;
     std::int64_t hits = 0;
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : hits)
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(static) reduction(+ : hits)
     for (std::int64_t i = 0; i < n; ++i) {
       const std::lock_guard<std::mutex> hold(lock_);
       hits += access(ids(i), table.data(), out.data() + i * dim_);

@@ -17,6 +17,7 @@ using Vectors = std::vector<VectorOn<T, Cpu>>;
 
 void count_shared(Vectors<const int64_t> indptr, Vectors<const int32_t> indices, int64_t slice_cap,
                   VectorOn<int64_t, Cpu> counts) {
+  require(slice_cap >= 0, "slice_cap is " + std::to_string(slice_cap) + ", allowed is 0 and more");
   const Snapshots<Cpu> snapshots{std::move(indptr), std::move(indices)};
   const CountShared functor{snapshots.rows(), slice_cap, counts.data()};
   require_length("counts", static_cast<int64_t>(counts.size()), snapshots.num_rows());

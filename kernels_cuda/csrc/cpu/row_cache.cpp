@@ -332,7 +332,7 @@ class RowCache {
   void copy_admitted(const float* out, int threads) {
     const auto admitted = static_cast<std::int64_t>(slots_.size());
     float* rows = rows_.data();
-#pragma omp parallel for num_threads(threads) schedule(static) if (admitted * dim_ * 4 > kSerialBytes)
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(static) if (admitted * dim_ * 4 > kSerialBytes)
     for (std::int64_t i = 0; i < admitted; ++i) {
       const auto from = first_[static_cast<std::size_t>(chosen_[static_cast<std::size_t>(i)])];
       std::memcpy(rows + slots_[static_cast<std::size_t>(i)] * dim_, out + from * dim_,
@@ -343,7 +343,7 @@ class RowCache {
   template <class Row>
   static void copy_rows(std::int64_t n, std::int64_t dim, const Row& row, float* out, int threads) {
     const std::int64_t lines = (dim * 4 + 63) / 64;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, kChunk) if (n * dim * 4 > kSerialBytes)
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, kChunk) if (n * dim * 4 > kSerialBytes)
     for (std::int64_t i = 0; i < n; ++i) {
       if (i + kRowsAhead < n) {
         const float* soon = row(i + kRowsAhead);

@@ -32,6 +32,13 @@ void sort_rows(Array<const std::int64_t> indptr, Maybe<const std::int64_t> secon
                Array<std::int32_t> order, int) {
   check_size(indptr, order.size() + 1, "indptr");
   check_optional(second, order.size() + 1, "second");
+  const auto check = [](const Array<const std::int64_t>& at, const char* name) {
+    const std::int64_t last = at.data()[at.size() - 1];
+    check_offsets(at.data(), at.size(), static_cast<std::size_t>(std::max<std::int64_t>(0, last)),
+                  name);
+  };
+  check(indptr, "indptr");
+  if (second) check(*second, "second");
   nb::gil_scoped_release release;
   std::vector<std::int32_t> rows(order.size());
   for (std::size_t r = 0; r < rows.size(); ++r) rows[r] = static_cast<std::int32_t>(r);
@@ -69,7 +76,7 @@ void take_rows(Array<const std::int64_t> indptr, Array<const std::int32_t> indic
     const std::int32_t r = order.data()[k];
     out[k + 1] = out[k] + at[r + 1] - at[r];
   }
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1024) if (nnz > kSerialWork)
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, 1024) if (nnz > kSerialWork)
   for (std::int64_t k = 0; k < rows; ++k) {
     const std::int32_t r = order.data()[k];
     std::copy(indices.data() + at[r], indices.data() + at[r + 1], out_indices.data() + out[k]);

@@ -76,6 +76,14 @@ void run_sliced(VectorOn<const int32_t, Cpu> row_indices,
                 nb::ndarray<float, nb::ndim<2>, Cpu> y, int groups, int vector) {
   const SliceWarp warp =
       slice_warp(row_indices, slice_offsets, indices, values, x, y, groups, vector);
+  // Played on the host lane by lane, which costs far more than looking at every id first.
+  const auto rows = static_cast<int64_t>(TRANSPOSED ? x.shape(0) : y.shape(0));
+  const auto columns = static_cast<int64_t>(TRANSPOSED ? y.shape(0) : x.shape(0));
+  check_offsets(slice_offsets.data(), slice_offsets.size(), indices.size(), "slice_offsets");
+  require(ids_in_range(row_indices.data(), row_indices.size(), rows),
+          "row_indices must lie in the rows of the matrix");
+  require(ids_in_range(indices.data(), indices.size(), columns),
+          "indices must lie in the columns of the matrix");
   nb::gil_scoped_release release;
   if (vector == 4) {
     TRANSPOSED ? play_scatter<4>(warp) : play<4>(warp);

@@ -40,6 +40,15 @@ void fill_slices(VectorOn<const int64_t, Cpu> indptr, VectorOn<const int64_t, Cp
   for_each(slices, functor);
 }
 
+int64_t slices_of(const VectorOn<const int64_t, Cpu>& offsets, int64_t cap) {
+  int64_t n = 0;
+  for (size_t row = 0; row + 1 < offsets.size(); ++row) {
+    const int64_t length = offsets.data()[row + 1] - offsets.data()[row];
+    n += length <= cap ? static_cast<int64_t>(length > 0) : (length - 1) / cap + 1;
+  }
+  return n;
+}
+
 // Slices of every piece of a partition.
 std::vector<int64_t> count_pieces(std::vector<VectorOn<const int64_t, Cpu>> indptr, int64_t cap) {
   require(cap >= 1, "cap is " + std::to_string(cap) + ", allowed are values from 1");
@@ -47,12 +56,7 @@ std::vector<int64_t> count_pieces(std::vector<VectorOn<const int64_t, Cpu>> indp
   nb::gil_scoped_release release;
   for (const auto& offsets : indptr) {
     require(offsets.size() >= 1, "indptr[i] is empty, expected rows + 1 offsets");
-    int64_t n = 0;
-    for (size_t row = 0; row + 1 < offsets.size(); ++row) {
-      const int64_t length = offsets.data()[row + 1] - offsets.data()[row];
-      n += length <= cap ? static_cast<int64_t>(length > 0) : (length + cap - 1) / cap;
-    }
-    counts.push_back(n);
+    counts.push_back(slices_of(offsets, cap));
   }
   return counts;
 }
@@ -69,9 +73,8 @@ void pack_pieces(std::vector<VectorOn<const int64_t, Cpu>> indptr,
   int64_t entries = 0;
   for (size_t i = 0; i < indptr.size(); ++i) {
     require(indptr[i].size() >= 1, "indptr[i] is empty, expected rows + 1 offsets");
-    require_length("indices[i]", static_cast<int64_t>(indices[i].size()),
-                   indptr[i].data()[indptr[i].size() - 1]);
-    require(slices[i] >= 0, "slices must not be negative");
+    check_offsets(indptr[i].data(), indptr[i].size(), indices[i].size(), "indptr[i]");
+    require_length("slices[i]", slices[i], slices_of(indptr[i], cap));
     all += slices[i];
     entries += static_cast<int64_t>(indices[i].size());
   }
@@ -86,13 +89,11 @@ void pack_pieces(std::vector<VectorOn<const int64_t, Cpu>> indptr,
     const auto rows = static_cast<int64_t>(indptr[i].size()) - 1;
     int64_t n = 0;
     for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t at = offsets[row]; at < offsets[row + 1]; at += cap) {
-        require(n < slices[i], "a piece has more slices than were counted");
+      for (int64_t at = offsets[row]; at < offsets[row + 1]; at += std::min(cap, offsets[row + 1] - at)) {
         row_to[n] = static_cast<int32_t>(row);
         offset_to[n++] = static_cast<int32_t>(at);
       }
     }
-    require_length("slices[i]", slices[i], n);
     offset_to[n] = static_cast<int32_t>(offsets[rows]);
     row_to += n;
     offset_to += n + 1;
@@ -115,13 +116,20 @@ void unpack_offsets(std::vector<VectorOn<const int32_t, Cpu>> row_indices,
   }
   nb::gil_scoped_release release;
   for (int64_t i = 0; i < pieces; ++i) {
+    int64_t least = 0;
+    for (size_t s = 0; s < row_indices[i].size(); ++s) {
+      const int64_t row = row_indices[i].data()[s];
+      require(row >= least && row < rows, "rows of slices must ascend, below the rows");
+      least = row;
+    }
+  }
+  for (int64_t i = 0; i < pieces; ++i) {
     const int32_t* row = row_indices[i].data();
     const int32_t* offset = slice_offsets[i].data();
     const auto slices = static_cast<int64_t>(row_indices[i].size());
     int64_t* to = out.data() + i * (rows + 1);
     int64_t next = 0;  // first row whose offset is not written
     for (int64_t s = 0; s < slices; ++s) {
-      require(row[s] < rows && row[s] >= next - 1, "rows of slices must ascend, below the rows");
       if (row[s] < next) continue;
       std::fill(to + next, to + row[s] + 1, static_cast<int64_t>(offset[s]));
       next = row[s] + 1;

@@ -38,7 +38,10 @@ struct Steps {
     if (indptr.size() != indices.size()) reject("indptr and indices differ in length");
     for (std::size_t t = 0; t < indptr.size(); ++t) {
       check_size(indptr[t], static_cast<std::size_t>(entities) + 1, "indptr[t]");
-      check_size(indices[t], static_cast<std::size_t>(indptr[t].data()[entities]), "indices[t]");
+      check_offsets(indptr[t].data(), indptr[t].size(), indices[t].size(), "indptr[t]");
+      if (!ids_in_range(indices[t].data(), indices[t].size(), entities)) {
+        reject("indices[t] must lie in [0, N)");
+      }
       offsets.push_back(indptr[t].data());
       columns.push_back(indices[t].data());
     }
@@ -63,6 +66,21 @@ struct Presence {
     return count + __builtin_popcountll(row[t / 64] & ((std::uint64_t{1} << (t % 64)) - 1));
   }
 };
+
+// `start` numbers the steps in which each entity is present.
+void check_start(const Array<const std::int64_t>& start, const Array<std::uint64_t>& bits,
+                 std::int64_t words, std::size_t vertices) {
+  check_offsets(start.data(), start.size(), vertices, "start");
+  const std::size_t entities = start.size() - 1;
+  if (words < 0) reject("words must not be negative");
+  check_size(bits, entities * static_cast<std::size_t>(words), "bits");
+  const std::uint64_t* row = bits.data();
+  for (std::size_t v = 0; v < entities; ++v) {
+    std::int64_t steps = 0;
+    for (std::int64_t w = 0; w < words; ++w) steps += __builtin_popcountll(*row++);
+    if (steps != start.data()[v + 1] - start.data()[v]) reject("start and bits differ in steps");
+  }
+}
 
 // Where an entity is present. `fill` 0: in steps in which it has an edge; 1: from the first such
 // step to the last; 2: from the first to the end. Writes its number of steps to `lengths`.
@@ -174,8 +192,9 @@ void count_supergraph(Arrays<const std::int64_t> in_indptr, Arrays<const std::in
   const Steps in(in_indptr, in_indices, entities);
   const Steps out(out_indptr, out_indices, entities);
   if (in.count() != out.count()) reject("two directions with different numbers of steps");
-  check_size(bits, static_cast<std::size_t>(entities * words), "bits");
-  check_size(offsets, static_cast<std::size_t>(start.data()[entities]) + 1, "offsets");
+  if (words != (in.count() + 63) / 64) reject("words does not fit the steps");
+  if (offsets.size() == 0) reject("offsets is empty, expected vertices + 1");
+  check_start(start, bits, words, offsets.size() - 1);
   nb::gil_scoped_release release;
   const std::int64_t* first = start.data();
   std::int64_t* length = offsets.data();
@@ -218,12 +237,12 @@ void fill_supergraph(Arrays<const std::int64_t> in_indptr, Arrays<const std::int
   const Steps in(in_indptr, in_indices, entities);
   const Steps out(out_indptr, out_indices, entities);
   if (in.count() != out.count()) reject("two directions with different numbers of steps");
-  const auto vertices = static_cast<std::size_t>(start.data()[entities]);
-  check_size(bits, static_cast<std::size_t>(entities * words), "bits");
+  const std::size_t vertices = entity.size();
+  if (words != (in.count() + 63) / 64) reject("words does not fit the steps");
+  check_start(start, bits, words, vertices);
   check_size(offsets, vertices + 1, "offsets");
   check_size(step, vertices, "step");
-  check_size(entity, vertices, "entity");
-  check_size(columns, static_cast<std::size_t>(offsets.data()[vertices]), "columns");
+  check_offsets(offsets.data(), offsets.size(), columns.size(), "offsets");
   check_size(edge_weight, columns.size(), "edge_weight");
   check_size(direction, columns.size(), "direction");
   nb::gil_scoped_release release;
@@ -255,7 +274,7 @@ void chunk_sequences(Array<const std::int64_t> start, Array<const std::int32_t> 
   const std::int64_t entities = static_cast<std::int64_t>(start.size()) - 1;
   const auto chunks = static_cast<std::int64_t>(sequences.size());
   check_size(longest, sequences.size(), "longest");
-  check_size(chunk, static_cast<std::size_t>(start.data()[entities]), "chunk");
+  check_offsets(start.data(), start.size(), chunk.size(), "start");
   if (!ids_in_range(chunk.data(), chunk.size(), chunks)) reject("chunk must lie in [0, C)");
   nb::gil_scoped_release release;
   std::fill(sequences.data(), sequences.data() + chunks, 0);
@@ -360,7 +379,11 @@ std::int64_t chunk_traffic(Array<const std::int64_t> indptr, Array<const std::in
   check_size(offsets, first.size(), "offsets");
   check_size(columns, indices.size(), "columns");
   check_size(weight, indices.size(), "weight");
+  check_offsets(indptr.data(), indptr.size(), indices.size(), "indptr");
   check_offsets(first.data(), first.size(), chunk.size(), "first");
+  if (!ids_in_range(indices.data(), indices.size(), vertices)) {
+    reject("indices must lie in [0, V)");
+  }
   if (!ids_in_range(chunk.data(), chunk.size(), chunks)) reject("chunk must lie in [0, C)");
   if (!ids_in_range(order.data(), order.size(), vertices)) reject("order must lie in [0, V)");
   nb::gil_scoped_release release;
@@ -415,7 +438,11 @@ void assign_greedy(Array<const std::int64_t> order, Array<const double> workload
   check_size(workload, chunks, "workload");
   check_size(indptr, chunks + 1, "indptr");
   check_size(weight, indices.size(), "weight");
+  check_offsets(indptr.data(), indptr.size(), indices.size(), "indptr");
   check_size(worker, chunks, "worker");
+  if (!ids_in_range(indices.data(), indices.size(), static_cast<std::int64_t>(chunks))) {
+    reject("indices must lie in [0, C)");
+  }
   if (workers < 1) reject("workers must be at least 1");
   if (!ids_in_range(order.data(), chunks, static_cast<std::int64_t>(chunks))) {
     reject("order must lie in [0, C)");

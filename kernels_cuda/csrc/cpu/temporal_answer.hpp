@@ -26,7 +26,8 @@ int64_t answer(const Question& q, const Answer& to, int64_t places, int threads)
   const auto lanes = [&](int64_t group) {
     return static_cast<int>(std::min(kLanes, q.roots - group * kLanes));
   };
-  threads = static_cast<int>(std::min<int64_t>(threads, std::max<int64_t>(1, q.roots / 256)));
+  const int64_t worth = std::max<int64_t>(1, q.roots / 256);
+  threads = static_cast<int>(std::clamp<int64_t>(threads, 1, worth));
   to.offsets[0] = 0;
   if (threads == 1 && places / q.fanout >= q.roots) {
     Sampler sampler(q, to);

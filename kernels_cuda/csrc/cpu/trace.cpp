@@ -50,8 +50,7 @@ struct Sequence {
     rows = static_cast<int64_t>(offsets[0].size()) - 1;
     for (size_t t = 0; t < offsets.size(); ++t) {
       require_length("indptr[t]", static_cast<int64_t>(offsets[t].size()), rows + 1);
-      require_length("indices[t]", static_cast<int64_t>(columns[t].size()),
-                     offsets[t].data()[rows]);
+      check_offsets(offsets[t].data(), offsets[t].size(), columns[t].size(), "indptr[t]");
       indptr.push_back(offsets[t].data());
       indices.push_back(columns[t].data());
     }
@@ -222,7 +221,7 @@ void count_groups(Vectors<const int64_t> indptr, Vectors<const std::uint8_t> ahe
   std::vector<const std::uint8_t*> lives;
   for (int64_t t = 0; t < steps; ++t) {
     require_length("indptr[t]", static_cast<int64_t>(indptr[t].size()), rows + 1);
-    require_length("ahead[t]", static_cast<int64_t>(ahead[t].size()), indptr[t].data()[rows]);
+    check_offsets(indptr[t].data(), indptr[t].size(), ahead[t].size(), "indptr[t]");
     offsets.push_back(indptr[t].data());
     lives.push_back(ahead[t].data());
   }

@@ -35,7 +35,7 @@ void transpose(Array<const std::int64_t> indptr, Array<const std::int32_t> indic
   const std::int64_t width = nnz > 0 && values ? static_cast<std::int64_t>(values->size()) / nnz : 0;
   nb::gil_scoped_release release;
   std::vector<std::int32_t> row_of(nnz);
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 4096) if (nnz > kSerialWork)
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, 4096) if (nnz > kSerialWork)
   for (std::int64_t r = 0; r < rows; ++r) {
     std::fill(row_of.begin() + indptr.data()[r], row_of.begin() + indptr.data()[r + 1],
               static_cast<std::int32_t>(r));
@@ -61,7 +61,7 @@ void row_sums(Array<const std::int64_t> indptr, Maybe<const float> values, Array
   const float* weight = pointer(values);
   float* sum = out.data();
   nb::gil_scoped_release release;
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 1024) if (rows > kSerialWork)
+#pragma omp parallel for num_threads(std::max(1, threads)) schedule(dynamic, 1024) if (rows > kSerialWork)
   for (std::int64_t r = 0; r < rows; ++r) {
     if (!weight) {
       sum[r] = static_cast<float>(at[r + 1] - at[r]);
@@ -104,7 +104,7 @@ void merge_exclusive(Arrays<std::int64_t> indptr, Arrays<std::int32_t> indices,
     for (std::size_t s = 0; s < count; ++s) at[r] += indptr[s].data()[r];
   }
   auto* entries = reinterpret_cast<std::uint32_t*>(out_entries.data());
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(std::max(1, threads))
   {
     std::vector<std::pair<std::uint32_t, float>> row;
 #pragma omp for schedule(dynamic, 512)

@@ -85,6 +85,8 @@ double hand_out(VectorOn<const double, Cpu> seconds, int64_t workers) {
   require(workers >= 1, "workers is " + std::to_string(workers) + ", allowed are values from 1");
   nb::gil_scoped_release release;
   std::priority_queue<double, std::vector<double>, std::greater<>> free_at;
+  // More workers than items are never needed.
+  workers = std::min(workers, std::max<int64_t>(1, static_cast<int64_t>(seconds.size())));
   for (int64_t i = 0; i < workers; ++i) free_at.push(0.0);
   double last = 0.0;
   for (size_t i = 0; i < seconds.size(); ++i) {
