@@ -5,8 +5,6 @@
 
 #include <string>
 
-#include "common/sanitizers.hpp"
-
 namespace nb = nanobind;
 
 namespace dgbench {
@@ -24,7 +22,6 @@ void bind_build_info(nb::module_& m) {
 #endif
     info["openmp"] = _OPENMP;
     info["max_threads"] = omp_get_max_threads();
-    info["sanitizer"] = kSanitizer;  // "" in a build to measure with
     return info;
   });
 }
