@@ -12,6 +12,7 @@
 #   placements  GNNFlow: updates, samples by placement, the feature cache
 #   races       PiPAD against PyG-Temporal on small graphs at full size
 #   profile     kernels and launches of a PiPAD step
+#   sanitizers  memcheck, racecheck, initcheck and synccheck over small tests of every kernel
 #   differences ESDG: encode and rebuild, plain transfer against differences
 #   reproduce   the quick experiments of all papers, what is left of the time in equal shares
 #   pipad, esdg, dgc, gnnflow, tgcn   a paper: correctness, operators, its experiments
@@ -34,14 +35,14 @@ if [ "${1:-}" = --dry-run ]; then
   shift
 fi
 parts=()
-while [[ "${1:-}" =~ ^(operators|tests|lately|tables|placements|races|profile|differences|reproduce|pipad|esdg|dgc|gnnflow|tgcn)$ ]]; do
+while [[ "${1:-}" =~ ^(operators|tests|lately|tables|placements|races|profile|sanitizers|differences|reproduce|pipad|esdg|dgc|gnnflow|tgcn)$ ]]; do
   parts+=("$1")
   shift
 done
 [ ${#parts[@]} -eq 0 ] && parts=(operators)
 budget=${DGBENCH_SECONDS:-560}
 if [ $# -gt 1 ] || [[ "${1:-}" == -* ]] || ! [[ "$budget" =~ ^[0-9]+$ ]]; then
-  sed -n '2,27p' scripts/gpu_run.sh | sed 's/^# \{0,1\}//' >&2
+  sed -n '2,/^set /s/^# \{0,1\}//p' scripts/gpu_run.sh >&2
   exit 2
 fi
 python=${PYTHON:-python3}
@@ -145,16 +146,25 @@ raise SystemExit(0 if info["cuda"]["usable"] else "CUDA operators: " + info["cud
 fi
 tests_of="$python -m pytest -q -p no:cacheprovider -m cuda"
 
-# sanitize SECONDS LOG FILES EXPRESSION: memcheck over some tests; files are separated by spaces.
+# sanitize SECONDS LOG FILES EXPRESSION [TOOL]: compute-sanitizer over some tests, memcheck if no
+# tool is named; files are separated by spaces. Exits 9 if it found something.
 sanitize() {
-  if [ -z "$dry" ] && ! command -v compute-sanitizer >/dev/null; then
-    echo "   compute-sanitizer is not here"
-    return 0
+  local tool=${5:-memcheck} ours=
+  if [ -z "$dry" ]; then
+    if ! command -v compute-sanitizer >/dev/null; then
+      echo "   compute-sanitizer is not here"
+      return 0
+    fi
+    # Torch's kernels are not what is looked at; but they write what initcheck must see written.
+    [ "$tool" != initcheck ] && compute-sanitizer --help | grep -q -- --kernel-regex &&
+      ours="--kernel-regex kns=dgbench"
   fi
+  # An allocation of its own for every tensor: in a cached block an overrun stays inside.
   # shellcheck disable=SC2086
-  run "$1" "$2" compute-sanitizer --tool memcheck --error-exitcode 9 $tests_of $3 -k "$4"
+  run "$1" "$2" env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" $ours \
+    --print-limit 20 --error-exitcode 9 $tests_of $3 ${4:+-k "$4"}
   local status=$?
-  [ -n "$dry" ] || grep -E "ERROR SUMMARY|passed|failed" "$out/$2" | tail -3
+  [ -n "$dry" ] || grep -E "SUMMARY|passed|failed" "$out/$2" | tail -3
   return $status
 }
 
@@ -271,6 +281,32 @@ profile() {
   shown profile.txt 140
   step "summary: profile $status"
   return $status
+}
+
+# Small tests of every kernel; those with shared memory and barriers first, for racecheck.
+sanitized="tests/cuda/test_scan_parts.py tests/cuda/test_packed_scans.py\
+ tests/cuda/test_cuda_operators.py tests/cuda/test_sliced_kernels.py tests/cuda/test_heavy_rows.py\
+ tests/cuda/test_weighted_kernels.py tests/cuda/test_edge_sampling_kernels.py\
+ tests/cuda/test_interact_kernels.py tests/cuda/test_label_sweeps.py\
+ tests/cuda/test_attention_kernels.py tests/cuda/test_difference_kernel.py\
+ tests/cuda/test_temporal_device.py tests/cuda/test_row_cache_device.py\
+ tests/cuda/test_wire_kernels.py"
+
+findings="^=+ .*(Invalid|Misaligned|Race reported|hazard|Uninitialized|Barrier error)"
+
+sanitizers() {
+  local tools=(memcheck racecheck synccheck initcheck) said="" found=0 status
+  for i in "${!tools[@]}"; do
+    step "${tools[$i]}"
+    sanitize "$(($(left) / (${#tools[@]} - i)))" "${tools[$i]}.log" "$sanitized" "" "${tools[$i]}"
+    status=$?
+    # One that the clock stopped has found nothing so far, unless its log says otherwise.
+    [ -z "$dry" ] && [ "$status" -eq 124 ] && grep -qE "$findings" "$out/${tools[$i]}.log" && status=9
+    said="$said ${tools[$i]} $status"
+    [[ "$status" =~ ^(0|124)$ ]] || found=1
+  done
+  step "summary:$said (9: found something; 124: stopped by the clock)"
+  return $found
 }
 
 differences() {
@@ -507,6 +543,7 @@ share_of() {
     lately) echo 6 ;;
     tables | placements) echo 3 ;;
     races) echo 4 ;;
+    sanitizers) echo 12 ;;
     profile) echo 2 ;;
     differences) echo 3 ;;
     tgcn) echo 14 ;;

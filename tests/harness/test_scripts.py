@@ -67,9 +67,48 @@ def test_parts_share_the_time_in_their_order(tmp_path) -> None:
 
 def test_every_part_can_be_asked_for_alone_and_with_others() -> None:
     usage = gpu_run("--help").stderr
-    for part in [*PARTS, "tests", "operators", "pipad", "esdg", "dgc", "gnnflow"]:
+    for part in [*PARTS, "sanitizers", "tests", "operators", "pipad", "esdg", "dgc", "gnnflow"]:
         assert re.search(rf"\b{part}\b", usage), part
         assert "== summary" in gpu_run("--dry-run", part, "tables").stdout
+
+
+def test_all_four_sanitizers_share_the_time_and_look_at_every_kernel() -> None:
+    said = gpu_run("--dry-run", "sanitizers").stdout
+    tools = ["memcheck", "racecheck", "synccheck", "initcheck"]
+    assert re.findall(r"--tool (\w+)", said) == tools
+    limits = [int(n) for n in re.findall(r"at most (\d+) s, to \w+check.log", said)]
+    assert sum(limits[:1]) * 4 <= 560
+    for path in (ROOT / "tests" / "cuda").glob("test_*kernel*.py"):
+        assert said.count(f"tests/cuda/{path.name}") == len(tools), path.name
+
+
+@pytest.mark.parametrize(
+    ("exits", "log", "status"),
+    [
+        (0, "========= ERROR SUMMARY: 0 errors", 0),
+        (9, "========= Invalid __global__ write of size 4 bytes", 1),
+        (124, "========= COMPUTE-SANITIZER", 0),  # the clock stopped it
+        (124, "========= Error: Race reported between Write and Read", 1),
+    ],
+)
+def test_what_a_sanitizer_finds_fails_the_part(exits, log, status, tmp_path) -> None:
+    """A stand-in for compute-sanitizer that finds nothing, or something."""
+    env = fake_machine(tmp_path, 'echo "ran $*"')
+    tool = tmp_path / "tools" / "compute-sanitizer"
+    tool.write_text(
+        f'#!/usr/bin/env bash\n[ "$1" = --help ] && exec echo "--kernel-regex X"\n'
+        f'echo "asked $*"; echo "{log}"; exit {exits}\n'
+    )
+    tool.chmod(0o755)
+    out = tmp_path / "out"
+    done = subprocess.run(
+        ["bash", str(SCRIPTS / "gpu_run.sh"), "sanitizers", str(out)],
+        capture_output=True, text=True, timeout=60, env=env,
+    )  # fmt: skip
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "--kernel-regex kns=dgbench" in (out / "racecheck.log").read_text()
+    # What torch's kernels wrote counts as written.
+    assert "--kernel-regex" not in (out / "initcheck.log").read_text()
 
 
 def test_tests_that_need_the_device_alone_come_last() -> None:
