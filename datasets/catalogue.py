@@ -255,10 +255,10 @@ def load_cards(path: Path) -> list[DatasetCard]:
     """Read a file of cards strictly. Raises DataError with the place of an unknown key."""
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from dgbench.runtime.documents import load_yaml
+
     try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=loader)
-        return msgspec.convert(tree, list[DatasetCard])
+        return msgspec.convert(load_yaml(path.read_bytes()), list[DatasetCard])
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise DataError(f"{path.name} is not a valid list of dataset cards: {error}") from None
 

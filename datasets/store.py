@@ -36,6 +36,7 @@ import torch
 from torch import Tensor
 
 from dgbench.datasets.identity import Identity, identity, settle, written_bytes
+from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import DataError, DataWarning
 
 FORMAT: Final = 1
@@ -80,10 +81,6 @@ class _Index(msgspec.Struct):
 class _Sealed(msgspec.Struct):
     sha256: str
     index: msgspec.Raw
-
-
-_SEALED = msgspec.json.Decoder(_Sealed)
-_INDEX = msgspec.json.Decoder(_Index)
 
 
 class BrokenError(Exception):
@@ -252,10 +249,10 @@ def _write_arrays(path: Path, arrays: Mapping[str, Tensor]) -> tuple[list[_Place
 
 def _read_index(target: Path) -> _Index:
     with open(os.path.join(target, "meta.json"), "rb") as stream:
-        sealed = _SEALED.decode(stream.read())
+        sealed = decode_json(stream.read(), _Sealed)
     if hashlib.sha256(bytes(sealed.index)).hexdigest() != sealed.sha256:
         raise BrokenError("the checksum of meta.json does not match")
-    index = _INDEX.decode(sealed.index)
+    index = decode_json(bytes(sealed.index), _Index)
     if index.format != FORMAT:
         raise BrokenError(f"format {index.format}, {FORMAT} is needed")
     return index
@@ -279,6 +276,8 @@ def _load(target: Path) -> Pack:
     arrays = {}
     for place in index.arrays:
         dtype = _DTYPES[place.dtype]
+        if min(place.shape, default=0) < 0 or place.offset < 0:
+            raise BrokenError(f"the place of '{place.name}' is less than nothing")
         count = 1
         for length in place.shape:
             count *= length
@@ -287,7 +286,7 @@ def _load(target: Path) -> Pack:
             continue
         flat = torch.frombuffer(view, dtype=dtype, count=count, offset=place.offset)
         arrays[place.name] = flat if len(place.shape) == 1 else flat.view(place.shape)
-    return Pack(msgspec.json.decode(index.fields), arrays)
+    return Pack(decode_json(bytes(index.fields), dict[str, Any]), arrays)
 
 
 _OPENED: dict[str, tuple[Identity, int]] = {}
@@ -325,7 +324,7 @@ def _check_bytes(stream: Any, index: _Index) -> None:
 
 def _read_seen(target: Path) -> Identity | None:
     with contextlib.suppress(OSError, msgspec.MsgspecError), open(target / "seen.json", "rb") as f:
-        return msgspec.json.decode(f.read(), type=Identity)
+        return decode_json(f.read(), Identity)
     return None
 
 

@@ -23,6 +23,9 @@ LEAST_SAMPLES: Final = 6
 """Fewer observations decide nothing."""
 FLOOR: Final = 0.05
 """Samples whose ratio lies within this of 1 are the same: two runs of asv are not interleaved."""
+LARGEST: Final = 1e300
+MOST_GRID: Final = 10_000
+"""Sets of parameters of a benchmark; ours have a handful."""
 BAD: Final = ("WORSE", "FAILS", "GONE")
 ORDER: Final = (*BAD, "AMBG", "BETTER", "NEW", "SKIP", "SAME")
 
@@ -111,8 +114,8 @@ def read_state(path: Path) -> dict[str, Number]:
         InvalidInputError: the file cannot be read, or is neither.
     """
     try:
-        plain = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"'{path}' cannot be read as JSON: {error}") from error
     if not isinstance(plain, dict):
         raise InvalidInputError(f"'{path}' holds {type(plain).__name__}, a mapping is allowed")
@@ -120,7 +123,7 @@ def read_state(path: Path) -> dict[str, Number]:
         if "result_columns" in plain:
             return dict(_asv_results(plain))
         return {name: _number(value) for name, value in plain.items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
             f"'{path}' is neither a baseline nor a result of asv: {error}"
         ) from error
@@ -191,6 +194,9 @@ def _asv_results(plain: dict[str, Any]) -> Iterator[tuple[str, Number]]:
     columns = plain["result_columns"]
     for name, values in plain["results"].items():
         row = dict(zip(columns, values, strict=False))
+        count = math.prod(len(values) for values in row["params"])
+        if count > MOST_GRID or (row["result"] and len(row["result"]) != count):
+            raise ValueError(f"{name} has {count} sets of parameters")
         grids = list(itertools.product(*row["params"]))
         results = row["result"] or [None] * len(grids)
         samples = row.get("samples") or [None] * len(grids)
@@ -208,5 +214,7 @@ def _number(value: Any) -> Number:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"found {value!r}, a number is allowed")
+        raise ValueError(f"found {value!r:.40}, a number is allowed")
+    if abs(value) > LARGEST:
+        raise ValueError(f"found {value:g}, numbers up to {LARGEST:g} are allowed")
     return value

@@ -6,6 +6,7 @@ import gzip
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -63,13 +64,28 @@ class Signals:
     notes: tuple[str, ...] = ()
 
 
-def read_bytes(path: Path) -> bytes:
-    """The content of a file, unpacked if it ends in .gz. Raises DataError."""
+MAX_UNPACKED: Final = 16 * 2**30
+"""Most bytes that a file is unpacked to: a bomb ends here and not with the machine's memory."""
+_CHUNK: Final = 1 << 24
+
+
+def read_bytes(path: Path, most: int = MAX_UNPACKED) -> bytes:
+    """The content of a file, unpacked if it ends in .gz.
+
+    Raises:
+        DataError: it cannot be read, is damaged, or unpacks to more than `most` bytes.
+    """
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path) as stream:
-                return stream.read()
-        return path.read_bytes()
+        if path.suffix != ".gz":
+            return path.read_bytes()
+        parts, size = [], 0
+        with gzip.open(path) as stream:
+            while part := stream.read(_CHUNK):
+                size += len(part)
+                if size > most:
+                    raise DataError(f"{path} unpacks to more than {most:,} bytes")
+                parts.append(part)
+        return b"".join(parts)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(
             f"{path} is not a whole gzip file: {error}", hint="fetch the file again"

@@ -13,6 +13,7 @@ from dgbench.datasets.readers.raw import RawEvents, read_bytes
 from dgbench.runtime.errors import DataError
 
 _DELIMITERS: Final = {"comma": ",", "space": " ", "tab": "\t"}
+_LARGE: Final = 1 << 20
 _ROLES: Final = ("src", "dst", "t", "weight", "label", "feature", "skip", "rest")
 
 
@@ -49,10 +50,10 @@ def read_amlsim(paths: Sequence[Path], spec: ReaderSpec) -> RawEvents:
     accounts = _columns(
         nodes, ReaderSpec(format="table", columns=("src", "skip", "weight", "skip"), skip=1)
     )
-    if not np.array_equal(accounts["src"], np.arange(events.num_nodes)):
+    size = accounts["src"].size
+    if size != events.num_nodes or not np.array_equal(accounts["src"], np.arange(size)):
         raise DataError(
-            f"{nodes} lists {accounts['src'].size} accounts; 0 .. {events.num_nodes - 1} in order "
-            "are needed"
+            f"{nodes} lists {size} accounts; 0 .. {events.num_nodes - 1} in order are needed"
         )
     balance = accounts["weight"]
     if balance.size and not balance.min() >= 0:
@@ -82,7 +83,9 @@ def _columns(path: Path, spec: ReaderSpec) -> dict[str, Any]:
     try:
         table = csv.read_csv(
             pa.BufferReader(data),
-            read_options=csv.ReadOptions(column_names=names, skip_rows=spec.skip),
+            read_options=csv.ReadOptions(
+                column_names=names, skip_rows=spec.skip, use_threads=len(data) > _LARGE
+            ),
             parse_options=csv.ParseOptions(delimiter=_DELIMITERS[spec.delimiter]),
             convert_options=csv.ConvertOptions(
                 column_types=kinds, include_columns=list(kinds), strings_can_be_null=False

@@ -12,8 +12,9 @@ import msgspec
 
 from dgbench.datasets.catalogue import FileRef
 from dgbench.datasets.identity import Identity, identity, settle
-from dgbench.datasets.readers.raw import read_bytes
+from dgbench.datasets.readers.raw import MAX_UNPACKED, read_bytes
 from dgbench.datasets.store import cache_root
+from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import DataError
 
 
@@ -22,7 +23,6 @@ class _Seen(msgspec.Struct):
     sha256: str
 
 
-_DECODER = msgspec.json.Decoder(_Seen)
 _MEMORY: dict[str, _Seen] = {}
 
 
@@ -34,7 +34,7 @@ def file_sha256(path: Path) -> str:
     seen = _MEMORY.get(name)
     if seen is None:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            seen = _DECODER.decode(note.read_bytes())
+            seen = decode_json(note.read_bytes(), _Seen)
     if seen and seen.identity == known:
         _MEMORY[name] = seen
         return seen.sha256
@@ -67,9 +67,9 @@ def _note(name: str) -> Path:
     return cache_root() / "hashes" / f"{hashlib.sha1(name.encode()).hexdigest()}.json"
 
 
-def content_sha256(path: Path) -> str:
-    """sha256 of what a .gz file unpacks to, or of the file itself."""
-    return hashlib.sha256(read_bytes(path)).hexdigest()
+def content_sha256(path: Path, most: int = MAX_UNPACKED) -> str:
+    """sha256 of what a .gz file unpacks to (DataError beyond `most` bytes), or of the file itself."""
+    return hashlib.sha256(read_bytes(path, most)).hexdigest()
 
 
 def check_file(path: Path, ref: FileRef) -> str:
@@ -89,7 +89,7 @@ def check_file(path: Path, ref: FileRef) -> str:
         return found
     if found == ref.sha256:
         return found
-    if ref.content_sha256 is not None and content_sha256(path) == ref.content_sha256:
+    if ref.content_sha256 is not None and content_sha256(path, ref.max_bytes) == ref.content_sha256:
         return found
     size = path.stat().st_size
     wanted = "" if ref.bytes is None else f" and {ref.bytes:,} bytes"

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from dgbench.datasets.sources.locate import download_dir
+from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import DataError
 
 
@@ -31,7 +32,7 @@ def pins_file() -> Path:
 def pins() -> dict[str, Pin]:
     """Every pin by the path of its file. DataError where the file of pins is damaged."""
     try:
-        return msgspec.json.decode(pins_file().read_bytes(), type=dict[str, Pin])
+        return decode_json(pins_file().read_bytes(), dict[str, Pin])
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.MsgspecError) as error:

@@ -10,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 import yaml
 
+from dgbench.runtime.documents import load_yaml
 from dgbench.runtime.errors import DataError, unknown_key
 
 Rule = Literal["allowed", "direction", "never"]
@@ -46,7 +47,7 @@ def read_limits(text: str) -> Limits:
         DataError: an unknown key or tag, or a rule without a reason.
     """
     try:
-        limits = msgspec.convert(yaml.safe_load(text), Limits)
+        limits = msgspec.convert(load_yaml(text.encode()), Limits)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise DataError(f"limits of twins: {error}") from error
     for paper, rules in limits.claims.items():

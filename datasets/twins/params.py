@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 import yaml
 
+from dgbench.runtime.documents import load_yaml
 from dgbench.runtime.errors import DataError, unknown_key
 
 PARAMS_FILE: Final = "params.yaml"
@@ -126,7 +127,7 @@ def read_params(text: str) -> dict[str, TwinParams]:
             path.
     """
     try:
-        raw = yaml.safe_load(text)
+        raw = load_yaml(text.encode())
         return msgspec.convert(raw, dict[str, TwinParams])
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise DataError(f"twin parameters: {error}") from error

@@ -242,20 +242,12 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
 
 def _plan_of(folder: Path) -> tuple[Any, list[Any]]:
     """The plan that a run was started with, and its papers."""
-    import msgspec
-
-    from dgbench.harness.plan import Plan
+    from dgbench.harness.plan import read_plan
     from dgbench.harness.store import Store
-    from dgbench.runtime.errors import StoreError
     from dgbench.systems.base import get_paper
 
     store = Store.open(folder)
-    try:
-        plan = msgspec.convert(store.read_plan(), Plan)
-    except msgspec.ValidationError as error:
-        raise StoreError(
-            f"the plan of run {store.run} cannot be read: {error}", hint="start a new run"
-        ) from error
+    plan = read_plan(store)
     names = store.info.get("papers") or [c.cell.paper for c in plan.cells]
     return plan, [get_paper(name) for name in dict.fromkeys(names)]
 

@@ -7,22 +7,28 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dgbench.harness.plan.presets import preset_info
+from dgbench.harness.plan.presets import PRESETS, preset_info
 from dgbench.harness.store.row import Row
-from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.runtime.errors import InvalidInputError, StoreError, unknown_key
 from dgbench.systems.base.compare import CONTROL
 from dgbench.systems.base.experiment import Cell, Experiment
 from dgbench.systems.base.paper import Paper
+
+if TYPE_CHECKING:
+    from dgbench.harness.store import Store
 
 TIMED = 3
 """Cells with this many rounds or more are timed; only they get an A/A control."""
 
 _GPU = re.compile(r"\b(GPUs?|CUDA|NVML|NVLink)\b")
 """What a reason names that a machine without a device lacks; any other is something else."""
+MOST_REPEATS = 10_000
+"""Rounds of a cell; a claim asks for five to ten."""
+MOST_SECONDS = 1e9
 _PROCESS_S = 0.1
 """Guess for what a process costs beside its budget, where no earlier run says better."""
 
@@ -154,6 +160,22 @@ class Plan(msgspec.Struct, kw_only=True):
         """Most rounds of any cell."""
         return max((c.cell.repeats for c in self.runnable), default=0)
 
+    @property
+    def fault(self) -> str:
+        """Why it is none that `build` can have made, or ""."""
+        if self.preset not in PRESETS or self.device not in ("cpu", "cuda"):
+            return f"preset '{self.preset}' or device '{self.device}' is not known"
+        for planned in self.cells:
+            cell = planned.cell
+            name = f"{cell.paper}/{cell.experiment} {cell.params}"
+            if planned.hash != cell_hash(cell, self.preset, self.device):
+                return f"{name} has the hash of another cell"
+            if cell.repeats > MOST_REPEATS:
+                return f"{name} asks for {cell.repeats} rounds, at most {MOST_REPEATS} are allowed"
+            if not 0 <= planned.estimate_s <= MOST_SECONDS or not cell.timeout_s > 0:
+                return f"{name} has a time that is none"
+        return ""
+
     def _steps(self) -> Iterator[Step]:
         groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
         for index, planned in enumerate(self.cells):
@@ -222,6 +244,25 @@ class Plan(msgspec.Struct, kw_only=True):
                 planned.known = planned.hash in by_hash
             else:
                 planned.estimate_s = min(cell.timeout_s, self.budget_s + _PROCESS_S)
+
+
+def read_plan(store: Store) -> Plan:
+    """The plan that a run was started with.
+
+    Raises:
+        StoreError: there is none, or it is not one that `Plan.build` can have made.
+    """
+    try:
+        plan = msgspec.convert(store.read_plan(), Plan)
+    except msgspec.ValidationError as error:
+        fault = str(error)
+    else:
+        fault = plan.fault
+    if fault:
+        raise StoreError(
+            f"the plan of run {store.run} cannot be read: {fault}", hint="start a new run"
+        )
+    return plan
 
 
 def cell_hash(cell: Cell, preset: str, device: str) -> str:

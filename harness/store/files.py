@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import StoreError
 
 _HEAD = b'{"crc":"'
@@ -121,12 +122,12 @@ def from_checked(path: Path) -> dict[str, Any]:
         StoreError: it cannot be read or is not what was written.
     """
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        found = decode_json(path.read_bytes(), dict[str, Any])
         if (wanted := found.pop(_CHECK, None)) not in (None, _sum_of(found)):
             raise StoreError(f"{path} is damaged: its checksum is not {wanted}")
     except FileNotFoundError:
         raise
-    except (OSError, UnicodeDecodeError, OverflowError, msgspec.MsgspecError) as error:
+    except (OSError, OverflowError, msgspec.MsgspecError) as error:
         raise StoreError(f"cannot read {path}: {error}") from error
     return found
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import StoreError
 
 SCHEMA = 1
@@ -96,11 +97,23 @@ class Row(msgspec.Struct, kw_only=True):
         return self.status == "ok"
 
 
+class _Machine(msgspec.Struct, frozen=True):
+    cpu: dict[str, Any] = {}
+    gpus: list[dict[str, Any]] | None = None
+
+
+class Facts(msgspec.Struct):
+    """The parts of a row's provenance that readers look into; there may be any others."""
+
+    code: dict[str, Any] = {}
+    packages: dict[str, Any] = {}
+    machine: _Machine = _Machine()
+
+
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """schema -> function that turns a decoded row of that schema into one of the next."""
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(Row)
 _NO_SERIES = b',"series":{}}'
 
 
@@ -119,15 +132,15 @@ def decode(payload: bytes) -> Row:
         StoreError: the schema is newer than this code, or there is no way up from it.
         msgspec.MsgspecError: the bytes are not a row.
     """
-    schema = msgspec.json.decode(payload, type=_Schema).schema
+    schema = decode_json(payload, _Schema).schema
     if schema == SCHEMA:
-        return _DECODER.decode(payload)
+        return decode_json(payload, Row)
     if schema > SCHEMA:
         raise StoreError(
             f"a row has schema {schema}, this dgbench reads up to {SCHEMA}",
             hint="the results were written by a newer dgbench; update this one to read them",
         )
-    plain = msgspec.json.decode(payload)
+    plain = decode_json(payload)
     while schema < SCHEMA:
         if schema not in UPGRADES:
             raise StoreError(

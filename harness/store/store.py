@@ -32,7 +32,7 @@ from dgbench.harness.store.files import (
     to_line,
     write_whole,
 )
-from dgbench.harness.store.row import Row, decode, encode
+from dgbench.harness.store.row import Facts, Row, decode, encode
 from dgbench.runtime.errors import DgbenchError, StoreError, unknown_key
 
 __all__ = ["Store", "Torn", "find_run", "find_runs", "list_runs", "runs_root"]
@@ -187,7 +187,13 @@ class Store:
 
     def provenance(self) -> dict[str, dict[str, Any]]:
         """All provenance of this run by key. Raises StoreError."""
-        return self._read("provenance.json") or {}
+        found = self._read("provenance.json") or {}
+        try:
+            msgspec.convert(found, dict[str, Facts])
+        except msgspec.ValidationError as error:
+            path = self.path / "provenance.json"
+            raise StoreError(f"{path} does not hold facts of a machine: {error}") from error
+        return found
 
     def update(self, **facts: Any) -> None:
         """Change entries of run.json, such as `state="partial"` and `note="..."`."""

@@ -1,11 +1,13 @@
 import gzip
 import json
+import zipfile
 
 import numpy as np
 import pytest
 
 from dgbench.datasets.catalogue import ReaderSpec
 from dgbench.datasets.readers import signals, tables
+from dgbench.datasets.readers.raw import read_bytes
 from dgbench.datasets.readers.tables import compact
 from dgbench.runtime.errors import DataError
 
@@ -225,3 +227,99 @@ def test_pems_never_unpickles(tmp_path):
     (tmp_path / "p.npz").write_bytes(b"PK\x03\x04 cut")
     with pytest.raises(DataError, match="not a readable npz"):
         signals.read_pems([tmp_path / "p.npz", tmp_path / "d.csv"], KEEP)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"time_periods": 0, "y": []}, "`time_periods` is 0"),
+        ({"time_periods": -1}, "`time_periods` is -1"),
+        ({"y": [[], []]}, "must be a table"),
+        ({"y": [[1e300, 0], [0, 0]]}, "fit float32"),
+        ({"edge_mapping": {"edge_index": {"0": [[0, 2**63]], "1": []},
+                           "edge_weight": {"0": [1], "1": []}}}, "does not fit int64"),
+        ({"edge_mapping": {"edge_index": {"0": [[0, 1]], "1": []},
+                           "edge_weight": {"0": [1e39], "1": []}}}, "weight does not fit float32"),
+    ],
+)  # fmt: skip
+def test_covid_that_would_become_nonsense(tmp_path, change, words):
+    with pytest.raises(DataError, match=words):
+        signals.read_covid(write(tmp_path, covid() | change), KEEP)
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"\xff": 2}', b""])
+@pytest.mark.parametrize(
+    "read",
+    [signals.read_covid, signals.read_tennis, signals.read_chickenpox, signals.read_montevideo],
+)
+def test_json_that_is_none(tmp_path, text, read):
+    (tmp_path / "x.json").write_bytes(text)
+    with pytest.raises(DataError, match=r"not the JSON|lacks a step"):
+        read([tmp_path / "x.json"], KEEP)
+
+
+def test_tennis_with_ragged_features_or_without_hours(tmp_path):
+    hour = {"edges": [], "weights": [], "y": [0, 1], "X": [[0, 1], [3]]}
+    with pytest.raises(DataError, match="equal rows"):
+        signals.read_tennis(write(tmp_path, {"0": hour, "time_periods": 1}), KEEP)
+    odd = hour | {"X": [[0, 1]]}
+    with pytest.raises(DataError, match="equal rows"):
+        signals.read_tennis(write(tmp_path, {"0": odd, "time_periods": 1}), KEEP)
+    with pytest.raises(DataError, match="at least 1"):
+        signals.read_tennis(write(tmp_path, {"time_periods": 0}), KEEP)
+
+
+def test_two_stops_of_one_number_are_refused(tmp_path):
+    """The later one would take the lines of both, and a vertex would be left without any."""
+    stops = [{"bus_stop": 7, "y": [0, 2]}, {"bus_stop": 7, "y": [5, 5]}]
+    with pytest.raises(DataError, match="2 stops have 1 numbers"):
+        signals.read_montevideo(write(tmp_path, {"nodes": stops, "links": []}), KEEP)
+
+
+def npz(tmp_path, head, data=b"", name="flow.npy"):
+    text = repr(head).encode() + b"\n"
+    with zipfile.ZipFile(tmp_path / "p.npz", "w", zipfile.ZIP_DEFLATED) as store:
+        store.writestr(name, b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + data)
+    (tmp_path / "d.csv").write_text("from,to,cost\n0,1,10.5\n")
+    return [tmp_path / "p.npz", tmp_path / "d.csv"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "size", "words"),
+    [
+        ((10**6, 10**6), "<f8", 64, "not a readable npz"),  # 8 TB in a file of 200 bytes
+        ((2, 2), "<U3", 48, "numbers are allowed"),
+        ((2, 2), "<c8", 32, "numbers are allowed"),
+        ((2, 2), "<M8[s]", 32, "numbers are allowed"),
+        ((2, 2), "|b1", 4, "numbers are allowed"),
+        ((2, 2), "(", 4, "not a readable npz"),
+        ((-2, 2), "<f8", 64, "not a readable npz"),
+        ((0, 2), "<f8", 0, "must be a table"),
+        ((2, 2, 0), "<f8", 0, "must be a table"),
+        ((4,), "<f8", 32, "must be a table"),
+        ((2, 3), "<f8", 40, "not a readable npz"),
+    ],
+)
+def test_arrays_that_are_refused(tmp_path, shape, kind, size, words):
+    head = {"descr": kind, "fortran_order": False, "shape": shape}
+    with pytest.raises(DataError, match=words):
+        signals.read_pems(npz(tmp_path, head, bytes(size)), KEEP)
+
+
+def test_an_array_that_is_bytes_or_a_broken_head_is_refused(tmp_path):
+    paths = npz(tmp_path, "{'descr': (")
+    with pytest.raises(DataError, match="not a readable npz"):
+        signals.read_pems(paths, KEEP)
+    with zipfile.ZipFile(paths[0], "w") as store:
+        store.writestr("flow.npy", b"no array")
+    with pytest.raises(DataError, match="not a readable npz"):
+        signals.read_pems(paths, KEEP)
+
+
+def test_a_packed_bomb_stops_at_the_cap(tmp_path):
+    path = tmp_path / "x.csv.gz"
+    path.write_bytes(gzip.compress(bytes(1_000_000)) * 3)
+    assert len(read_bytes(path)) == 3_000_000
+    assert len(read_bytes(path, 3_000_000)) == 3_000_000
+    with pytest.raises(DataError, match="more than 2,999,999 bytes"):
+        read_bytes(path, 2_999_999)

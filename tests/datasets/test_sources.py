@@ -1,3 +1,4 @@
+import contextlib
 import gzip
 import hashlib
 import http.server
@@ -10,7 +11,14 @@ import zipfile
 import pytest
 
 from dgbench import datasets
-from dgbench.datasets.sources import check_file, data_dir, download_dir, find_form, hashing
+from dgbench.datasets.sources import (
+    check_file,
+    data_dir,
+    download_dir,
+    extract,
+    find_form,
+    hashing,
+)
 from dgbench.datasets.sources.download import fetch
 from dgbench.datasets.sources.extract import extract_member
 from dgbench.datasets.sources.trusted import check_pin, pins_file
@@ -295,3 +303,113 @@ def test_a_folder_that_cannot_be_written_is_said(remote, monkeypatch, tmp_path):
     with pytest.raises(MissingDataError, match="cannot be stored") as caught:
         fetch(datasets.card("tiny"))
     assert "DGBENCH_CACHE" in caught.value.hint
+
+
+def tar_of(path, infos, mode="w"):
+    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as store:
+        for info in infos:
+            store.addfile(info, io.BytesIO(bytes(info.size)))
+    return path
+
+
+def entry(name, kind=tarfile.REGTYPE, link="", size=0):
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, size
+    return info
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        entry("y", tarfile.SYMTYPE, "/etc/passwd"),
+        entry("y", tarfile.SYMTYPE, "../../up"),
+        entry("y", tarfile.LNKTYPE, "/etc/passwd"),
+        entry("y", tarfile.CHRTYPE),
+        entry("y", tarfile.BLKTYPE),
+        entry("y", tarfile.FIFOTYPE),
+        entry("x.csv"),
+        entry("x.csv", tarfile.SYMTYPE, "x.csv"),
+        entry("x.csv", tarfile.LNKTYPE, "x.csv"),
+    ],
+    ids=lambda info: f"{info.type.decode()} {info.name} {info.linkname}",
+)
+def test_links_devices_and_twice_the_same_name_in_a_tar(tmp_path, info):
+    archive = tar_of(tmp_path / "a.tar", [entry("x.csv", size=10), info])
+    with pytest.raises(DataError):
+        extract_member(archive, "x.csv", tmp_path / "x", 100)
+    assert os.listdir(tmp_path) == ["a.tar"]
+
+
+def test_odd_entries_of_a_zip(tmp_path):
+    archive = tmp_path / "a.zip"
+    for info, words in (
+        (zipfile.ZipInfo("x.csv"), "not a plain file"),
+        (zipfile.ZipInfo("x.csv"), "no archive of ours"),
+    ):
+        info.external_attr = 0o120777 << 16  # a symbolic link
+        with zipfile.ZipFile(archive, "w") as store:
+            if words == "no archive of ours":
+                info.external_attr = 0
+                info.orig_filename = info.filename = "x.csv\0.exe"
+                words = "behind a NUL"
+            store.writestr(info, "/etc/passwd")
+        with pytest.raises(DataError, match=words):
+            extract_member(archive, "x.csv", tmp_path / "x", 100)
+    with zipfile.ZipFile(archive, "w") as store:
+        store.writestr("x.csv", "1,2\n")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            store.writestr("x.csv", "3,4\n")
+    with pytest.raises(DataError, match="2 times"):
+        extract_member(archive, "x.csv", tmp_path / "x", 100)
+    assert os.listdir(tmp_path) == ["a.zip"]
+
+
+def flipped(data, at, byte):
+    out = bytearray(data)
+    out[at] = byte
+    return bytes(out)
+
+
+def test_a_zip_that_the_library_cannot_read_is_refused(tmp_path):
+    """An unknown method, version or encryption, a name that is no text, a wrong checksum."""
+    whole = make_zip(tmp_path / "a.zip", {"é.csv": b"", "x.csv": b"1,2\n" * 9}).read_bytes()
+    first = whole.rindex(b"PK\x01\x02")
+    for at, byte in ((6, 200), (8, 1), (10, 99), (16, 1), (42, 255), (46, 47)):
+        for start in (first, whole.index(b"PK\x01\x02")):
+            (tmp_path / "a.zip").write_bytes(flipped(whole, start + at, byte))
+            with contextlib.suppress(DataError):
+                extract_member(tmp_path / "a.zip", "x.csv", tmp_path / "x", 100)
+                (tmp_path / "x").unlink()
+            assert os.listdir(tmp_path) == ["a.zip"]
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
+def test_a_tar_that_unpacks_to_too_much_stops_early(tmp_path, mode, monkeypatch):
+    monkeypatch.setattr(extract, "_ROOM", 100_000)
+    small, large = entry("x.csv", size=10), entry("y", size=400_000)
+    for infos in ([small, large, entry("z")], [large, small]):
+        archive = tar_of(tmp_path / "a.tar", infos, mode)
+        with pytest.raises(DataError, match="unpacks to more than"):
+            extract_member(archive, "x.csv", tmp_path / "x", 1000)
+    head = entry("x.csv", size=10)
+    head.pax_headers = {"comment": "c" * 400_000}  # heads are read into memory whole
+    with pytest.raises(DataError, match="unpacks to more than"):
+        extract_member(tar_of(tmp_path / "a.tar", [head], mode), "x.csv", tmp_path / "x", 1000)
+    assert os.listdir(tmp_path) == ["a.tar"]
+
+
+@pytest.mark.parametrize("make", [make_zip, make_tar])
+def test_an_archive_of_very_many_entries_is_refused(tmp_path, make, monkeypatch):
+    monkeypatch.setattr(extract, "MAX_MEMBERS", 20)
+    archive = make(tmp_path / "a", {f"{k}.csv": b"" for k in range(21)})
+    with pytest.raises(DataError, match="more than 20 entries"):
+        extract_member(archive, "0.csv", tmp_path / "x", 100)
+
+
+def test_a_packed_bomb_in_place_of_a_file_ends_at_its_cap(tiny):
+    """A card without the hash of the stored file unpacks what it finds, to compare the content."""
+    tiny.ref = {"path": "tiny/tiny.csv.gz", "content_sha256": "00", "max_bytes": 1000}
+    tiny.save()
+    tiny.file.write_bytes(gzip.compress(bytes(1001)))
+    with pytest.raises(DataError, match="more than 1,000 bytes"):
+        check_file(tiny.file, datasets.card("tiny").forms[0].files[0])

@@ -203,9 +203,9 @@ def test_a_disk_that_fills_up_leaves_what_was_there(store, monkeypatch):
 
 
 def test_provenance_has_one_key_for_the_same_facts(store):
-    first = store.add_provenance({"code": "a", "settings": {"x": 1, "y": 2}})
-    assert store.add_provenance({"settings": {"y": 2, "x": 1}, "code": "a"}) == first
-    other = store.add_provenance({"code": "b"})
+    first = store.add_provenance({"code": {"commit": "a"}, "settings": {"x": 1, "y": 2}})
+    assert store.add_provenance({"settings": {"y": 2, "x": 1}, "code": {"commit": "a"}}) == first
+    other = store.add_provenance({"code": {"commit": "b"}})
     assert set(Store.open(store.path).provenance()) == {first, other}
 
 

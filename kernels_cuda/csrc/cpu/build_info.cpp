@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "common/sanitizers.hpp"
+
 namespace nb = nanobind;
 
 namespace dgbench {
@@ -22,6 +24,7 @@ void bind_build_info(nb::module_& m) {
 #endif
     info["openmp"] = _OPENMP;
     info["max_threads"] = omp_get_max_threads();
+    info["sanitizer"] = kSanitizer;  // "" in a build to measure with
     return info;
   });
 }

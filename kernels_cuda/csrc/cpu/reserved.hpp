@@ -10,6 +10,8 @@
 #include <new>
 #include <type_traits>
 
+#include "common/sanitizers.hpp"
+
 namespace dgbench {
 
 constexpr std::size_t kReservedStep = std::size_t{2} << 20;  // a huge page
@@ -37,6 +39,7 @@ class Reserved {
   Reserved(const Reserved&) = delete;
   Reserved& operator=(const Reserved&) = delete;
   ~Reserved() {
+    allow(data_, had_);  // others will be given these addresses
     if (base_ != nullptr) munmap(base_, reserved_ + kReservedStep);
   }
 
@@ -53,6 +56,7 @@ class Reserved {
 #ifdef MADV_HUGEPAGE
     if (bytes >= 2 * kReservedStep) madvise(data_, bytes, MADV_HUGEPAGE);
 #endif
+    forbid(end, bytes - had_);
     had_ = bytes;
   }
 
@@ -60,10 +64,14 @@ class Reserved {
   std::size_t take(std::size_t count) {
     const std::size_t first = size_;
     size_ += count;
+    allow(data_ + first, count * sizeof(T));
     return first;
   }
 
-  void clear() { size_ = 0; }
+  void clear() {
+    forbid(data_, size_ * sizeof(T));
+    size_ = 0;
+  }
 
   void swap(Reserved& other) noexcept {
     std::swap(base_, other.base_);
