@@ -1,0 +1,146 @@
+"""One input through one target, with a limit of time and memory, and what became of it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import resource
+import signal
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, NoReturn
+
+from dgbench.runtime.errors import DgbenchError
+from tests.fuzz.target import Nonsense, Target
+
+SECONDS = 5.0
+"""An input that takes longer hangs."""
+MEMORY = 6 << 30
+"""Bytes of address space beyond what the process has when it begins."""
+
+
+class Hang(BaseException):
+    """An input took longer than `SECONDS`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An input that breaks a promise.
+
+    Attributes:
+        key: kind of error and the place in our code; findings with the same key are one.
+        words: the error. trace: where it came from.
+    """
+
+    target: str
+    data: bytes
+    key: str
+    words: str
+    trace: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the inputs of one target."""
+
+    target: str
+    engine: str
+    accepted: int = 0
+    refused: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    findings: dict[str, Finding] = field(default_factory=dict)
+    notes: str = ""
+
+    @property
+    def inputs(self) -> int:
+        """All inputs."""
+        return self.accepted + self.refused + self.failed
+
+
+def attempt(target: Target, data: bytes, tally: Tally) -> str:
+    """Run one input; returns a word for what it did, the same for inputs that did alike."""
+    try:
+        target.run(data)
+    except DgbenchError as error:
+        tally.refused += 1
+        return _alike(f"{type(error).__name__} {error}")
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # MemoryError, RecursionError and Hang are what is looked for
+        found = _finding(target, data, error)
+        tally.failed += 1
+        tally.findings.setdefault(found.key, found)
+        return found.key
+    tally.accepted += 1
+    return "accepted"
+
+
+@contextlib.contextmanager
+def limits() -> Iterator[None]:
+    """Bound the memory of this process and make `watched` work."""
+    with open("/proc/self/statm") as stream:
+        size = int(stream.read().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, hard))
+    before = signal.signal(signal.SIGALRM, _hang)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def watched(target: Target, data: bytes, tally: Tally) -> str:
+    """`attempt`, ended after `SECONDS`."""
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        return attempt(target, data, tally)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _hang(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise Hang(f"more than {SECONDS:g} s")
+
+
+def _finding(target: Target, data: bytes, error: BaseException) -> Finding:
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f for f in frames if not _outside(f.filename)] or list(frames)
+    place = ours[-1]
+    file = "/".join(place.filename.split("/")[-3:])
+    key = f"{type(error).__name__} at {file}:{place.lineno}"
+    if isinstance(error, Nonsense):
+        key = _alike(f"{key} {error}")
+    trace = "".join(traceback.format_exception(error, limit=-12))
+    return Finding(target.name, data, key, f"{type(error).__name__}: {error}"[:500], trace)
+
+
+def _outside(file: str) -> bool:
+    return any(part in file for part in ("site-packages", "/lib/python", "tests/fuzz", "<frozen"))
+
+
+def _alike(words: str) -> str:
+    """Words without what differs from input to input."""
+    plain = re.sub(r"'[^']*'|\"[^\"]*\"|b'[^']*'", "'…'", words[:300])
+    return re.sub(r"[0-9.+-]+|[^\x20-\x7e]+", "#", plain)[:80]
+
+
+def plain(tally: Tally) -> dict[str, Any]:
+    """A tally as JSON values."""
+    return {
+        "target": tally.target,
+        "engine": tally.engine,
+        "inputs": tally.inputs,
+        "accepted": tally.accepted,
+        "refused": tally.refused,
+        "findings": len(tally.findings),
+        "seconds": round(tally.seconds, 2),
+        "notes": tally.notes,
+    }

@@ -1,0 +1,184 @@
+"""A run's folder: rows with their checks, and the JSON files beside them."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import zlib
+
+import msgspec
+
+from dgbench.harness.plan import Plan
+from dgbench.harness.report.run import load_run
+from dgbench.harness.store import Row, Store
+from dgbench.harness.store.files import from_line, to_line
+from dgbench.harness.store.row import decode, encode
+from dgbench.systems.base.experiment import Cell
+from tests.fuzz.target import sane, scratch, target
+
+NUMBERS = (
+    *(b"-1", b"1e400", b"9223372036854775808", b"null", b"[]", b"{}", b"true", b'""', b"0"),
+    *(b"[" * 3000, b'{"a":' * 3000, b"NaN", b"1e308", b"5e-324", b'"\xff"', b"9" * 400),
+)
+RUN = {
+    **{"run": "7f3a91c2", "stamp": "2026-01-02T0304", "state": "done", "preset": "quick"},
+    **{"started": "2026-01-02T03:04:05+00:00", "ended": "2026-01-02T03:05:05+00:00", "note": ""},
+    **{"device": "cpu", "threads": 2, "papers": ["toy"], "experiments": [], "planned": 2},
+}
+FACTS = {"69a814eec345": {"dgbench": "0.1.0", "code": {"commit": "", "dirty": None},
+         "machine": {"cpu": {"model": "one", "usable": 2}, "gpus": [{"name": "G"}]}}}  # fmt: skip
+
+
+def rows() -> list[Row]:
+    """Rows of every shape: timed, controlled, with values, failed."""
+    base = {"run": "7f3a91c2", "paper": "toy", "experiment": "fig1", "group": "g"}
+    found = []
+    for number, (system, control) in enumerate((("a", {}), ("b", {}), ("a", {"control": "aa"})), 1):
+        for turn in (1, 2):
+            found.append(
+                Row(
+                    id=f"0000000{number}-r{turn}",
+                    cell_hash=f"{number:016x}",
+                    params={"system": system, "dataset": "tiny", **control},
+                    round=turn,
+                    samples=[0.1 * number, 0.11, 0.12],
+                    values={"gain x": 2.0, "low x": 1.5, "high x": 2.5, "turn a s 1": 0.1},
+                    counters={"turns": 3, "bytes": 12},
+                    units={"gain x": "x"},
+                    data={"dataset": "tiny", "twin": True, "scale": 1.0},
+                    started="2026-01-02T03:04:05+00:00",
+                    seconds=1.5,
+                    provenance="69a814eec345",
+                    **base,
+                )
+            )
+    found.append(Row(id="00000009-r1", cell_hash="9", status="oom", reason="too big", **base))
+    return found
+
+
+def folder_with(name: str, **files: bytes):
+    """A run's folder with some of its files replaced."""
+    folder = scratch(name)
+    plan = Plan(preset="quick", device="cpu", cells=[])
+    standard = {
+        "run.json": msgspec.json.encode(RUN),
+        "plan.json": msgspec.json.encode(plan),
+        "provenance.json": msgspec.json.encode(FACTS),
+        "rows.jsonl": b"".join(to_line(encode(row)) for row in rows()),
+    }
+    for file, data in (standard | files).items():
+        path = folder / file
+        if data is not None:
+            path.write_bytes(data)
+        else:
+            path.unlink(missing_ok=True)
+    return folder
+
+
+def lines() -> list[bytes]:
+    return [b"".join(to_line(encode(row)) for row in rows()), to_line(encode(rows()[0]))]
+
+
+@target("rows", seeds=lines, kind="lines", tokens=(b'{"crc":"', b'","row":', b"}\n", b"\x00"))
+def rows_of_a_run(data: bytes) -> None:
+    """rows.jsonl: every line is a row as it was written, or torn."""
+    folder = folder_with("rows", **{"rows.jsonl": data})
+    store = Store.open(folder)
+    kept = [line for line in data.split(b"\n") if line.strip()]
+    sane(len(store.rows(latest=False)) + len(store.torn) == len(kept), "a line was lost")
+    for row in store.rows(latest=False):
+        lasts(row)
+    good = [from_line(line) for line in kept]
+    sane(all(not isinstance(p, bytes) or to_line(p)[:-1] in kept for p in good), "altered")
+    if zlib.crc32(data) % 32 == 0:  # it costs a flush to disk
+        repair(folder, store)
+
+
+def repair(folder, before: Store) -> None:
+    """A writer sets torn lines aside, keeps every row, and has nothing more to set aside."""
+    (folder / "rows.torn").unlink(missing_ok=True)
+    with Store.open(folder, writable=True) as writer:
+        sane(same(writer, before), "repair changed rows")
+    again = Store.open(folder)
+    sane(not again.torn and same(again, before), "repair left a torn line")
+    aside = folder / "rows.torn"
+    text = aside.read_bytes() if aside.exists() else b""
+    sane(all(torn.text in text for torn in before.torn), "a torn line was lost")
+
+
+def same(a: Store, b: Store) -> bool:
+    return [encode(r) for r in a.rows(latest=False)] == [encode(r) for r in b.rows(latest=False)]
+
+
+def lasts(row: Row) -> None:
+    """A row that was read can be written and read again."""
+    sane(encode(decode(encode(row))) == encode(row), "a row changes when it is written again")
+
+
+@target("rows-sealed", seeds=lambda: [encode(row) for row in rows()], kind="json", tokens=NUMBERS)
+def rows_sealed(data: bytes) -> None:
+    """Payloads of rows behind a right checksum."""
+    payloads = data.split(b"\n")
+    folder = folder_with("rows-sealed", **{"rows.jsonl": b"".join(map(to_line, payloads))})
+    store = Store.open(folder)
+    sane(len(store.rows(latest=False)) + len(store.torn) == len(payloads), "a line was lost")
+    for row in store.rows():
+        lasts(row)
+        row.time  # noqa: B018 - a median of what was accepted
+
+
+@target("rows-packed", seeds=lambda: [gzip.compress(text, mtime=0) for text in lines()])
+def rows_packed(data: bytes) -> None:
+    """rows.jsonl.gz of a kept run: whole or refused."""
+    folder = folder_with("rows-packed", **{"rows.jsonl": None, "rows.jsonl.gz": data})
+    store = Store.open(folder)
+    plain = gzip.decompress(data)
+    sane(store.row_bytes() == plain, "unpacked otherwise")
+    for row in store.rows(latest=False):
+        lasts(row)
+
+
+@target("run-json", seeds=[msgspec.json.encode(RUN)], kind="json", tokens=NUMBERS)
+def run_json(data: bytes) -> None:
+    """run.json, as a report reads it."""
+    run = load_run(folder_with("run-json", **{"run.json": data}))
+    sane(run.planned >= 0 and isinstance(run.store.run, str), "facts of no kind")
+    shown(run)
+
+
+@target("provenance-json", seeds=[msgspec.json.encode(FACTS)], kind="json", tokens=NUMBERS)
+def provenance_json(data: bytes) -> None:
+    """provenance.json, as a report reads it."""
+    run = load_run(folder_with("provenance-json", **{"provenance.json": data}))
+    sane(all(isinstance(v, dict) for v in run.store.provenance().values()), "facts that are none")
+    shown(run)
+
+
+def shown(run) -> None:
+    """What pages ask of a run."""
+    for name in ("complete", "smoke", "device", "seconds", "context", "states", "duration"):
+        getattr(run, name, None)
+
+
+def plans() -> list[bytes]:
+    from dgbench.harness.plan import PlannedCell, cell_hash
+
+    cells = []
+    for system, repeats in (("a", 3), ("b", 3), ("c", 1)):
+        cell = Cell(paper="toy", experiment="fig1", params={"system": system}, group="g",
+                    repeats=repeats, phases=system == "a")  # fmt: skip
+        cells.append(PlannedCell(cell=cell, hash=cell_hash(cell, "quick", "cpu")))
+    return [msgspec.json.encode(Plan(preset="quick", device="cpu", cells=cells))]
+
+
+@target("plan-json", seeds=plans, kind="json", tokens=NUMBERS)
+def plan_json(data: bytes) -> None:
+    """plan.json, as `--resume` and a report read it."""
+    from dgbench.harness.plan import read_plan
+
+    folder = folder_with("plan-json", **{"plan.json": data})
+    plan = read_plan(Store.open(folder))
+    steps = list(itertools.islice(plan._steps(), 1000))
+    sane(all(0 <= s.index < len(plan.cells) and s.round >= 1 for s in steps), "a step of no cell")
+    sane(plan.seconds >= 0 and plan.pairs >= 0, "less than no time")
+    load_run(folder)

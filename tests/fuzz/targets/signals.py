@@ -1,0 +1,150 @@
+"""Graphs with native signals: PyG-Temporal's JSON files and PEMS08's arrays."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+import numpy as np
+
+from dgbench.datasets.catalogue import FileRef, Form, ReaderSpec
+from dgbench.datasets.readers import read
+from dgbench.datasets.readers.raw import Signals
+from dgbench.datasets.shaping import check_signals
+from tests.fuzz.target import sane, scratch, target
+
+NUMBERS = (
+    *(b"-1", b"1e400", b"1e39", b"-1e308", b"9223372036854775808", b"18446744073709551616"),
+    *(b"1.5", b"1e2", b"null", b"[]", b"{}", b"true", b'""', b"NaN", b"-0", b'"0"', b"[[]]"),
+    *(b"[" * 3000, b'{"a":' * 3000, b"\\ud800", b'"\xff"', b"9" * 400),
+)
+
+
+def open_signals(data: bytes, format: str) -> None:
+    path = scratch(format) / "data.json"
+    path.write_bytes(data)
+    reader = ReaderSpec(format=format, ids="keep")
+    check(read(Form(name="held", files=(FileRef(path="data.json"),), reader=reader), [path]))
+
+
+def check(found: Signals) -> None:
+    """Entries inside the graph, one weight an entry, all numbers finite, shapes as promised."""
+    check_signals(found)
+    entries = found.src.size
+    sane(found.src.dtype == found.dst.dtype == found.step.dtype == np.int64, "ids are no int64")
+    sane(found.dst.size == found.step.size == entries, "columns differ in length")
+    last = 1 if found.static else found.steps
+    sane(not entries or 0 <= found.step.min() <= found.step.max() < last, "a step out of range")
+    if found.weight is not None:
+        sane(found.weight.shape == (entries,), "not one weight an entry")
+        sane(found.weight.dtype == np.float32, f"weights are {found.weight.dtype}")
+        sane(np.isfinite(found.weight).all(), "a weight that is not finite")
+    sane(found.targets.dtype == np.float32, f"targets are {found.targets.dtype}")
+    sane(found.steps > 0 and found.num_nodes > 0, "a graph of nothing")
+    if found.native is not None:
+        sane(found.native.dtype == np.float32 and found.native.ndim == 3, "features of odd shape")
+
+
+def _seed(tree: object) -> list[bytes]:
+    return [json.dumps(tree).encode()]
+
+
+COVID = {
+    "edge_mapping": {
+        "edge_index": {"1": [[1, 0]], "0": [[0, 1], [1, 1]]},
+        "edge_weight": {"0": [3.0, 4.0], "1": [5.0]},
+    },
+    "time_periods": 2,
+    "y": [[1, 2], [3, 2]],
+}
+HOUR = {"index": 0, "edges": [[0, 1]], "weights": [2], "y": [0, 1], "X": [[0, 1], [3, 0]]}
+TENNIS = {"0": HOUR, "1": HOUR | {"edges": [], "weights": []}, "time_periods": 2}
+CHICKENPOX = {"edges": [[0, 1], [1, 1]], "node_ids": {"A": 0, "B": 1}, "FX": [[1, 2]] * 3}
+MONTEVIDEO = {
+    "nodes": [{"bus_stop": 70, "y": [0, 2]}, {"bus_stop": 30, "y": [5, 5]}],
+    "links": [{"source": 30, "target": 70, "weight": 1.5}],
+}
+
+
+@target("covid", seeds=_seed(COVID), kind="json", tokens=NUMBERS)
+def covid(data: bytes) -> None:
+    """England-Covid: mobility per day."""
+    open_signals(data, "covid-json")
+
+
+@target("tennis", seeds=_seed(TENNIS), kind="json", tokens=NUMBERS)
+def tennis(data: bytes) -> None:
+    """Twitter tennis: mentions per hour."""
+    open_signals(data, "tennis-json")
+
+
+@target("chickenpox", seeds=_seed(CHICKENPOX), kind="json", tokens=NUMBERS)
+def chickenpox(data: bytes) -> None:
+    """Chickenpox: one topology, weekly cases."""
+    open_signals(data, "chickenpox-json")
+
+
+@target("montevideo", seeds=_seed(MONTEVIDEO), kind="json", tokens=NUMBERS)
+def montevideo(data: bytes) -> None:
+    """Montevideo: bus lines and passengers."""
+    open_signals(data, "montevideo-json")
+
+
+def npz_seeds() -> list[bytes]:
+    """Arrays of both keys, packed and plain, of several types."""
+    flow = np.arange(6, dtype=np.int16).reshape(2, 3)
+    found = []
+    for save in (np.savez, np.savez_compressed):
+        for arrays in (
+            {"flow": flow},
+            {"data": np.stack([flow, flow], 2).astype(np.float64)},
+            {"flow": flow.astype(">f4"), "other": flow},
+        ):
+            out = io.BytesIO()
+            save(out, **arrays)
+            found.append(out.getvalue())
+    for entry in (b"\x93NUMPY\x01\x00", npy((2, 3), "<f8", 48), npy((10**6, 10**6), "<f8", 8)):
+        found.append(zipped("flow.npy", entry))
+    for kind in ("|O", "<U3", "<c8", "<M8[s]", "|b1", "|V4"):
+        found.append(zipped("flow.npy", npy((2, 2), kind, 64)))
+    return found
+
+
+def npy(shape: tuple[int, ...], kind: str, size: int) -> bytes:
+    """An array's file with any head."""
+    head = repr({"descr": kind, "fortran_order": False, "shape": shape}).encode() + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + bytes(size)
+
+
+def zipped(name: str, entry: bytes) -> bytes:
+    """One entry in an archive."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as store:
+        store.writestr(name, entry)
+    return out.getvalue()
+
+
+@target("pems", seeds=npz_seeds, tokens=(b"flow.npy", b"data.npy", b"'shape': (", b"<f8", b"|O"))
+def pems(data: bytes) -> None:
+    """PEMS08: arrays of a npz file."""
+    folder = scratch("pems")
+    (folder / "p.npz").write_bytes(data)
+    (folder / "d.csv").write_bytes(b"from,to,cost\n0,1,10.5\n1,0,3\n")
+    reader = ReaderSpec(format="pems-npz", ids="keep")
+    files = (FileRef(path="p.npz"), FileRef(path="d.csv"))
+    form = Form(name="held", files=files, reader=reader)
+    check(read(form, [folder / "p.npz", folder / "d.csv"]))
+
+
+HEAD = (b"'shape': (", b"<f8", b"|O", b"True", b"(", b",", b"-1", b"99999999999")
+
+
+@target(
+    "pems-array",
+    seeds=lambda: [npy((2, 3), "<f8", 48), npy((2, 3, 1), "<i2", 12)],
+    tokens=HEAD,
+)
+def pems_array(data: bytes) -> None:
+    """PEMS08: the array itself, put into a whole archive."""
+    pems(zipped("flow.npy", data))

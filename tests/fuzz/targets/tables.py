@@ -1,0 +1,169 @@
+"""Tables of events, read as the cards say, against a parser of plain Python."""
+
+from __future__ import annotations
+
+import datetime
+import re
+
+import numpy as np
+
+from dgbench.datasets import cards
+from dgbench.datasets.catalogue import FileRef, Form, ReaderSpec
+from dgbench.datasets.events import EventStream
+from dgbench.datasets.readers import read
+from tests.fuzz.target import sane, scratch, target
+
+FORMS = {
+    f"{card.name} {form.name}": form
+    for card in cards().values()
+    for form in card.forms
+    if form.reader.format == "table"
+}
+_DELIMITER = {"comma": ",", "space": " ", "tab": "\t"}
+_FIELD = {
+    **{"src": "7", "dst": "3", "t": "11", "weight": "1.5", "label": "0", "skip": "x"},
+    "rest": "0.25",
+}
+TOKENS = (
+    *(b"nan", b"NaN", b"inf", b"-inf", b"NULL", b"N/A", b"", b"-1", b"0x10", b"1e400", b"1e39"),
+    *(b"9223372036854775807", b"9223372036854775808", b"2147483647", b"2147483648", b"1.0"),
+    *(b'"', b'""', b"\r", b"\r\n", b"\n\n", b",", b"\t", b" ", b"%", b"%\n", b"\x00", b"\xff"),
+    *(b"\xef\xbb\xbf", b"2000-01-02", b"1582-10-15", b"9999-12-31", b"true", b"+1", b"1_0"),
+)
+
+
+def first_lines() -> list[bytes]:
+    """A small table of every form of every card, its name in front."""
+    found = []
+    for name, form in FORMS.items():
+        spec = form.reader
+        fields = [_FIELD[role] for role in spec.columns]
+        if spec.time == "date":
+            fields[spec.columns.index("t")] = "2000-01-02"
+        row = _DELIMITER[spec.delimiter].join(fields)
+        head = "header\n" * spec.skip
+        mark = f"{spec.comment} about\n" if spec.comment else ""
+        found.append(f"{name}\n{mark}{head}{row}\n{row}\n".encode())
+    return found
+
+
+@target("table", seeds=first_lines, kind="lines", tokens=TOKENS)
+def table(data: bytes) -> None:
+    """Tables of events, each form of each card (its name is the first line)."""
+    name, _, text = data.partition(b"\n")
+    form = FORMS.get(name.decode("latin-1"))
+    if form is None:
+        form = list(FORMS.values())[len(name) % len(FORMS)]
+    path = scratch("table") / "events.csv"
+    path.write_bytes(text)
+    check(form.reader, read(form, [path]), text)
+
+
+def check(spec: ReaderSpec, raw, text: bytes) -> None:
+    """What was read is a stream, and holds what a plain parser finds in the text."""
+    stream = EventStream.build(
+        *(raw.src, raw.dst, raw.t),
+        num_nodes=raw.num_nodes,
+        num_src=raw.num_src,
+        weight=raw.weight,
+        edge_feat=raw.edge_feat,
+        node_feat=raw.node_feat,
+        label=raw.label,
+        sort=True,
+    )
+    sane(len(stream) == raw.src.size, "events were lost")
+    if b'"' in text:  # quoting is left to the library
+        return
+    rows = plain_rows(spec, text)
+    sane(len(rows) == raw.src.size, f"{raw.src.size} events of {len(rows)} lines")
+    columns = list(spec.columns)
+    if not rows:
+        return
+    if columns[-1] == "rest":
+        columns[-1:] = ["feature"] * (len(rows[0]) - len(columns) + 1)
+    place = {role: number for number, role in enumerate(columns)}
+    for row, fields in enumerate(rows):
+        sane(len(fields) == len(columns), f"row {row + 1} has {len(fields)} fields")
+        same_numbers(spec, raw, row, {role: fields[at] for role, at in place.items()})
+    same_vertices(spec, raw, [[fields[place[s]] for fields in rows] for s in ("src", "dst")])
+
+
+def plain_rows(spec: ReaderSpec, text: bytes) -> list[list[str]]:
+    """Fields of every line that is not empty, behind comments and header."""
+    words = text.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
+    lines = re.split("\r\n|\n|\r", words)
+    while spec.comment and lines and lines[0].startswith(spec.comment):
+        lines.pop(0)
+    return [line.split(_DELIMITER[spec.delimiter]) for line in lines[spec.skip :] if line]
+
+
+def same_numbers(spec: ReaderSpec, raw, row: int, fields: dict[str, str]) -> None:
+    if spec.time == "number" and "t" in fields:
+        sane(raw.t[row] == float(fields["t"]), f"time {fields['t']!r} became {raw.t[row]}")
+    if spec.time == "date":
+        day = datetime.date.fromisoformat(fields["t"].strip())
+        days = (day - datetime.date(1970, 1, 1)).days
+        sane(raw.t[row] == days * 86400, f"date {fields['t']!r} became {raw.t[row]}")
+    if "weight" in fields:
+        one = np.float32(float(fields["weight"]))
+        sane(raw.weight[row] == one, f"weight {fields['weight']!r} became {raw.weight[row]}")
+    if "label" in fields:
+        sane(raw.label[row] == int(fields["label"]), f"label {fields['label']!r}")
+
+
+def same_vertices(spec: ReaderSpec, raw, sides: list[list[str]]) -> None:
+    """Two ends are one vertex where their names are equal, and only there."""
+    numbers = [side if spec.ids == "names" else [int(v) for v in side] for side in sides]
+    one_set = raw.num_src is None
+    names = [[(0 if one_set else k, v) for v in side] for k, side in enumerate(numbers)]
+    flat = [*names[0], *names[1]]
+    ids = [*raw.src.tolist(), *raw.dst.tolist()]
+    if spec.ids == "keep":
+        sane(ids == [v for _, v in flat], "kept ids changed")
+        return
+    sane(len(set(zip(flat, ids, strict=True))) == len(set(flat)) == len(set(ids)), "ids were mixed")
+    sane(raw.num_nodes == len(set(ids)), f"{raw.num_nodes} vertices for {len(set(ids))} ids")
+    if spec.ids != "names":
+        ordered = sorted(set(zip(flat, ids, strict=True)))
+        sane([i for _, i in ordered] == sorted(set(ids)), "ids are out of order")
+
+
+KEEP = ReaderSpec(format="table", columns=("src", "dst", "t"), ids="keep", sorted=False)
+
+
+@target("table-keep", seeds=[b"0,1,5\n2,1,6\n"], kind="lines", tokens=TOKENS)
+def table_keep(data: bytes) -> None:
+    """A table whose ids are kept."""
+    path = scratch("table-keep") / "events.csv"
+    path.write_bytes(data)
+    form = Form(name="kept", files=(FileRef(path="events.csv"),), reader=KEEP)
+    check(KEEP, read(form, [path]), data)
+
+
+AMLSIM = next(
+    form
+    for card in cards().values()
+    for form in card.forms
+    if form.reader.format == "amlsim"
+)  # fmt: skip
+_SMALL = ReaderSpec(
+    format="amlsim", columns=AMLSIM.reader.columns, skip=1, ids="keep", nodes=None
+)  # fmt: skip
+
+
+@target(
+    "amlsim",
+    seeds=[b"s,t,v,time\n0,1,5.5,1\n2,1,3,2\n\n=====\nid,f,b,s\n0,0,10,-1\n1,1,9,4\n2,0,99,-1\n"],
+    kind="lines",
+    tokens=(*TOKENS, b"\n=====\n"),
+)
+def amlsim(data: bytes) -> None:
+    """AMLSim's transactions and accounts."""
+    folder = scratch("amlsim")
+    events, _, accounts = data.partition(b"\n=====\n")
+    (folder / "transactions.csv").write_bytes(events)
+    (folder / "nodes.csv").write_bytes(accounts)
+    form = Form(name="held", files=AMLSIM.files, reader=_SMALL)
+    raw = read(form, [folder / "transactions.csv", folder / "nodes.csv"])
+    sane(raw.node_feat.shape == (raw.num_nodes, 1), "a vertex without a balance")
+    check(_SMALL, raw, events)
