@@ -195,3 +195,17 @@ def audit(session: nox.Session) -> None:
     wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
     session.install(TORCH, *wanted, "pip-audit>=2.7")
     session.run("python", "scripts/audit.py", *session.posargs)
+
+
+@nox.session
+def sanitize(session: nox.Session) -> None:
+    """The operators' tests under ASan, UBSan and TSan: nox -s sanitize -- [address|thread|all].
+
+    Each checked build takes minutes; `--quick` is what CI has time for. What is missing for one of
+    them, such as clang for `thread`, is said in the table.
+    """
+    _need_compiler(session)
+    project = nox.project.load_toml("pyproject.toml")["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    session.install(TORCH, *wanted, *BUILD)
+    session.run("python", "scripts/sanitize.py", *session.posargs)

@@ -23,6 +23,10 @@ from filelock import FileLock
 CSRC = Path(__file__).resolve().parents[2] / "kernels_cuda" / "csrc"
 RUNTIME = Path(__file__).resolve().parent / "emulated"
 MODULE = "_cuda_emulated"
+# In a checked run (scripts/sanitize.py) the kernels are watched as the operators of the CPU are.
+CHECKS = {
+    "address": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g1"],
+}.get(os.environ.get("DGBENCH_SANITIZER", ""), [])
 LAUNCH = re.compile(r"([\w:]+(?:<[^<>;()]*>)?)\s*<<<(.+?)>>>\s*\(", re.DOTALL)
 
 
@@ -72,6 +76,7 @@ def build(cache: Path) -> ModuleType:
 
     sources = sorted([*(CSRC / "cuda").iterdir(), *(CSRC / "common").iterdir(), *RUNTIME.iterdir()])
     digest = hashlib.sha256(sys.version.encode() + nanobind.__version__.encode())
+    digest.update(" ".join(CHECKS).encode())
     for path in [*sources, Path(__file__)]:
         digest.update(path.read_bytes())
     folder = cache / digest.hexdigest()[:16]
@@ -99,16 +104,21 @@ def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
     units += sorted((tree / "cuda").glob("*.cpp"))
     include = [tree, RUNTIME, CSRC, nanobind / "include", nanobind / "ext/robin_map/include"]
     flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-w", "-fopenmp"]
-    flags += [f"-DDGBENCH_MODULE={MODULE}", "-DDGBENCH_EMULATED_DEVICE"]
+    flags += [f"-DDGBENCH_MODULE={MODULE}", "-DDGBENCH_EMULATED_DEVICE", *CHECKS]
     flags += [f"-I{path}" for path in [*include, sysconfig.get_paths()["include"]]]
+
+    # What is loaded into this process to watch it would watch the compiler too.
+    environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
 
     def compile_unit(unit: Path) -> Path:
         made = folder / f"{unit.stem}.o"
-        subprocess.run(["g++", *flags, "-c", str(unit), "-o", str(made)], check=True)
+        command = ["g++", *flags, "-c", str(unit), "-o", str(made)]
+        subprocess.run(command, check=True, env=environment)
         return made
 
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         objects = [str(made) for made in pool.map(compile_unit, units)]
     unfinished = target.with_suffix(".tmp")
-    subprocess.run(["g++", "-shared", "-fopenmp", *objects, "-o", str(unfinished)], check=True)
+    command = ["g++", "-shared", "-fopenmp", *CHECKS, *objects, "-o", str(unfinished)]
+    subprocess.run(command, check=True, env=environment)
     unfinished.replace(target)

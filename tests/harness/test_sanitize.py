@@ -1,0 +1,119 @@
+"""The command over the sanitizers: what it reads in their logs, and that it cannot pass blindly."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "sanitize.py"
+
+pytestmark = pytest.mark.skipif(not SCRIPT.is_file(), reason="no checkout: scripts do not travel")
+
+OVERFLOW = """=================================================================
+==77==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x602000000020 at pc 0x7f bp 0x7f
+READ of size 4 at 0x602000000020 thread T0
+    #0 0x7f1 in dgbench::place /home/a/kernels_cuda/csrc/cpu/temporal_store.cpp:228
+    #1 0x7f2 in dgbench::insert /home/a/kernels_cuda/csrc/cpu/temporal_store.cpp:17
+"""
+UNDEFINED = """/a/kernels_cuda/csrc/cpu/scan.cpp:31:9: runtime error: signed integer overflow: 2 + 9
+    #0 0x7f1 in dgbench::group_by /a/kernels_cuda/csrc/cpu/scan.cpp:31
+"""
+RACE = """==================
+WARNING: ThreadSanitizer: data race (pid=78)
+  Write of size 8 at 0x7b04 by thread T1:
+    #0 dgbench::commit kernels_cuda/csrc/cpu/planted_faults.cpp:40 (_cpu.so+0x1)
+==================
+"""
+
+
+@pytest.fixture
+def sanitize(monkeypatch, tmp_path):
+    spec = importlib.util.spec_from_file_location("sanitize_script", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "build", lambda check: None)
+    monkeypatch.setattr(module.Check, "missing", lambda check: "")
+    return module
+
+
+def play(module, monkeypatch, *, planted: dict[str, str], tests: str = "", status: int = 0) -> None:
+    """Stand for the processes: what they write by the fault they commit, and over the tests."""
+
+    def process(check, *arguments):
+        said = tests if "pytest" in arguments else ""
+        for kind, text in planted.items():
+            said += text if f"'{kind}'" in arguments[-1] else ""
+        (check.logs / "report.123").write_text(said)
+        return status if "pytest" in arguments else 0
+
+    monkeypatch.setattr(module, "python", process)
+
+
+SEEN = {
+    "overflow": OVERFLOW,
+    "freed": OVERFLOW.replace("heap-buffer-overflow", "heap-use-after-free"),
+    "undefined": UNDEFINED,
+    "race": RACE,
+}
+
+
+def test_a_log_is_taken_apart_and_equal_faults_have_one_title(sanitize) -> None:
+    again = OVERFLOW.replace("0x602000000020", "0x603").replace("==77==", "==91==")
+    reports = sanitize.split_reports(f"a word\n{OVERFLOW}{UNDEFINED}{again}{RACE}")
+    titles = [sanitize.title(report) for report in reports]
+    assert titles[0] == titles[2]
+    assert titles == [
+        "AddressSanitizer: heap-buffer-overflow at kernels_cuda/csrc/cpu/temporal_store.cpp:228",
+        "runtime error: signed integer overflow at kernels_cuda/csrc/cpu/scan.cpp:31",
+        titles[0],
+        "WARNING: ThreadSanitizer: data race at kernels_cuda/csrc/cpu/planted_faults.cpp:40",
+    ]
+
+
+def test_nothing_found_passes_and_the_table_says_so(sanitize, monkeypatch, capsys) -> None:
+    play(sanitize, monkeypatch, planted=SEEN)
+    assert sanitize.main([]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[1].split()[:6] == ["address", "4", "of", "4", "told", "passed"]
+    assert said[2].split()[:6] == ["thread", "2", "of", "2", "told", "passed"]
+
+
+@pytest.mark.parametrize("kind", ["overflow", "freed", "undefined"])
+def test_a_sanitizer_that_sees_nothing_does_not_pass(sanitize, monkeypatch, capsys, kind) -> None:
+    play(sanitize, monkeypatch, planted={**SEEN, kind: ""})
+    assert sanitize.main(["address"]) == 1
+    assert f"a planted fault was not seen: {kind}" in capsys.readouterr().err
+
+
+def test_one_that_names_a_sound_program_does_not_pass(sanitize, monkeypatch, capsys) -> None:
+    play(sanitize, monkeypatch, planted={**SEEN, "none": RACE})
+    assert sanitize.main(["thread"]) == 1
+    assert "a sound program was named" in capsys.readouterr().err
+
+
+def test_a_report_fails_although_the_tests_pass(sanitize, monkeypatch, capsys) -> None:
+    play(sanitize, monkeypatch, planted=SEEN, tests=OVERFLOW + OVERFLOW)
+    assert sanitize.main(["address"]) == 1
+    said = capsys.readouterr()
+    assert "temporal_store.cpp:228 (2 times)" in said.err
+    assert said.out.splitlines()[1].split()[6] == "1"
+
+
+def test_tests_that_fail_or_die_without_a_report_fail(sanitize, monkeypatch) -> None:
+    play(sanitize, monkeypatch, planted=SEEN, status=-11)
+    assert sanitize.main(["address"]) == 1
+
+
+def test_what_is_missing_is_said_and_fails_only_if_asked_for(sanitize, monkeypatch, capsys) -> None:
+    play(sanitize, monkeypatch, planted=SEEN)
+    monkeypatch.setattr(
+        sanitize.Check, "missing", lambda check: "no clang++" if check.name == "thread" else ""
+    )
+    assert sanitize.main([]) == 0
+    assert "not run: no clang++" in capsys.readouterr().out
+    assert sanitize.main(["thread"]) == 1
