@@ -3,7 +3,7 @@
  * What it shall do stands in a small file that all processes map (see shim.py): which paths are
  * meant, which process (0: all), and after how many operations or bytes what happens. Operations
  * that change something below these paths are counted: open for writing, write, rename, mkdir,
- * unlink, rmdir, fsync, ftruncate, chmod.
+ * unlink, rmdir, fsync, ftruncate, chmod. `shift` is how many seconds the clock of the wall is wrong.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,13 +17,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { OFF, COUNT, KILL, TEAR, FULL, READ_ONLY, BROKEN };
 
 struct state {
-    long mode, pid, count, at, bytes, hits;
+    long mode, pid, count, at, bytes, hits, shift;
     char prefix[1024];
 };
 
@@ -214,4 +216,28 @@ int chmod(const char *path, mode_t mode) {
     REAL(chmod);
     FAIL_IF(meant_at(AT_FDCWD, path), 0);
     return real(path, mode);
+}
+
+/* The clock of the wall, for whoever asks the C library; file times and CLOCK_MONOTONIC are right. */
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    REAL(clock_gettime);
+    int found = real(clock, now);
+    if (!found && state && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+        now->tv_sec += state->shift;
+    return found;
+}
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    REAL(gettimeofday);
+    int found = real(now, zone);
+    if (!found && state) now->tv_sec += state->shift;
+    return found;
+}
+
+time_t time(time_t *at) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (at) *at = now.tv_sec;
+    return now.tv_sec;
 }

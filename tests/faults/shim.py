@@ -19,9 +19,9 @@ STATE: Final = "DGBENCH_FAULT_STATE"
 
 
 class _State(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_long) for n in ("mode", "pid", "count", "at", "bytes", "hits")] + [
-        ("prefix", ctypes.c_char * 1024)
-    ]
+    _fields_ = [
+        (n, ctypes.c_long) for n in ("mode", "pid", "count", "at", "bytes", "hits", "shift")
+    ] + [("prefix", ctypes.c_char * 1024)]
 
 
 def compile_shim(folder: Path) -> Path | None:
@@ -71,8 +71,12 @@ class Disk:
         self._state.pid = pid
 
     def disarm(self) -> None:
-        """A good disk again; the counts stay."""
-        self._state.mode = 0
+        """A good disk and a right clock again; the counts stay."""
+        self._state.mode = self._state.shift = 0
+
+    def shift(self, seconds: int) -> None:
+        """Set the clock of the wall wrong by so many seconds, in all processes, from now on."""
+        self._state.shift = seconds
 
     @property
     def count(self) -> int:
