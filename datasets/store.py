@@ -365,7 +365,9 @@ def _roots() -> Iterator[Path]:
     yield cache_root()
     with contextlib.suppress(OSError):
         owner = os.getuid() if hasattr(os, "getuid") else "user"
-        spare = Path(tempfile.gettempdir()) / f"dgbench-cache-{owner}"
+        # Cells have a TMPDIR of their own that is emptied after each of them.
+        common = os.environ.get("DGBENCH_COMMON_TMP") or tempfile.gettempdir()
+        spare = Path(common) / f"dgbench-cache-{owner}"
         spare.mkdir(mode=0o700, exist_ok=True)
         facts = spare.lstat()
         mine = not hasattr(os, "getuid") or facts.st_uid == os.getuid()

@@ -170,6 +170,15 @@ def available_memory() -> int:
     return free
 
 
+def memory_kills() -> int:
+    """How many processes Linux has killed because memory ran out, here or in a control group."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as file:
+        for line in file:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 

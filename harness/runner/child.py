@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 
 from dgbench.harness.probes.series import tell
-from dgbench.harness.runner.credible import against_loops
-from dgbench.harness.runner.protocol import Job, Result
+from dgbench.harness.runner.credible import against_loops, without_witness
+from dgbench.harness.runner.protocol import UNWRITTEN, Job, Result
 from dgbench.harness.runner.readable import message, readable
 from dgbench.runtime.errors import (
     CheckFailed,
@@ -52,11 +52,16 @@ def run_child(job: Job, lookup: Callable[[str], Any]) -> None:
         result = explain(error)
     result.base_rss_bytes = base
     result.notes += _left_threads()
+    code = 0
     try:
         _write(job.result, result)
+    except OSError as error:
+        code = UNWRITTEN
+        with contextlib.suppress(OSError):
+            print(f"cannot write {job.result}: {error}", file=sys.stderr)
     finally:
         _flush()
-    os._exit(0)
+    os._exit(code)
 
 
 def _run(job: Job, lookup: Callable[[str], Any]) -> Result:

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from dgbench.harness.probes.cpu import Tree, TreeTime
+from dgbench.harness.probes.cpu import Tree, TreeTime, memory_kills
 from dgbench.harness.probes.series import Recording
 from dgbench.harness.runner.protocol import (
     Ended,
@@ -33,6 +34,7 @@ from dgbench.harness.runner.protocol import (
     send,
     signal_name,
 )
+from dgbench.harness.runner.scratch import Scratch
 from dgbench.runtime.errors import DgbenchError
 
 MODULES = ("torch", "torch_geometric", "torch_geometric.nn", "numpy", "scipy.sparse", "psutil")
@@ -74,7 +76,8 @@ class Outcome:
     """How a process ended.
 
     Attributes:
-        ended: what the server saw. killed: "", `time`, `oom` or `log`.
+        ended: what the server saw.
+        killed: "" or why it was: `time`, `oom`, `log`, or `system` where Linux was out of memory.
         peak_bytes: largest memory of its tree. limit_bytes: its limit.
         processes: most processes of its tree at once.
     """
@@ -101,6 +104,7 @@ class ForkServer:
         threads: int,
         log: Path,
         modules: tuple[str, ...] = MODULES,
+        mark: str = "",
     ) -> None:
         """Start a server and wait until it can fork.
 
@@ -108,6 +112,7 @@ class ForkServer:
             lookup: module-level function from a paper's name to its `Paper`.
             papers, modules: loaded before the first fork.
             threads: OpenMP threads of the cells. log: what the server itself prints.
+            mark: of all its processes, see `scratch`; one of its own where none is given.
 
         Raises:
             DgbenchError: it does not start; the message says why.
@@ -115,6 +120,7 @@ class ForkServer:
         name, file = name_of(lookup)
         setup = Setup(lookup=name, file=file, papers=papers, modules=list(modules))
         self.current = 0
+        self.scratch = Scratch(mark or uuid.uuid4().hex[:16])
         notes: list[str] = []
         while True:
             self._launch(threads, log)
@@ -145,6 +151,7 @@ class ForkServer:
             # Asking whether there is a GPU would leave traces of CUDA that a child cannot use.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "JE_ARROW_MALLOC_CONF": "background_thread:false",  # so would pyarrow's allocator
+            **self.scratch.make(),
         }
         with open(log, "ab") as file_log:
             self.process = subprocess.Popen(
@@ -229,6 +236,7 @@ class ForkServer:
         self.current = started.pid
         tree = Tree(started.pid)
         busy = TreeTime(tree, started.at)
+        short_before = memory_kills()
         if recording is not None:
             recording.begin = started.at
             recording.limits["memory"] = float(limit_bytes)
@@ -259,6 +267,8 @@ class ForkServer:
         self.current = 0
         if not isinstance(ended, Ended):
             raise ServerDied
+        if not killed and ended.code == -signal.SIGKILL and memory_kills() > short_before:
+            killed = "system"
         peak = max(tree.peak_bytes, ended.peak_rss_bytes)
         return Outcome(ended, killed, peak, limit_bytes, tree.processes)
 
@@ -297,6 +307,7 @@ class ForkServer:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.scratch.sweep()  # what was below a server that died is nobody's child now
 
     def __enter__(self) -> ForkServer:
         return self

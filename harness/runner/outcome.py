@@ -10,12 +10,15 @@ import msgspec
 from dgbench.harness.probes.series import Recording, pack
 from dgbench.harness.runner.client import LOG_BYTES, Outcome
 from dgbench.harness.runner.credible import against_wall
-from dgbench.harness.runner.protocol import Result, signal_name
+from dgbench.harness.runner.protocol import UNWRITTEN, Result, signal_name
 from dgbench.harness.runner.readable import readable
 from dgbench.harness.store import Row
 from dgbench.systems.base.experiment import Cell
 
 TAIL_LINES, TAIL_BYTES = 24, 2000
+
+FATAL = "Fatal Python error"
+"""How the report of Python's crash handler begins."""
 
 KEPT_BYTES = 512 << 10
 """Most bytes of a log's beginning and of its end that are kept."""
@@ -63,7 +66,7 @@ def fill_row(
     if tail:
         row.log = f"logs/{log.name}"
     if row.status == "crash" and tail:
-        printed = tail.partition("Fatal Python error")[0].rstrip()
+        printed = tail.partition(FATAL)[0].rstrip()
         last = printed.splitlines()[-1].strip() if printed else ""
         if last and last not in row.reason and found is None:
             row.reason += f"; last line of its log: {last[:160]}"
@@ -98,12 +101,15 @@ def _status(
             return "oom", f"{found.reason} (its processes held {memory})"
         return found.status, found.reason
     code = outcome.ended.code
-    if code == -9 and outcome.peak_bytes >= NEAR * outcome.limit_bytes:
+    near = outcome.peak_bytes >= NEAR * outcome.limit_bytes
+    if outcome.killed == "system" or (code == -9 and near):
         return "oom", f"out of memory, killed by the system at {memory}"
     if code < 0:
         return "crash", f"killed by {signal_name(-code)}"
     if trouble:
         return "crash", trouble
+    if code == UNWRITTEN:
+        return "crash", "its result could not be written; the disk was full or broken"
     return "crash", f"the process ended with exit code {code} and without a result"
 
 
@@ -160,9 +166,11 @@ def _tail(path: Path) -> str:
             text = file.read().decode(errors="replace")
     except OSError:
         return ""
-    # Python's crash handler ends with a list of every extension module, thousands of letters.
-    lines = [line for line in text.rstrip().splitlines() if not line.startswith("Extension modul")]
-    lines = lines[-TAIL_LINES:]
+    # Python's crash handler prints the whole stack and a list of every extension module.
+    printed, fatal, stack = text.partition(FATAL)
+    lines = printed.rstrip().splitlines()[-TAIL_LINES:]
+    if fatal:
+        lines = [*lines[-TAIL_LINES // 2 :], *(fatal + stack).splitlines()[: TAIL_LINES // 2]]
     return readable("\n".join(lines)[-TAIL_BYTES:])
 
 

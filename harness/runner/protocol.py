@@ -14,6 +14,9 @@ import msgspec
 from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base.experiment import Cell, Measurement
 
+UNWRITTEN = 74
+"""Exit code of a cell's process that could not write its result (EX_IOERR of sysexits.h)."""
+
 _HEAD = struct.Struct("<I")
 
 

@@ -24,8 +24,9 @@ from dgbench.harness.probes.series import Recording
 from dgbench.harness.runner.client import MODULES, ForkServer, Outcome, ServerDied, Stopped
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.runner.outcome import fill_row
-from dgbench.harness.runner.protocol import Job
+from dgbench.harness.runner.protocol import UNWRITTEN, Job
 from dgbench.harness.runner.same_data import SameData
+from dgbench.harness.runner.scratch import Scratch, mark_of
 from dgbench.harness.store import FAILED, Row, Store
 from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.runtime.statistics import noise_floor
@@ -148,6 +149,7 @@ class _Runner:
         self.server: ForkServer | None = None
         self.lent: ForkServer | None = None
         self.stopping = False
+        self.mark = mark_of(store.run, store.path)
         self.nvml: Nvml | None = None
         self.provenance = ""
         self.same = SameData(store.rows())
@@ -155,6 +157,26 @@ class _Runner:
 
     def run(self, resume: bool, retry: Retry, limits: bool) -> Summary:
         begin = time.perf_counter()
+        with self._signals():
+            kept = self._begin(retry if resume else None)
+            try:
+                self._all(kept, limits)
+            except (Stopped, KeyboardInterrupt):
+                self.summary.interrupted = True
+            except StoreError as error:
+                self.summary.trouble = f"{error}. {error.hint}".strip()
+            finally:
+                if self.server is not None and self.server is not self.lent:
+                    self.server.close()
+                if self.nvml is not None:
+                    self.nvml.close()
+                self.summary.seconds = time.perf_counter() - begin
+                self._finish()
+        self.listener.on_end(self.summary)
+        return self.summary
+
+    def _begin(self, retry: Retry | None) -> dict[tuple[str, int, bool], Row]:
+        """Write down what will run, tidy up after an earlier part, tell; the rows that stay."""
         settings = {
             "preset": self.plan.preset,
             "device": self.plan.device,
@@ -162,32 +184,20 @@ class _Runner:
             "budget_s": self.plan.budget_s,
             "seed": self.seed,
         }
+        left = Scratch(self.mark).sweep()
         self.store.write_plan(self.plan)
         self.provenance = self.store.add_provenance(provenance(settings))
         self.store.update(state="running", **settings)
-        kept = self._kept(retry) if resume else {}
+        kept = self._kept(retry) if retry is not None else {}
         self.summary.kept = len(kept)
+        if left:
+            self.listener.on_note(f"ended {len(left)} processes of an earlier part of this run")
         for torn in self.store.torn:
             self.listener.on_note(f"set aside to rows.torn, line {torn.line}: {torn.reason}")
-        for problem in self.plan.problems:
-            self.listener.on_note(problem)
+        for sentence in (*self.store.damaged, *self.plan.problems):
+            self.listener.on_note(sentence)
         self.listener.on_plan(self.plan, list(kept.values()))
-        try:
-            with self._signals():
-                self._all(kept, limits)
-        except (Stopped, KeyboardInterrupt):
-            self.summary.interrupted = True
-        except StoreError as error:
-            self.summary.trouble = f"{error}. {error.hint}".strip()
-        finally:
-            if self.server is not None and self.server is not self.lent:
-                self.server.close()
-            if self.nvml is not None:
-                self.nvml.close()
-            self.summary.seconds = time.perf_counter() - begin
-            self._finish()
-        self.listener.on_end(self.summary)
-        return self.summary
+        return kept
 
     def _all(self, kept: dict[tuple[str, int, bool], Row], limits: bool) -> None:
         for planned in self.plan.cells:
@@ -247,8 +257,16 @@ class _Runner:
             result=str(result),
         )
         recordings = [Recording()] if self._keeps_series(cell, number, instrumented) else []
-        outcome = self._observed(job, row, recordings)
+        own = (log, result, Path(f"{result}.part"))
+        _remove(own)  # of a part of this run that was killed
+        try:
+            outcome = self._observed(job, row, recordings)
+        except BaseException:
+            _remove(own)  # it has no row, so nothing leads there
+            raise
         fill_row(row, cell, outcome, log, result, recordings[-1] if recordings else None)
+        if outcome is not None and outcome.ended.code == UNWRITTEN:
+            self.store.try_disk()  # no row for a cell that only lacked room: it runs again
         self.same.check(row)
         self._append(row)
 
@@ -310,6 +328,7 @@ class _Runner:
                 threads=self.threads,
                 log=self.store.path / "logs" / "server.log",
                 modules=self.modules,
+                mark=self.mark,
             )
             for note in self.server.notes:
                 self.listener.on_note(note)
@@ -378,7 +397,10 @@ class _Runner:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first Ctrl-C or SIGTERM ends the run in order; a second one ends it at once."""
+        """The first Ctrl-C or SIGTERM ends the run in order; a second one ends it at once.
+
+        Also while it begins and ends: nothing is left half done by a signal.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -394,6 +416,12 @@ class _Runner:
         finally:
             for name, handler in before.items():
                 signal.signal(name, handler)
+
+
+def _remove(paths: tuple[Path, ...]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def usable_cpus() -> int:

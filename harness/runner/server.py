@@ -43,6 +43,7 @@ from dgbench.harness.runner.protocol import (
     send,
 )
 from dgbench.harness.runner.readable import describe, message
+from dgbench.harness.runner.scratch import empty, leave
 from dgbench.runtime.cuda_driver import driver_awake
 from dgbench.systems.base.registry import Broken, find_system, system_names
 
@@ -236,6 +237,7 @@ class _Server:
             if self.pid:
                 _kill_group(self.pid)
             end_strays()
+            leave()
 
     def _fork(self, job: Job) -> None:
         self.start, at = time.perf_counter(), time.monotonic()
@@ -281,6 +283,7 @@ class _Server:
                 return
             seconds, left = time.perf_counter() - self.start, []
             _kill_group(self.pid)
+        empty()
         scale = 1 if sys.platform == "darwin" else 1024
         ended = Ended(
             pid=self.pid,

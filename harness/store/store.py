@@ -200,6 +200,10 @@ class Store:
         self.info.update(facts)
         _keep(self.path, "run.json", self.info)
 
+    def try_disk(self) -> None:
+        """Raise StoreError where a mebibyte cannot be written now."""
+        _try_disk(self.path)
+
     def close(self) -> None:
         """Give the folder free for another writer."""
         if self._appender is not None:
@@ -256,13 +260,13 @@ class Store:
         """Remove what a killed writer left, and set right what was damaged; the lock is held."""
         names = (*_KEPT, "rows.jsonl", "rows.torn", ".probe")
         sweep_whole(self.path, *names)
-        sweep_whole(self.path / _COPIES, *_KEPT)
+        sweep_whole(self.path / _COPIES, *(f"{name}.copy" for name in _KEPT))
         for left in (self.path / "logs").glob("*.result*"):
             with contextlib.suppress(OSError):
                 left.unlink()
         for name in _KEPT:
             value = self._read(name)
-            copy = self.path / _COPIES / name
+            copy = self.path / _COPIES / f"{name}.copy"
             try:
                 same = value is None or (from_checked(copy) == value and not self.damaged)
             except (FileNotFoundError, StoreError):
@@ -274,7 +278,7 @@ class Store:
 def list_runs(root: Path | None = None) -> list[Path]:
     """Folders of runs under `root`, oldest first."""
     root = Path(root) if root is not None else runs_root()
-    found = [p.parent for p in root.glob("*/run.json")]
+    found = [p.parent for p in root.glob("[!.]*/run.json")]  # a hidden one is not finished
     return sorted(found, key=lambda p: ((p / "run.json").stat().st_mtime_ns, p.name))
 
 
@@ -328,7 +332,9 @@ def find_runs(name: str, root: Path | None = None) -> list[Path]:
     folder = Path(name)
     if not folder.is_dir() or (folder / "run.json").is_file():
         return [find_run(name, root)]
-    found = sorted(p.parent for depth in ("*", "*/*") for p in folder.glob(f"{depth}/run.json"))
+    found = sorted(
+        p.parent for depth in ("[!.]*", "[!.]*/[!.]*") for p in folder.glob(f"{depth}/run.json")
+    )
     if not found:
         raise StoreError(
             f"there is no run in {folder} or two folders below it",
@@ -396,7 +402,7 @@ def _keep(folder: Path, name: str, value: Any) -> None:
         copies.mkdir(exist_ok=True)
     except OSError as error:
         raise cannot_write(copies, error) from error
-    write_whole(copies / name, text)
+    write_whole(copies / f"{name}.copy", text)
 
 
 def _read_kept(folder: Path, name: str) -> tuple[dict[str, Any] | None, str]:
@@ -410,7 +416,7 @@ def _read_kept(folder: Path, name: str) -> tuple[dict[str, Any] | None, str]:
         return None, ""
     except StoreError as error:
         try:
-            return from_checked(folder / _COPIES / name), f"{error}; its copy is used"
+            return from_checked(folder / _COPIES / f"{name}.copy"), f"{error}; its copy is used"
         except (FileNotFoundError, StoreError):
             raise StoreError(
                 f"{error}, and there is no good copy of it",

@@ -65,7 +65,9 @@ class Runner:
     @property
     def folder_or_none(self) -> Path | None:
         """The run's folder; None where it died before it had one that can be resumed."""
-        found = sorted(p.parent for p in self.root.glob("*/run.json")) if self._path is None else []
+        found = (
+            sorted(p.parent for p in self.root.glob("[!.]*/run.json")) if self._path is None else []
+        )
         self._path = found[-1] if found else self._path
         return self._path
 

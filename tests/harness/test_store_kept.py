@@ -46,7 +46,7 @@ def spare(tmp_path_factory):
 def test_a_flipped_bit_is_harmless_or_found(spare, data, name, both):
     whole = (spare / name).read_bytes()
     before, _ = read(spare, name)
-    paths = (spare / name, spare / "copies" / name)
+    paths = (spare / name, spare / "copies" / f"{name}.copy")
     for path in paths[: 1 + both]:
         text = bytearray(whole)
         text[data.draw(st.integers(0, len(text) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -89,15 +89,15 @@ def test_a_damaged_file_is_read_from_its_copy_and_set_right(path, name, damage):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_damaged_copy_is_made_anew(path, name):
-    (path / "copies" / name).write_bytes(b"junk")
+    (path / "copies" / f"{name}.copy").write_bytes(b"junk")
     with Store.open(path, writable=True) as store:
         assert store.damaged == []
-    assert (path / "copies" / name).read_bytes() == (path / name).read_bytes()
+    assert (path / "copies" / f"{name}.copy").read_bytes() == (path / name).read_bytes()
 
 
 def test_without_a_good_copy_the_error_says_so(path):
-    for folder in (path, path / "copies"):
-        (folder / "run.json").write_bytes(b"{")
+    for name in ("run.json", "copies/run.json.copy"):
+        (path / name).write_bytes(b"{")
     with pytest.raises(StoreError, match=r"run\.json.*no good copy"):
         Store.open(path)
 
@@ -106,11 +106,11 @@ def test_files_of_an_older_run_have_no_checksum_and_are_read(path):
     for name in NAMES:
         plain = from_checked(path / name)
         (path / name).write_text(json.dumps(plain))
-        (path / "copies" / name).unlink()
+        (path / "copies" / f"{name}.copy").unlink()
         assert read(path, name)[0] == plain
     with Store.open(path, writable=True):
         pass
-    assert b"crc32" in (path / "copies" / "run.json").read_bytes()
+    assert b"crc32" in (path / "copies" / "run.json.copy").read_bytes()
 
 
 @settings(max_examples=40)
@@ -146,7 +146,7 @@ def test_a_writer_sweeps_what_a_killed_one_left_and_nothing_else(path):
         ".run.json.abcd1234",
         ".rows.jsonl._x9_____",
         "..probe.zzzzzzzz",
-        "copies/.plan.json.12345678",
+        "copies/.plan.json.copy.12345678",
     ]
     stay = [".lock", ".hidden", ".run.json.backup-of-mine", "notes.txt", "logs/a.log"]
     for name in (*left, "logs/a-r1.result", "logs/a-r1.result.part", *stay):
