@@ -209,3 +209,20 @@ def sanitize(session: nox.Session) -> None:
     wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
     session.install(TORCH, *wanted, *BUILD)
     session.run("python", "scripts/sanitize.py", *session.posargs)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Random cells of all papers for as long as wanted: nox -s soak -- --minutes 120.
+
+    Ends with 1 where memory, descriptors, files or the time per cell of the runner grow.
+    """
+    _install(session)
+    session.run("python", "scripts/soak.py", *session.posargs)
+
+
+@nox.session
+def repeat(session: nox.Session) -> None:
+    """Run twice, and end with 1 where the numbers are not the same: nox -s repeat -- [PAPER]."""
+    _install(session, contenders=True)
+    session.run("dgbench", "repeat", *session.posargs)
