@@ -10,6 +10,7 @@ from dgbench.systems.dgc.checks.common import any_graph, finding, missing, some,
 from dgbench.systems.dgc.experiments.fig7 import spreads
 from dgbench.systems.dgc.experiments.fig16 import (
     ENCODER_TITLES,
+    MEASURED,
     datasets_of,
     mean_divergence,
     rows_of,
@@ -49,16 +50,21 @@ def time_gap(claim: Claim, rows: Rows) -> Finding:
     return made
 
 
+def _chunks(row: Any) -> int:
+    """Chunks that a row's perceptrons were trained on; older rows counted them."""
+    return int(row.values.get(MEASURED, row.counters.get("trained", 0)))
+
+
 def training(claim: Claim, rows: Rows) -> Finding:
     """Layers, units, chunks and epochs of the perceptrons that were trained."""
-    found = [row for row in rows_of(rows) if row.counters.get("trained")]
+    found = [row for row in rows_of(rows) if _chunks(row)]
     if not found:
         return missing(NO_TRAINING)
-    row = max(found, key=lambda row: row.counters["trained"])
+    row = max(found, key=_chunks)
     measured = {
         "hidden_layers": row.counters["hidden_layers"],
         "hidden_units": row.counters["hidden_units"],
-        "chunks": row.counters["trained"],
+        "chunks": _chunks(row),
         "epochs": row.counters["epochs"],
     }
     wanted = {**claim.value, "hidden_layers": 3}  # printed as a word
