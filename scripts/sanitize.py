@@ -34,6 +34,8 @@ PLANTED = {
     "overflow": "heap-buffer-overflow",
     "freed": "heap-use-after-free",
     "undefined": "signed integer overflow",
+    "cast": "is outside the range of representable values",
+    "vector": "AddressSanitizer: ABRT",  # the C++ library's own check of an index
     "race": "data race",
     "none": "",
 }
@@ -108,18 +110,19 @@ class Check:
 CHECKS = {
     "address": Check(
         name="address",
-        flags="address,undefined",
+        flags="address,undefined,float-cast-overflow",
         compiler="g++",
         # Also the C++ library: where it came later, throwing would not be seen.
         preloaded=("libasan.so", "libubsan.so", "libstdc++.so.6"),
-        planted=("overflow", "freed", "undefined", "none"),
+        planted=("overflow", "freed", "undefined", "cast", "vector", "none"),
         tests=("tests/kernels", "tests/cuda"),
         quick=("tests/kernels",),
         threads=2,
         settings={
             # Python keeps most of what it allocates to the end, so leaks say nothing here;
             # `nox -s soak` looks for growth instead.
-            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:quarantine_size_mb=64",
+            "ASAN_OPTIONS": "detect_leaks=0:handle_abort=1:allocator_may_return_null=1:"
+            "quarantine_size_mb=64",
             "UBSAN_OPTIONS": "print_stacktrace=1",
         },
     ),

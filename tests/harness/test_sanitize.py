@@ -58,6 +58,11 @@ SEEN = {
     "overflow": OVERFLOW,
     "freed": OVERFLOW.replace("heap-buffer-overflow", "heap-use-after-free"),
     "undefined": UNDEFINED,
+    "cast": UNDEFINED.replace(
+        "signed integer overflow: 2 + 9",
+        "1e+18 is outside the range of representable values of type 'int'",
+    ),
+    "vector": OVERFLOW.replace("heap-buffer-overflow", "ABRT"),
     "race": RACE,
 }
 
@@ -79,11 +84,11 @@ def test_nothing_found_passes_and_the_table_says_so(sanitize, monkeypatch, capsy
     play(sanitize, monkeypatch, planted=SEEN)
     assert sanitize.main([]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[1].split()[:6] == ["address", "4", "of", "4", "told", "passed"]
+    assert said[1].split()[:6] == ["address", "6", "of", "6", "told", "passed"]
     assert said[2].split()[:6] == ["thread", "2", "of", "2", "told", "passed"]
 
 
-@pytest.mark.parametrize("kind", ["overflow", "freed", "undefined"])
+@pytest.mark.parametrize("kind", ["overflow", "freed", "undefined", "cast", "vector"])
 def test_a_sanitizer_that_sees_nothing_does_not_pass(sanitize, monkeypatch, capsys, kind) -> None:
     play(sanitize, monkeypatch, planted={**SEEN, kind: ""})
     assert sanitize.main(["address"]) == 1

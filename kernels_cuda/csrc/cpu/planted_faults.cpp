@@ -9,6 +9,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "common/sanitizers.hpp"
 
@@ -32,6 +33,12 @@ std::int64_t commit(const std::string& kind, int one) {
     return *seen + one;
   }
   if (kind == "undefined") return std::numeric_limits<int>::max() + one;
+  if (kind == "cast") return static_cast<std::int32_t>(1e18 * one);
+  if (kind == "vector") {
+    std::vector<int> few(4);
+    few.reserve(8);
+    return few[3 + one];
+  }
   if (kind == "race") {
     volatile std::int64_t sum = 0;
 #pragma omp parallel num_threads(2)
