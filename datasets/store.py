@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import math
 import mmap
 import os
 import shutil
@@ -45,6 +46,7 @@ FORMAT: Final = 1
 LOCK_TIMEOUT_S: Final = 3600.0
 _ALIGN: Final = 64
 _CHUNK: Final = 1 << 24
+_LARGEST: Final = 1 << 48
 _UNWRITABLE: Final = {
     *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.ENOTDIR, errno.EEXIST),
     *(errno.EDQUOT, errno.EFBIG, errno.ENOENT, errno.ENOLCK),
@@ -271,33 +273,63 @@ def _load(target: Path) -> Pack:
             with contextlib.suppress(OSError):  # a cache that cannot be written is read each time
                 _note_seen(target, found)
         # Copy on write: a caller that writes to a tensor changes neither the file nor others.
-        view = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY) if size else b""
+        view = _View(stream.fileno(), 0, access=mmap.ACCESS_COPY) if size else b""
+        if size:
+            view.path = os.path.join(target, "data.bin")
     _OPENED[os.path.join(target, "data.bin")] = found, index.crc32
     arrays = {}
     for place in index.arrays:
         dtype = _DTYPES[place.dtype]
-        if min(place.shape, default=0) < 0 or place.offset < 0:
-            raise BrokenError(f"the place of '{place.name}' is less than nothing")
-        count = 1
-        for length in place.shape:
-            count *= length
+        if math.prod(max(1, length) for length in place.shape) > _LARGEST:
+            raise BrokenError(f"the shape of '{place.name}' is none")
+        count = math.prod(place.shape)
+        end = place.offset + count * dtype.itemsize
+        if min(place.shape, default=0) < 0 or not 0 <= place.offset <= end <= index.bytes:
+            raise BrokenError(f"the place of '{place.name}' is not inside the file")
         if count == 0:
-            arrays[place.name] = torch.empty(place.shape, dtype=dtype)
+            arrays[place.name] = torch.empty(0, dtype=dtype).view(place.shape)
             continue
         flat = torch.frombuffer(view, dtype=dtype, count=count, offset=place.offset)
         arrays[place.name] = flat if len(place.shape) == 1 else flat.view(place.shape)
     return Pack(decode_json(bytes(index.fields), dict[str, Any]), arrays)
 
 
+class _View(mmap.mmap):
+    """A mapped `data.bin`; where writes are watched, it counts them when it is let go."""
+
+    path = ""
+
+    def __del__(self) -> None:
+        if _WATCHING:
+            _count_writes(self.path)
+
+
 _OPENED: dict[str, tuple[Identity, int]] = {}
+_WRITTEN: dict[str, int] = {}
+_WATCHING = False
+
+
+def watch_writes() -> None:
+    """From now on notice writes to prepared data in this process, for `disturbed` to tell."""
+    global _WATCHING
+    _WATCHING = True
+
+
+def _count_writes(path: str) -> None:
+    _WRITTEN[path] = max(_WRITTEN.get(path, 0), written_bytes(path))
 
 
 def disturbed() -> list[str]:
-    """What this process, or another one meanwhile, changed of the prepared data it has opened."""
+    """What this process, or another one meanwhile, changed of the prepared data it has opened.
+
+    Writes to its own memory are only told where `watch_writes` was called before.
+    """
     found = []
     for path, (known, crc) in _OPENED.items():
         name = os.path.basename(os.path.dirname(path))
-        if count := written_bytes(path):
+        if _WATCHING:
+            _count_writes(path)
+        if count := _WRITTEN.get(path):
             found.append(
                 f"it wrote to the prepared data '{name}' in its memory ({count >> 10} KiB; the "
                 "file and what others read are as before)"

@@ -67,7 +67,7 @@ def run_child(job: Job, lookup: Callable[[str], Any]) -> None:
 def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     import torch
 
-    from dgbench.datasets.store import disturbed
+    from dgbench.datasets.store import disturbed, watch_writes
     from dgbench.runtime.meter import SpanLog, keep_spans
     from dgbench.runtime.steady import seen_loops
 
@@ -88,6 +88,7 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     context = _context(job)
     experiment = find_experiment(lookup(job.cell.paper), job.cell)
     params = {k: v for k, v in job.cell.params.items() if k != CONTROL}
+    watch_writes()
     with _data_warnings() as heard:
         measurement = experiment.run(msgspec.structs.replace(job.cell, params=params), context)
     if isinstance(measurement, Measurement):
@@ -100,8 +101,10 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     name = f"{job.cell.paper}/{job.cell.experiment}"
     if not wrong:
         told = tell(spans) if spans is not None else {}
-        doubts = against_loops(measurement, seen_loops(), instrumented=job.instrumented)
+        loops = seen_loops()
+        doubts = against_loops(measurement, loops, instrumented=job.instrumented)
         doubts += disturbed()
+        heard += without_witness(measurement, loops)
         reason = f"{name} cannot be believed: {'; '.join(doubts)}" if doubts else ""
         status = "check" if doubts else "ok"
         return Result(status=status, reason=reason, measurement=measurement, told=told, notes=heard)
@@ -204,7 +207,7 @@ def explain(error: BaseException) -> Result:
     full = f"{text} ({' '.join(readable(str(hint)).split())})" if hint else text
     if isinstance(error, CheckFailed):
         print(f"check failed: {full}", file=sys.stderr)
-        deviation = {k: float(v) for k, v in error.deviation.items() if math.isfinite(v)}
+        deviation = _numbers(error.deviation)
         return Result(status="check", reason=full, measurement=Measurement(deviation=deviation))
     if not isinstance(error, DgbenchError):
         with contextlib.suppress(Exception):  # it may fail to say what it is
@@ -216,7 +219,7 @@ def explain(error: BaseException) -> Result:
     if isinstance(error, MissingDataError):
         return Result(status="skipped", reason=full)
     if isinstance(error, ImportError):
-        name = error.name or ""
+        name = str(error.name or "")
         if name.startswith("dgbench.kernels_cuda"):
             return Result(status="not-built", reason=f"compiled operators are missing: {text}")
         if name and not name.startswith("dgbench"):
@@ -233,6 +236,17 @@ def explain(error: BaseException) -> Result:
         status="crash",
         reason=full if isinstance(error, DgbenchError) else f"{type(error).__name__}: {text}",
     )
+
+
+def _numbers(found: Any) -> dict[str, float]:
+    """The finite numbers of a dictionary that a plugin made."""
+    kept: dict[str, float] = {}
+    with contextlib.suppress(Exception):
+        for name, value in found.items():
+            with contextlib.suppress(TypeError, ValueError, OverflowError):
+                if math.isfinite(number := float(value)):
+                    kept[readable(str(name), 100)] = number
+    return kept
 
 
 def _of_a_rank(error: DgbenchError) -> str:

@@ -67,6 +67,15 @@ def against_loops(
     return found
 
 
+def without_witness(measurement: Measurement, loops: Sequence[Loop]) -> list[str]:
+    """A note where there were loops, and the samples are as many as in none of them."""
+    count = len(measurement.samples)
+    if not count or not loops or any(loop.kept == count for loop in loops):
+        return []
+    seen = ", ".join(str(loop.kept) for loop in loops[:4])
+    return [f"its {count} samples are those of no steady loop that the harness saw (of {seen})"]
+
+
 def _agree(told: float, loop: Loop) -> bool:
     slack = SLACK_S * loop.kept
     return abs(told - loop.kept_s) <= SHARE * loop.kept_s + slack

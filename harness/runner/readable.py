@@ -23,18 +23,17 @@ def readable(text: str, letters: int = LETTERS) -> str:
     clean = clean.encode("utf-8", "replace").decode()
     if short and len(clean) <= letters:
         return clean
-    half = letters // 2
+    half = (letters - 40) // 2  # room for the words, so that nothing is cut twice
     return f"{clean[:half]} ... ({len(text):,} letters) ... {clean[-half:]}"
 
 
 def message(error: BaseException) -> str:
     """What an exception says on one line, or its type where it says nothing or cannot."""
     try:
-        # The ends of a long message say what it is about; splitting all of it would take long.
-        text = " ".join(readable(str(error), 8 * LETTERS).split())
+        text = " ".join(readable(str(error), LETTERS // 2).split())
     except Exception:  # a plugin's own exception class
         text = ""
-    return readable(text) or type(error).__name__
+    return text or type(error).__name__
 
 
 def describe(error: BaseException) -> str:

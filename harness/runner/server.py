@@ -114,7 +114,7 @@ class _Loader:
         send(self.sock, Loading(what=""))
         try:
             lookup = find_lookup(setup.lookup, setup.file)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise ImportError(message(error)) from error
         for name in setup.papers:
             self._one(f"paper {name}", lambda name=name: lookup(name))
@@ -131,7 +131,7 @@ class _Loader:
             found = load()
             if isinstance(found, Broken):
                 self.notes.append(f"{what} was not loaded ahead: {found.reason}")
-        except (Exception, SystemExit) as error:  # the cells that need it will say so
+        except BaseException as error:  # no Ctrl-C comes here; the cells that need it will say so
             self.notes.append(f"{what} was not loaded ahead: {describe(error)}")
         if changed := before.items() ^ _settings().items():
             names = ", ".join(sorted({name for name, _ in changed}))
