@@ -103,6 +103,7 @@ class Check:
             "PYTHONPATH": str(self.site),
             "PYTHONMALLOC": "malloc",  # Python's own blocks would hide what lies in them
             "OMP_NUM_THREADS": str(self.threads),
+            "OMP_WAIT_POLICY": "passive",  # threads that wait in a loop are slow to watch
             "DGBENCH_SANITIZER": self.name,
         }  # fmt: skip
 

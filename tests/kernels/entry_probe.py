@@ -24,6 +24,8 @@ from entry_mutations import Wrong, all_guarded, wrong_values
 from entry_rules import AMOUNTS, HELD, LOOKED_THROUGH, NOT_IN_A_FORK, READ_ONLY, names
 from entry_scenarios import SCENARIOS
 
+from dgbench.kernels_cuda.build_info import build_info
+
 FEW = 12  # vertices
 TRIED = 2  # calls of an entry point whose arguments are mutated: of different kinds each
 REFUSALS = (TypeError, ValueError, IndexError, MemoryError, RuntimeError)
@@ -135,7 +137,8 @@ def in_fork(outcomes: Any) -> list[str]:
     if child == 0:
         os.close(reader)
         limit = 4 << 30
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        if not build_info()["cpu"]["sanitizer"]:  # which takes far more addresses than memory
+            resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 2)
