@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from dgbench.harness.store.files import cannot_write
+from dgbench.harness.store.files import cannot_write, new_folder
 from dgbench.runtime.errors import StoreError
 
 MANIFEST: Final = "site.json"
@@ -24,19 +22,19 @@ MANIFEST: Final = "site.json"
 def beside(target: Path) -> Iterator[Path]:
     """An empty folder next to `target`, on the same disk; removed at the end if it is still there.
 
+    What a build that was killed left there is removed, too.
+
     Raises:
         StoreError: the folder cannot be written.
     """
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-"))
-        folder.chmod(0o755)
-    except OSError as error:
-        raise cannot_write(target, error) from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            folder = stack.enter_context(new_folder(target.parent, f".{target.name}-"))
+            folder.chmod(0o755)
+        except OSError as error:
+            raise cannot_write(target, error) from error
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def put(folder: Path, name: str, data: bytes) -> None:
@@ -92,22 +90,18 @@ def refuse_foreign(target: Path) -> None:
 
 def swap(built: Path, target: Path) -> None:
     """Put a built folder in the place of `target`; what was there goes."""
-    old = None
     try:
-        if target.exists():
-            old = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}-old-"))
-            os.rename(target, old / target.name)
-        try:
-            os.rename(built, target)
-        except OSError:
-            if old is not None:
-                os.rename(old / target.name, target)
-            raise
+        with new_folder(target.parent, f".{target.name}-old-") as old:
+            if target.exists():
+                os.rename(target, old / target.name)
+            try:
+                os.rename(built, target)
+            except BaseException:  # Ctrl-C, too, must not take the old one along
+                if (old / target.name).exists() and not target.exists():
+                    os.rename(old / target.name, target)
+                raise
     except OSError as error:
         raise cannot_write(target, error) from error
-    finally:
-        if old is not None:
-            shutil.rmtree(old, ignore_errors=True)
 
 
 def lay_over(built: Path, target: Path, stale: Sequence[str]) -> None:

@@ -1,0 +1,173 @@
+"""Torn and bit-flipped files of a finished run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+from dgbench.harness.store import Store
+from dgbench.runtime.errors import StoreError
+from tests.faults import checks
+from tests.faults.bench import Bench, Runner
+from tests.faults.campaign import fault
+from tests.faults.papers import cell
+
+PLAN = (cell("ok", repeats=3), cell("exit"), cell("ok", which="b"))
+JSON = ("run.json", "plan.json", "provenance.json")
+
+
+def _copy(bench: Bench, runner: Runner, name: str) -> Path:
+    """A copy of a finished run for one fault, in place of the one before."""
+    shutil.rmtree(bench.results, ignore_errors=True)
+    bench.results = bench.folder / name
+    path = bench.results / runner.path.name
+    shutil.copytree(runner.path, path)
+    return path
+
+
+def _damaged(bench: Bench, name: str, path: Path, expected: bytes) -> None:
+    """A resume after damage: what was good stays, what was not is named and measured again."""
+    text = (path / "rows.jsonl").read_bytes()
+    good = checks.good_lines(text)
+    again = bench.run(resume=path)
+    if again.code:
+        raise AssertionError(f"{name}: it does not resume: {again.error}")
+    bench.intact(text, again)
+    rows = checks.rows_sound(again.bytes)
+    checks.every_step(rows, json.loads((path / "plan.json").read_bytes()))
+    lost = len(checks.good_lines(expected)) - len(good)
+    if again.summary["rows"] != lost:
+        raise AssertionError(f"{name}: {lost} rows are damaged, {again.summary['rows']} ran again")
+    if lost:
+        bench.said(again.notes, "rows.torn")
+        kept = (path / "rows.torn").read_bytes()
+        for line in text.split(b"\n"):
+            if line and line + b"\n" not in good:
+                assert line in kept, f"{name}: a damaged line is in neither file"
+    bench.report.checked["resume"] = bench.report.checked.get("resume", 0) + 1
+    bench.clean()
+
+
+@fault(
+    "bit flipped in rows.jsonl", count=24, about="any bit: the row is found, set aside, run again"
+)
+def flipped_rows(bench: Bench) -> None:
+    runner = bench.run(PLAN, root=bench.folder / "original")
+    whole = runner.bytes
+    for number in range(24):
+        place, bit = bench.rng.randrange(len(whole)), bench.rng.randrange(8)
+        if number < 3:  # line breaks are special: two rows become one
+            place = [i for i, c in enumerate(whole) if c == 10][number]
+        path = _copy(bench, runner, f"flip-{number}")
+        text = bytearray(whole)
+        text[place] ^= 1 << bit
+        (path / "rows.jsonl").write_bytes(text)
+        with bench.fault(f"byte {place}, bit {bit}"):
+            _damaged(bench, f"byte {place}", path, whole)
+
+
+@fault("rows.jsonl torn", count=16, about="cut off, a hole of zeros, a block of another file in it")
+def torn_rows(bench: Bench) -> None:
+    runner = bench.run(PLAN, root=bench.folder / "original")
+    whole = runner.bytes
+    for number in range(16):
+        path = _copy(bench, runner, f"torn-{number}")
+        at = bench.rng.randrange(1, len(whole))
+        end = min(len(whole), at + bench.rng.randrange(1, 512))
+        kind = ("cut", "zeros", "noise", "doubled")[number % 4]
+        text = {
+            "cut": whole[:at],
+            "zeros": whole[:at] + bytes(end - at) + whole[end:],
+            "noise": whole[:at] + bench.rng.randbytes(end - at) + whole[end:],
+            "doubled": whole[:end] + whole[at:],
+        }[kind]
+        (path / "rows.jsonl").write_bytes(text)
+        with bench.fault(f"{kind} at {at}"):
+            _damaged(bench, kind, path, whole)
+
+
+@fault("bit flipped in run, plan or provenance", count=24, about="harmless, or read from the copy")
+def flipped_json(bench: Bench) -> None:
+    runner = bench.run(PLAN, root=bench.folder / "original")
+    before = _contents(runner.path)
+    for number in range(24):
+        name = JSON[number % 3]
+        path = _copy(bench, runner, f"json-{number}")
+        text = bytearray((path / name).read_bytes())
+        place, bit = bench.rng.randrange(len(text)), bench.rng.randrange(8)
+        text[place] ^= 1 << bit
+        (path / name).write_bytes(text)
+        with bench.fault(f"{name} byte {place}, bit {bit}"):
+            now = _contents(path)
+            for key, value in before.items():
+                if {k: v for k, v in now[key].items() if k in value} != value:
+                    raise checks.Loss(f"{name}: what was read is not what was written")
+            again = bench.run(resume=path)
+            if again.code or again.summary["rows"]:
+                raise checks.Loss(f"it does not go on as before: {again.code} {again.error}")
+            if Store.open(path).damaged:
+                raise checks.Loss("the damage is still there after a resume")
+            bench.intact(runner.bytes, again)
+            bench.clean()
+
+
+@fault("run, plan or provenance torn", count=9, about="cut off, empty, of zeros")
+def torn_json(bench: Bench) -> None:
+    runner = bench.run(PLAN, root=bench.folder / "original")
+    before = _contents(runner.path)
+    for number in range(9):
+        name = JSON[number % 3]
+        path = _copy(bench, runner, f"torn-{number}")
+        whole = (path / name).read_bytes()
+        (path / name).write_bytes((whole[: len(whole) // 2], b"", bytes(len(whole)))[number // 3])
+        with bench.fault(f"{name} {number // 3}"):
+            assert _contents(path) == before
+            again = bench.run(resume=path)
+            bench.said(again.notes, name, "its copy is used")
+            assert not again.code
+            assert not again.summary["rows"]
+            assert _contents(path)["plan"] == before["plan"]
+            bench.clean()
+
+
+@fault("file and copy damaged", count=3, about="nothing good is left: it says so, rows stay")
+def both_damaged(bench: Bench) -> None:
+    runner = bench.run(PLAN, root=bench.folder / "original")
+    for name in JSON:
+        path = _copy(bench, runner, f"both-{name}")
+        before = (path / "rows.jsonl").read_bytes()
+        for file in (path / name, path / "copies" / f"{name}.copy"):
+            file.write_bytes(file.read_bytes()[:30])
+        with bench.fault(name):
+            again = bench.run(resume=path)
+            bench.said(again.error, name, "no good copy")
+            assert (path / "rows.jsonl").read_bytes() == before
+            bench.clean()
+
+
+@fault("packed rows damaged", count=8, about="a reference with a flipped bit or a lost end")
+def packed(bench: Bench) -> None:
+    runner = bench.run(PLAN, root=bench.folder / "original")
+    for number in range(8):
+        path = _copy(bench, runner, f"packed-{number}")
+        text = bytearray(gzip.compress((path / "rows.jsonl").read_bytes(), mtime=0))
+        if number % 2:
+            del text[bench.rng.randrange(1, len(text)) :]
+        else:
+            text[bench.rng.randrange(10, len(text))] ^= 1 << bench.rng.randrange(8)
+        (path / "rows.jsonl").unlink()
+        (path / "rows.jsonl.gz").write_bytes(text)
+        with bench.fault(f"number {number}"):
+            try:
+                Store.open(path)
+            except StoreError as error:
+                bench.said(str(error), "rows.jsonl.gz is damaged")
+            else:
+                raise checks.Loss("it was read as if it were whole")
+
+
+def _contents(path: Path) -> dict[str, dict]:
+    store = Store.open(path)
+    return {"run": store.info, "plan": store.read_plan(), "provenance": store.provenance()}
