@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 
+import fake_papers
 import msgspec
 import pytest
 from fake_run import make_run
@@ -215,3 +216,24 @@ def test_the_command_runs_twice_and_stops_where_it_is_stopped(tmp_path, monkeypa
     assert "run 2 of 2" in capsys.readouterr().err
     assert call("toy") == 130
     assert len(begun) == 4
+
+
+def test_each_run_is_a_run_of_its_own(tmp_path, monkeypatch):
+    from dgbench.harness import runner
+
+    planned = []
+
+    def play(plan, store, **how):
+        planned.append((store.run, [c.hash for c in plan.cells]))
+        return Summary(run=store.run, path=store.path)
+
+    monkeypatch.setattr(runner, "run_plan", play)
+    papers = [fake_papers.make_paper(fake_papers.cell("ok"), fake_papers.cell("slow"))]
+    options = running.Options("smoke", "cpu", "", "", tmp_path, None, 0)
+    for _ in range(2):
+        folder, summary = running.run_once(papers, [], options)
+        assert Store.open(folder).info["papers"] == ["fake"]
+        assert summary.path == folder
+    (one, cells), (two, again) = planned
+    assert one != two
+    assert cells == again != []
