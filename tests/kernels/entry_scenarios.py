@@ -138,7 +138,7 @@ def products(n: int) -> None:
     for dtype in (torch.float32, torch.float64):
         csr, x = matrix(n, values=dtype == torch.float32), normal(1, n, 5, dtype=dtype)
         scale = torch.rand(n, dtype=dtype)
-        for _ in range(3):  # rows are put in order at the second product, but for a symmetric one
+        for _ in range(2):  # rows are put in order at the second product
             both_ways(spmm(csr, x, scale, scale, True))
     degrees(matrix(n, values=True))
 
@@ -147,7 +147,7 @@ def products(n: int) -> None:
 def parts_in_one_call(n: int) -> None:
     for values in (False, True):
         parts = PartTopology.build(sequence(n, values=values))
-        for _ in range(3):
+        for _ in range(2):
             for dtype in (torch.float32, torch.float64):
                 x, scale = normal(2, n, 3, 4, dtype=dtype), torch.rand(n, 3, dtype=dtype)
                 both_ways(aggregate_parts(parts, x, scale, scale, True))
