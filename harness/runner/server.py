@@ -354,7 +354,9 @@ def _living(root: int, besides: int) -> dict[int, str]:
                 found[pid] = name
             elif int(parent) == root:
                 with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
+                    # Dead, but with threads that still end: it cannot be reaped yet.
+                    if os.waitpid(pid, os.WNOHANG) == (0, 0):
+                        found[pid] = name
     return found
 
 

@@ -97,11 +97,11 @@ class Runner:
     def _child(self, parent: Callable[[], int], timeout_s: float) -> int:
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
-            of = parent()
+            of, found = parent(), []
             with contextlib.suppress(OSError), open(f"/proc/{of}/task/{of}/children") as file:
-                found = file.read().split()
-                if found:
-                    return int(found[0])
+                found = [int(pid) for pid in file.read().split()]
+            if alive := [pid for pid in found if checks.living(pid)]:
+                return alive[0]
             time.sleep(0.002)
         raise Loss(f"no process came up below it; it said {self.events[-3:]}")
 

@@ -88,6 +88,15 @@ def leftovers(root: Path, temporary: Path | None = None) -> list[str]:
     return found
 
 
+def living(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def marked(mark: str, besides: Collection[int] = ()) -> list[tuple[int, str]]:
     """Living processes whose environment has `MARK=mark`: number and command."""
     wanted = f"{MARK}={mark}".encode()
@@ -99,12 +108,10 @@ def marked(mark: str, besides: Collection[int] = ()) -> list[tuple[int, str]]:
             with open(f"/proc/{entry}/environ", "rb") as file:
                 if wanted not in file.read().split(b"\0"):
                     continue
-            with open(f"/proc/{entry}/stat") as file:
-                state = file.read().rpartition(")")[2].split()[0]
             with open(f"/proc/{entry}/cmdline", "rb") as file:
                 command = file.read().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if state not in "ZX":
+        if living(int(entry)):
             found.append((int(entry), command[:160]))
     return found

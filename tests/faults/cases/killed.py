@@ -8,6 +8,7 @@ import signal
 import time
 
 from dgbench.harness.runner import client
+from tests.faults import checks
 from tests.faults.bench import Bench, Runner
 from tests.faults.campaign import fault
 from tests.faults.papers import cell
@@ -213,11 +214,7 @@ def gone(pid: int, patience_s: float = 5.0) -> None:
     """Wait until a process is gone; a zombie counts as gone."""
     end = time.monotonic() + patience_s
     while time.monotonic() < end:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] in "ZX":
-                    return
-        except OSError:
+        if not checks.living(pid):
             return
         time.sleep(0.005)
     raise AssertionError(f"process {pid} is still there")

@@ -36,7 +36,7 @@ def _rounds(comm: Any, how: str, rank: int, at: int) -> float:
             elif how == "hang":
                 time.sleep(60)
             elif how == "grow":
-                held = [torch.ones(8 << 20) for _ in range(64) if not time.sleep(0.01)]
+                held = [torch.ones(8 << 20) for _ in range(64) if not time.sleep(0.001)]
                 value += held[0][0]
             elif how == "memory":
                 raise MemoryError("no more")
@@ -52,7 +52,7 @@ def ranked(cell: Cell, context: RunContext) -> Measurement:
         3,
         (cell.params["fails"], cell.params["rank"], cell.params["at"]),
         timeout_s=15.0,
-        stall_s=0.5,
+        stall_s=1.5,
         memory_bytes=200 << 20,
         threads=1,
     )
