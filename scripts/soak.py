@@ -95,9 +95,12 @@ class Watch(Listener):
             group = row.group.partition(" lap ")[0]
             params = tuple(sorted((k, str(v)) for k, v in row.params.items() if k != CONTROL))
             cell = (row.paper, row.experiment, group, params, row.instrumented)
-            first = self._first.setdefault(cell, row.seconds)
-            if first is not row.seconds:
-                self._beside.append(math.log(row.seconds / first))
+            # Processor time: others who keep the machine busy are not what grows here.
+            spent = row.seconds * row.probes.get("cpu_percent", 100.0) / 100
+            if cell in self._first and spent > 0:
+                self._beside.append(math.log(spent / self._first[cell]))
+            elif spent > 0:
+                self._first[cell] = spent
             if row.seconds > SLOW_S:
                 self.slow.add(cell[:3])
         if now >= self.due:
