@@ -12,6 +12,9 @@
 #   placements  GNNFlow: updates, samples by placement, the feature cache
 #   races       PiPAD against PyG-Temporal on small graphs at full size
 #   profile     kernels and launches of a PiPAD step
+#   equality    every registered system, and every paper's own, on the device against the CPU
+#   roofline    every operator against its roof, with launches, registers and spills
+#   billion     a twin of 1.47 billion edges on one device: ingest, samples, an epoch
 #   sanitizers  memcheck, racecheck, initcheck and synccheck over small tests of every kernel
 #   differences ESDG: encode and rebuild, plain transfer against differences
 #   reproduce   the quick experiments of all papers, what is left of the time in equal shares
@@ -35,7 +38,7 @@ if [ "${1:-}" = --dry-run ]; then
   shift
 fi
 parts=()
-while [[ "${1:-}" =~ ^(operators|tests|lately|tables|placements|races|profile|sanitizers|differences|reproduce|pipad|esdg|dgc|gnnflow|tgcn)$ ]]; do
+while [[ "${1:-}" =~ ^(operators|tests|lately|tables|placements|races|profile|equality|roofline|billion|sanitizers|differences|reproduce|pipad|esdg|dgc|gnnflow|tgcn)$ ]]; do
   parts+=("$1")
   shift
 done
@@ -280,6 +283,46 @@ profile() {
   local status=$?
   shown profile.txt 140
   step "summary: profile $status"
+  return $status
+}
+
+equality() {
+  step "every system on the device against the CPU"
+  # shellcheck disable=SC2086
+  run "$(left)" equality.log $tests_of --tb=short -r fE --durations 8 \
+    tests/cuda/test_every_system.py tests/systems/test_pygt.py tests/cuda/test_cuda_pipad.py \
+    tests/cuda/test_cuda_tgcn.py tests/cuda/test_cuda_dgc.py tests/cuda/test_cuda_gnnflow.py \
+    tests/cuda/test_cuda_esdg.py
+  local status=$?
+  [ -n "$dry" ] || tail -25 "$out/equality.log"
+  step "summary: equality $status"
+  return $status
+}
+
+roofline() {
+  step "registers and spills of every kernel"
+  local arch=sm_90
+  [ -n "$dry" ] || arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
+  run "$(($(left) / 3))" kernels.txt "$python" scripts/kernel_resources.py --arch "$arch" \
+    --out "$out/kernels.jsonl"
+  local compiled=$?
+  [ -n "$dry" ] || tail -3 "$out/kernels.txt"
+  step "operators against their roofs"
+  run "$(left)" roofline.txt "$python" scripts/gpu_roofline.py --out "$out/roofline.jsonl" \
+    --resources "$out/kernels.jsonl" --seconds "$(($(left) - 15))"
+  local measured=$?
+  shown roofline.txt
+  step "summary: kernels $compiled, roofline $measured"
+  [ "$compiled" -eq 0 ] && [ "$measured" -eq 0 ]
+}
+
+billion() {
+  step "a graph of 1.47 billion edges on one device"
+  run "$(left)" billion.txt "$python" scripts/gpu_billion.py --out "$out/billion.jsonl" \
+    --seconds "$(($(left) - 15))"
+  local status=$?
+  shown billion.txt
+  step "summary: billion $status"
   return $status
 }
 
@@ -544,6 +587,8 @@ share_of() {
     tables | placements) echo 3 ;;
     races) echo 4 ;;
     sanitizers) echo 12 ;;
+    roofline) echo 5 ;;
+    billion) echo 20 ;;
     profile) echo 2 ;;
     differences) echo 3 ;;
     tgcn) echo 14 ;;

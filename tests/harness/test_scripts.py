@@ -67,7 +67,8 @@ def test_parts_share_the_time_in_their_order(tmp_path) -> None:
 
 def test_every_part_can_be_asked_for_alone_and_with_others() -> None:
     usage = gpu_run("--help").stderr
-    for part in [*PARTS, "sanitizers", "tests", "operators", "pipad", "esdg", "dgc", "gnnflow"]:
+    more = ["equality", "roofline", "billion", "sanitizers"]
+    for part in [*PARTS, *more, "tests", "operators", "pipad", "esdg", "dgc", "gnnflow"]:
         assert re.search(rf"\b{part}\b", usage), part
         assert "== summary" in gpu_run("--dry-run", part, "tables").stdout
 
@@ -242,6 +243,97 @@ def test_the_measurements_of_gnnflow_run_on_a_cpu_too(tmp_path) -> None:
     assert {row["placement"] for row in rows[1:25]} == {"cpu", "cpu, 2 threads"} | fed
     assert all(1.0 in [row["over_fed"] for row in rows[i : i + 4]] for i in range(1, 25, 4))
     assert [row["hits"] for row in rows[25:]] == [0.0, 0.7, 1.0]
+
+
+def test_one_run_holds_all_that_a_device_is_asked() -> None:
+    """Correctness first, then operators, then the large graph, then the papers, each bounded."""
+    order = ["equality", "roofline", "sanitizers", "placements", "billion", "reproduce"]
+    said = gpu_run("--dry-run", *order).stdout
+    words = ["test_every_system", "kernel_resources", "gpu_roofline", "--tool memcheck",
+             "gpu_gnnflow", "gpu_billion", "reproduce gnnflow"]  # fmt: skip
+    assert [said.index(word) for word in words] == sorted(said.index(word) for word in words)
+    assert said.count("== summary") == len(order)
+    limits = dict(re.findall(r"at most (\d+) s, to (\w+)\.txt", said))
+    limits = {log: int(seconds) for seconds, log in limits.items()}
+    assert all(60 >= limits[log] >= 10 for log in ("kernels", "roofline"))
+    assert limits["billion"] >= 120
+    for path in set(re.findall(r"(?:tests|scripts)/[\w/]+\.py", said)):
+        assert (ROOT / path).is_file(), path
+
+
+PTXAS = """
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function '_Z3fooIfEvPf' for 'sm_90'
+ptxas info    : Function properties for _Z3fooIfEvPf
+    16 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads
+ptxas info    : Used 64 registers, used 1 barriers, 4352 bytes smem, 400 bytes cmem[0]
+ptxas info    : Compiling entry function '_Z3barv' for 'sm_90'
+ptxas info    : Function properties for _Z3barv
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, used 0 barriers, 352 bytes cmem[0]
+"""
+
+
+def test_registers_and_spills_are_read_from_the_assembler(monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    tool = importlib.import_module("kernel_resources")
+    foo, bar = tool.parse(PTXAS, "a.cu")
+    assert (foo.kernel, foo.arch, foo.file) == ("_Z3fooIfEvPf", "sm_90", "a.cu")
+    assert (foo.registers, foo.stack, foo.spill_stores, foo.spill_loads, foo.shared) == (
+        64, 16, 12, 20, 4352)  # fmt: skip
+    assert (bar.registers, bar.spill_stores, bar.shared) == (8, 0, 0)
+    name = "void dgbench::(anonymous namespace)::rows<4, true, x::F<2>>(float const*, int)"
+    assert tool.short(name) == "rows<4, true, x::F<2>>"
+    assert tool.short("plain(int)") == "plain"
+    monkeypatch.setattr(tool, "nvcc", lambda: "")
+    monkeypatch.setattr(sys, "argv", ["kernel_resources.py"])
+    assert tool.main() == 0  # where there is no compiler that is said, and is no failure
+
+
+def test_operators_stand_against_their_roofs(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    roofline = importlib.import_module("gpu_roofline")
+    out = tmp_path / "rows.jsonl"
+    monkeypatch.setattr(sys, "argv", [
+        "gpu_roofline.py", "--device", "cpu", "--vertices", "300", "--entries", "2000", "--rows",
+        "20", "--roots", "20", "--rounds", "1", "--out", str(out),
+    ])  # fmt: skip
+    with pytest.raises(SystemExit) as ended:
+        roofline.main()
+    assert ended.value.code == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert rows[0]["what"] == "roofs"
+    assert {row["what"] for row in rows[1:]} == {"operator"}
+    assert len(rows) >= 20
+    for row in rows[1:]:
+        assert row["of_roof"] > 0
+        assert row["fetched"] >= 0.9 * row["moved"]
+    by_name = {row["name"]: row for row in rows[1:]}
+    assert by_name["GRU, both ways"]["products"] == 3 * by_name["GRU, forward"]["products"]
+    assert by_name["spmm, 2 wide"]["fetched"] > 2 * by_name["spmm, 2 wide"]["moved"]  # 8 of 32 B
+
+
+def test_kernels_are_read_from_the_profilers_trace(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    roofline = importlib.import_module("gpu_roofline")
+    facts = {"registers per thread": 64, "shared memory": 4352, "block": [256, 1, 1],
+             "est. achieved occupancy %": 50}  # fmt: skip
+    name = "void dgbench::rows<4, true>(float const*, int)"
+    trace = {"traceEvents": [
+        {"cat": "kernel", "name": name, "dur": 3.0, "args": facts},
+        {"cat": "kernel", "name": name.replace("4", "2"), "dur": 5.0, "args": facts},
+        {"cat": "kernel", "name": "other(int)", "dur": 1.5, "args": {}},
+        {"cat": "cpu_op", "name": "aten::add", "dur": 9.0},
+    ]}  # fmt: skip
+    resources = tmp_path / "kernels.jsonl"
+    lines = [{"kernel": "rows<4, true>", "registers": 64, "spill_stores": 12, "spill_loads": 16},
+             {"kernel": "rows<2, true>", "registers": 64, "spill_stores": 0,
+              "spill_loads": 0}]  # fmt: skip
+    resources.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = roofline.read_trace(trace, roofline.spills_of(str(resources)))
+    assert [(k.name, k.us, k.count, k.registers, k.spilled) for k in found] == [
+        ("rows", 8.0, 2, 64, 28), ("other", 1.5, 1, None, None)]  # fmt: skip
+    assert roofline.spills_of(str(tmp_path / "none")) == roofline.spills_of(None) == {}
 
 
 def test_a_graph_of_a_billion_edges_is_planned_by_count(tmp_path, monkeypatch) -> None:
