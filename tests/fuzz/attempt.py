@@ -86,7 +86,7 @@ def limits() -> Iterator[None]:
         size = int(stream.read().split()[0]) * resource.getpagesize()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, hard))
-    before = signal.signal(signal.SIGALRM, _hang)
+    before, alarm = signal.signal(signal.SIGALRM, _hang), signal.getitimer(signal.ITIMER_REAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -94,16 +94,20 @@ def limits() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *alarm)  # of pytest
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def watched(target: Target, data: bytes, tally: Tally) -> str:
     """`attempt`, ended after `SECONDS`."""
-    signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
-        return attempt(target, data, tally)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        try:
+            return attempt(target, data, tally)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except Hang:  # it came when the input was done
+        return "late"
 
 
 def _hang(_number: int, _frame: FrameType | None) -> NoReturn:

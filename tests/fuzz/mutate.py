@@ -132,6 +132,10 @@ class Mutator:
             if not isinstance(inner, dict | list) or not inner or self.rng.random() < 0.25:
                 break
             holder = inner
+        number = isinstance(inner, int | float) and not isinstance(inner, bool)
+        if number and abs(inner) < 1e9 and self.rng.random() < 0.5:  # most often still allowed
+            holder[key] = inner + self.rng.choice((-1, 1)) if self.rng.random() < 0.5 else inner * 3
+            return
         act = self.rng.randrange(5)
         if act == 0:
             del holder[key]

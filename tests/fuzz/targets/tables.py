@@ -90,6 +90,8 @@ def check(spec: ReaderSpec, raw, text: bytes) -> None:
 
 def plain_rows(spec: ReaderSpec, text: bytes) -> list[list[str]]:
     """Fields of every line that is not empty, behind comments and header."""
+    if not text.strip():
+        return []
     words = text.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     lines = re.split("\r\n|\n|\r", words)
     while spec.comment and lines and lines[0].startswith(spec.comment):
@@ -108,12 +110,17 @@ def same_numbers(spec: ReaderSpec, raw, row: int, fields: dict[str, str]) -> Non
         one = np.float32(float(fields["weight"]))
         sane(raw.weight[row] == one, f"weight {fields['weight']!r} became {raw.weight[row]}")
     if "label" in fields:
-        sane(raw.label[row] == int(fields["label"]), f"label {fields['label']!r}")
+        sane(raw.label[row] == whole(fields["label"]), f"label {fields['label']!r}")
+
+
+def whole(word: str) -> int:
+    """A whole number as pyarrow writes them: decimal, or hexadecimal behind 0x."""
+    return int(word, 16) if word.strip()[:2].lower() == "0x" else int(word)
 
 
 def same_vertices(spec: ReaderSpec, raw, sides: list[list[str]]) -> None:
     """Two ends are one vertex where their names are equal, and only there."""
-    numbers = [side if spec.ids == "names" else [int(v) for v in side] for side in sides]
+    numbers = [side if spec.ids == "names" else [whole(v) for v in side] for side in sides]
     one_set = raw.num_src is None
     names = [[(0 if one_set else k, v) for v in side] for k, side in enumerate(numbers)]
     flat = [*names[0], *names[1]]
