@@ -94,6 +94,8 @@ def read_tennis(paths: Sequence[Path], spec: ReaderSpec) -> Signals:
         path, [hour.edges for hour in hours], [hour.weights for hour in hours]
     )
     mentions = _matrix(path, "y", [hour.y for hour in hours], steps)
+    if (mentions < 0).any():
+        raise DataError(f"{path}: a vertex was mentioned less than 0 times")
     shape = (steps, mentions.shape[1], -1)
     rows = [row for hour in hours for row in hour.X]
     native = _matrix(path, "X", rows, steps * mentions.shape[1]).reshape(shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,8 @@ from dgbench.datasets.readers.raw import RawEvents, read_bytes
 from dgbench.runtime.errors import DataError
 
 _DELIMITERS: Final = {"comma": ",", "space": " ", "tab": "\t"}
+_LINE_END: Final = re.compile(rb"\r\n|\n|\r")
+"""Of pyarrow: a comment that ends with a lone return must not take a row with it."""
 _LARGE: Final = 1 << 20
 _ROLES: Final = ("src", "dst", "t", "weight", "label", "feature", "skip", "rest")
 
@@ -117,7 +120,7 @@ def _names(path: Path, data: bytes, spec: ReaderSpec) -> list[str]:
     unknown = [role for role in spec.columns if role not in _ROLES]
     if unknown:
         raise DataError(f"column role '{unknown[0]}' is not known; allowed: {', '.join(_ROLES)}")
-    lines = data[:1_000_000].split(b"\n", spec.skip + 1)
+    lines = _LINE_END.split(data[:1_000_000], spec.skip + 1)
     if len(lines) <= spec.skip or not lines[spec.skip].strip():
         return names
     found = lines[spec.skip].count(_DELIMITERS[spec.delimiter].encode()) + 1
@@ -134,10 +137,10 @@ def _names(path: Path, data: bytes, spec: ReaderSpec) -> list[str]:
 def _drop_comments(data: bytes, mark: bytes) -> bytes:
     start = 0
     while data.startswith(mark, start):
-        end = data.find(b"\n", start)
-        if end < 0:
+        end = _LINE_END.search(data, start)
+        if end is None:
             return b""
-        start = end + 1
+        start = end.end()
     return data[start:]
 
 

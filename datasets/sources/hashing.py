@@ -68,7 +68,7 @@ def _note(name: str) -> Path:
 
 
 def content_sha256(path: Path, most: int = MAX_UNPACKED) -> str:
-    """sha256 of what a .gz file unpacks to (DataError beyond `most` bytes), or of the file itself."""
+    """sha256 of a file, of what it unpacks to if it is a .gz; DataError beyond `most` bytes."""
     return hashlib.sha256(read_bytes(path, most)).hexdigest()
 
 

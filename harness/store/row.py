@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -95,6 +95,24 @@ class Row(msgspec.Struct, kw_only=True):
     def ok(self) -> bool:
         """Whether the process did what it was asked to."""
         return self.status == "ok"
+
+
+class Info(msgspec.Struct):
+    """The entries of run.json that readers look into; there may be any others."""
+
+    run: str
+    stamp: str = ""
+    state: str = ""
+    started: str | None = None
+    ended: str | None = None
+    note: str | None = None
+    command: str | None = None
+    preset: str | None = None
+    device: str | None = None
+    planned: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    threads: int | None = None
+    papers: list[str] | None = None
+    experiments: list[str] | None = None
 
 
 class _Machine(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from dgbench.harness.store.files import (
     to_line,
     write_whole,
 )
-from dgbench.harness.store.row import Facts, Row, decode, encode
+from dgbench.harness.store.row import Facts, Info, Row, decode, encode
 from dgbench.runtime.errors import DgbenchError, StoreError, unknown_key
 
 __all__ = ["Store", "Torn", "find_run", "find_runs", "list_runs", "runs_root"]
@@ -125,8 +125,10 @@ class Store:
                 f"{path} is not the folder of a run (it has no run.json)",
                 hint="name a folder under results/runs, or an id",
             )
-        if "run" not in found:
-            raise StoreError(f"cannot read {path / 'run.json'}: it does not say which run it is")
+        try:
+            msgspec.convert(found, Info)
+        except msgspec.ValidationError as error:
+            raise StoreError(f"cannot read {path / 'run.json'}: {error}") from error
         store = cls(path, found, writable=writable)
         store.damaged += [note] if note and note not in store.damaged else []
         return store

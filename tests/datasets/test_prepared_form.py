@@ -1,4 +1,5 @@
 import errno
+import hashlib
 import json
 import multiprocessing
 import os
@@ -197,3 +198,29 @@ def test_the_cache_folder_follows_the_environment(monkeypatch, tmp_path):
     assert store.cache_root() == tmp_path / "dgbench"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert store.cache_root() == Path.home() / ".cache" / "dgbench"
+
+
+@pytest.mark.parametrize(
+    ("shape", "offset"),
+    [
+        ([2**63 - 1], 0),  # torch maps it, and reading it ends the process
+        ([2**62, 4], 0),
+        ([-1, -1], 0),
+        ([0, 2**70], 0),
+        ([0, 2**40, 2**40], 0),
+        ([8], 0),
+        ([7], 1 << 20),
+        ([1], -8),
+    ],
+)
+def test_an_index_that_points_outside_the_file_is_damage(own_cache, shape, offset):
+    """Behind a right checksum: a file that another program made."""
+    store.obtain(store.slot("x", 1), lambda: store.Pack({}, {"ids": torch.arange(7)}))
+    meta = folder_of(own_cache) / "meta.json"
+    index = json.loads(meta.read_bytes())["index"]
+    index["arrays"] = [["ids", "int64", shape, offset]]
+    text = json.dumps(index).encode()
+    seal = hashlib.sha256(text).hexdigest().encode()
+    meta.write_bytes(b'{"sha256":"%s","index":%s}' % (seal, text))
+    assert store.load(folder_of(own_cache)) is None
+    assert store.verify(folder_of(own_cache))

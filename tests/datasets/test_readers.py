@@ -72,6 +72,14 @@ def test_dates_rest_and_skipped_columns(tmp_path):
     assert raw.edge_feat.tolist() == [[0.5, 1.5]]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_lines_may_end_in_any_way(tmp_path, end):
+    """A comment that ends with a lone return once took the first row with it."""
+    lines = ["% a comment", "head", "1 2 1.5", "2 1 2.5", ""]
+    spec = {"columns": COLUMNS, "delimiter": "space", "comment": "%", "skip": 1}
+    assert table(tmp_path, end.join(lines), **spec).t.tolist() == [1.5, 2.5]
+
+
 @pytest.mark.parametrize("text", ["", "u,i,ts\n"])
 @pytest.mark.parametrize("ids", ["compact", "bipartite", "keep", "names"])
 def test_a_table_without_rows(tmp_path, text, ids):
@@ -265,6 +273,8 @@ def test_tennis_with_ragged_features_or_without_hours(tmp_path):
     odd = hour | {"X": [[0, 1]]}
     with pytest.raises(DataError, match="equal rows"):
         signals.read_tennis(write(tmp_path, {"0": odd, "time_periods": 1}), KEEP)
+    with pytest.raises(DataError, match="less than 0 times"):
+        signals.read_tennis(write(tmp_path, {"0": hour | {"y": [0, -1]}, "time_periods": 1}), KEEP)
     with pytest.raises(DataError, match="at least 1"):
         signals.read_tennis(write(tmp_path, {"time_periods": 0}), KEEP)
 

@@ -132,3 +132,38 @@ def test_rows_of_a_failed_check_take_no_part(tmp_path):
     path = write(tmp_path, CLAIM.format(n=1, value=2))
     evaluate(paper(path, {"toy-1": check}), [Fake("a", "ok"), Fake("b", "check"), Fake("c", "oom")])
     assert seen == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("  tolerance: 0.1\n  tolerance: 0.9", "'tolerance' stands twice"),  # the last one won
+        ("  value: .nan", "value holds nan"),  # compares with nothing, so never agreed
+        ("  value: {low: 1, high: .inf}", "value holds inf"),
+        ("  value: 2001-01-01", "value holds date"),
+        ("  value: [!!binary aGk=]", "value holds bytes"),
+        ("  needs: {gpus: one}", "needs: Expected `int"),  # the report fell over it later
+        ("  needs: {gpus: -1}", "needs: Expected `int` >= 0"),
+        ("  needs: {cpu_only_ok: 'no'}", "needs: Expected `bool`"),
+        ("  statement: ' '", "'statement' is empty"),
+        ("  id: ''", "'id' is empty"),
+        ("  hardware: !!timestamp x", "form"),
+        ("  where: *x", "aliases"),
+        ("  where: [[[[[[", "line 10"),
+    ],
+)
+def test_a_claim_that_would_mean_something_else_is_refused(tmp_path, line, words):
+    key = line.strip().partition(":")[0]
+    kept = [old for old in CLAIM.format(n=1, value=2).splitlines() if f"{key}:" not in old]
+    if key == "id":
+        kept, line = [], "- id: ''\n  where: T\n  statement: S\n  kind: speedup\n  value: 1"
+    text = "\n".join([*kept, line, ""])
+    with pytest.raises(InvalidInputError, match=words):
+        load_ledger(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("text", [b"- id: \xff", b"\x00", b"- " * 100_000, b"[" * 100_000])
+def test_bytes_that_are_no_ledger_are_refused(tmp_path, text):
+    (tmp_path / "claims.yaml").write_bytes(text)
+    with pytest.raises(InvalidInputError, match=r"claims\.yaml"):
+        load_ledger(tmp_path / "claims.yaml")

@@ -200,3 +200,28 @@ def test_the_folder_of_results_stands_for_its_newest(tmp_path, capsys):
 def test_only_a_baseline_can_be_kept(capsys):
     assert compare("last", "last", "--keep") == 2
     assert "--keep needs a baseline" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"a": Infinity}',
+        '{"a": 1e308}',
+        '{"a": 1%s}' % ("0" * 400),
+        '{"a": {"samples": [1%s]}}' % ("0" * 400),
+        '{"a": %s}' % ("9" * 5000),
+        # a hundred million names of one benchmark
+        json.dumps(
+            {
+                "result_columns": ["result", "params"],
+                "results": {"a": [None, [list("0123456789")] * 8]},
+            }
+        ),
+        '{"result_columns": ["result", "params"], "results": {"a": [[1, 2], [["x"]]]}}',
+    ],
+)
+def test_numbers_that_would_overflow_or_fill_the_memory_are_refused(tmp_path, text):
+    (tmp_path / "b.json").write_text(text)
+    with pytest.raises(InvalidInputError):
+        read_state(tmp_path / "b.json")

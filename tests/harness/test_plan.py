@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from fake_papers import cell, make_paper
 
-from dgbench.harness.plan import PRESETS, Plan, cell_hash
+from dgbench.harness.plan import PRESETS, Plan, PlannedCell, cell_hash, read_plan
 from dgbench.harness.store import Row
-from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 from dgbench.systems.base import Cell
 
 
@@ -161,3 +161,45 @@ def test_a_cell_that_says_why_it_cannot_run_takes_no_process(device, reason, sta
     plan = build(refused, cell("b"), device=device, gpus=1)
     assert order(plan) == "b1"
     assert (plan.cells[0].status, plan.cells[0].reason) == (status, reason)
+
+
+class Kept:
+    run = "7f3a91c2"
+
+    def __init__(self, plain):
+        self.plain = plain
+
+    def read_plan(self):
+        return self.plain
+
+
+def kept_plan():
+    cell = Cell(paper="toy", experiment="one", params={"system": "a"}, group="g", repeats=3)
+    planned = PlannedCell(cell=cell, hash=cell_hash(cell, "quick", "cpu"))
+    return msgspec.to_builtins(Plan(preset="quick", device="cpu", cells=[planned]))
+
+
+def test_a_kept_plan_is_read_again():
+    assert msgspec.to_builtins(read_plan(Kept(kept_plan()))) == kept_plan()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda plan: plan.update(preset="quack"),
+        lambda plan: plan.update(device="tpu"),
+        lambda plan: plan.update(cells=None),
+        lambda plan: plan["cells"][0].update(hash="0" * 16),
+        lambda plan: plan["cells"][0].update(estimate_s=-1.0),
+        lambda plan: plan["cells"][0]["cell"].update(repeats=10**12),  # steps without end
+        lambda plan: plan["cells"][0]["cell"].update(timeout_s=0.0),
+        lambda plan: plan["cells"][0]["cell"]["params"].update(system="b"),
+    ],
+)
+def test_a_plan_that_nobody_made_is_refused(change):
+    plain = kept_plan()
+    change(plain)
+    with pytest.raises(StoreError, match="7f3a91c2 cannot be read"):
+        read_plan(Kept(plain))
+    with pytest.raises(StoreError, match="cannot be read"):
+        read_plan(Kept(None))

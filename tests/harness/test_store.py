@@ -361,3 +361,30 @@ def test_controls_belong_to_no_contender():
     assert len(select(rows, control="aa")) == 2
     assert len(without_control([*rows, Row(id="m", paper="-")])) == 2
     assert control_ratios(rows) == [pytest.approx(1.1), pytest.approx(2.2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.json", b'{"run": ["a"]}'),
+        ("run.json", b'{"run": "7f3a91c2", "planned": [3]}'),
+        ("run.json", b'{"run": "7f3a91c2", "papers": "pipad"}'),
+        ("run.json", b"[" * 100_000),
+        ("provenance.json", b'{"a": 3}'),
+        ("provenance.json", b'{"a": {"machine": 3}}'),
+        ("provenance.json", b'{"a": {"machine": {"gpus": [1]}}}'),
+        ("provenance.json", b'{"a": {"code": "x"}}'),
+        ("provenance.json", b'{"\xff": {}}'),
+    ],
+)
+def test_a_file_that_says_something_else_is_named(store, name, text):
+    for path in (store.path / name, store.path / "copies" / f"{name}.copy"):
+        path.write_bytes(text)
+    with pytest.raises(StoreError, match=name.replace(".", r"\.")):
+        Store.open(store.path).provenance()
+
+
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"id":"\xff"}', b'{"id":"a","schema":1,"x":'])
+def test_a_line_with_a_right_checksum_that_is_no_row_is_torn(store, text):
+    store.rows_path.write_bytes(to_line(text))
+    assert len(Store.open(store.path).torn) == 1

@@ -16,7 +16,7 @@ from dgbench.harness.store.files import from_checked, new_folder, to_checked, wr
 from dgbench.runtime.errors import StoreError
 
 PLAN = {"preset": "smoke", "device": "cpu", "cells": [{"hash": "ab", "cell": {"repeats": 3}}]}
-FACTS = {"machine": {"cpu": "é", "hz": 2.5e9, "none": None}, "settings": {"threads": 1}}
+FACTS = {"machine": {"cpu": {"model": "é", "hz": 2.5e9, "none": None}}, "settings": {"threads": 1}}
 NAMES = ("run.json", "plan.json", "provenance.json")
 
 
