@@ -178,10 +178,21 @@ def compile_cuda(session: nox.Session) -> None:
 
 @nox.session
 def gpu(session: nox.Session) -> None:
-    """Build for the device that is here, run the CUDA tests, then race on it."""
+    """Build for the device that is here, run the CUDA tests, measure operators, race on it.
+
+    Rows of the operators lie in build/gpu. scripts/gpu_run.sh does the same without a network and
+    in a given time, and more: sanitizers, and a graph of 1.47 billion edges.
+    """
     _install(session, contenders=True)
     session.run("dgbench", "doctor")
     session.run("python", "-m", "pytest", "-m", "cuda", "tests", *session.posargs)
+    out = Path("build/gpu")
+    out.mkdir(parents=True, exist_ok=True)
+    kernels, rows = str(out / "kernels.jsonl"), str(out / "roofline.jsonl")
+    ask = "import torch; print('sm_%d%d' % torch.cuda.get_device_capability())"
+    arch = session.run("python", "-c", ask, silent=True).split()[-1]
+    session.run("python", "scripts/kernel_resources.py", "--arch", arch, "--out", kernels)
+    session.run("python", "scripts/gpu_roofline.py", "--resources", kernels, "--out", rows)
     session.run("dgbench", "reproduce", "--device", "cuda")
 
 
