@@ -54,7 +54,8 @@ class Check:
     name: str
     flags: str
     compiler: str
-    preloaded: tuple[str, ...]  # in front of everything else in the process, as they must be
+    # Libraries and the compiler that has them, to stand in front of all else in the process.
+    preloaded: tuple[tuple[str, str], ...]
     planted: tuple[str, ...]
     tests: tuple[str, ...]
     quick: tuple[str, ...]
@@ -73,9 +74,12 @@ class Check:
     def logs(self) -> Path:
         return self.folder / "logs"
 
-    def library(self, name: str) -> str:
+    @staticmethod
+    def library(compiler: str, name: str) -> str:
         """Where the compiler has a library of its own; "" where it has none."""
-        asked = [self.compiler, f"-print-file-name={name}"]
+        if shutil.which(compiler) is None:
+            return ""
+        asked = [compiler, f"-print-file-name={name}"]
         found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
         return str(Path(found).resolve()) if "/" in found and Path(found).exists() else ""
 
@@ -85,9 +89,9 @@ class Check:
             return "sanitizers are run on Linux only"
         if shutil.which(self.compiler) is None:
             return f"no {self.compiler}"
-        for name in self.preloaded:
-            if not self.library(name):
-                return f"{self.compiler} has no {name}"
+        for compiler, name in self.preloaded:
+            if not self.library(compiler, name):
+                return f"no {name} of {compiler}"
         return ""
 
     def environment(self) -> dict[str, str]:
@@ -96,10 +100,11 @@ class Check:
         log = f"log_path={self.logs}/report"
         options = {name: f"{text}:{log}" for name, text in self.settings.items()}
         if self.name == "thread":
-            archer = Path(self.library("libomp.so")).parent / "libarcher.so"
+            openmp = self.library("clang++", "libomp.so.5")
+            archer = Path(openmp).parent / "libarcher.so"  # tells it of OpenMP's locks
             options |= {"OMP_TOOL_LIBRARIES": str(archer), "KMP_BLOCKTIME": "0"}
         return kept | options | {
-            "LD_PRELOAD": " ".join(self.library(name) for name in self.preloaded),
+            "LD_PRELOAD": " ".join(self.library(*one) for one in self.preloaded),
             "PYTHONPATH": str(self.site),
             "PYTHONMALLOC": "malloc",  # Python's own blocks would hide what lies in them
             "OMP_NUM_THREADS": str(self.threads),
@@ -114,7 +119,7 @@ CHECKS = {
         flags="address,undefined,float-cast-overflow",
         compiler="g++",
         # Also the C++ library: where it came later, throwing would not be seen.
-        preloaded=("libasan.so", "libubsan.so", "libstdc++.so.6"),
+        preloaded=(("g++", "libasan.so"), ("g++", "libubsan.so"), ("g++", "libstdc++.so.6")),
         planted=("overflow", "freed", "undefined", "cast", "vector", "none"),
         tests=("tests/kernels", "tests/cuda"),
         quick=("tests/kernels",),
@@ -131,7 +136,9 @@ CHECKS = {
         name="thread",
         flags="thread",
         compiler="clang++",
-        preloaded=("libclang_rt.tsan-x86_64.so", "libomp.so"),
+        # What clang compiles calls the same functions as what gcc does; its own library of them
+        # does not start with the C library of Debian 12. torch gets the same OpenMP.
+        preloaded=(("g++", "libtsan.so"), ("clang++", "libomp.so.5")),
         planted=("race", "none"),
         tests=("tests/kernels",),
         quick=("tests/kernels/test_thread_counts.py",),
@@ -150,6 +157,7 @@ def build(check: Check) -> None:
     command = [
         sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps",
         "--upgrade", "--target", str(check.site), "-C", f"build-dir={check.folder}",
+        "-C", "install.strip=false",
         "-C", f"cmake.define.DGBENCH_SANITIZE={check.flags}",
         "-C", f"cmake.define.CMAKE_CXX_COMPILER={shutil.which(check.compiler)}",
         "-C", "cmake.define.DGBENCH_CUDA=off", str(ROOT),
