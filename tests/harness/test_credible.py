@@ -1,0 +1,271 @@
+"""What a plugin says of itself, held against what the harness saw."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from types import SimpleNamespace
+
+import fake_papers
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgbench.harness.runner import ForkServer, client
+from dgbench.harness.runner import server as server_module
+from dgbench.harness.runner.child import complaints, explain
+from dgbench.harness.runner.credible import SHARE, against_loops, against_wall, without_witness
+from dgbench.harness.runner.outcome import KEPT_BYTES, _shorten, _tail
+from dgbench.harness.runner.protocol import Loading, Ready, Setup, receive
+from dgbench.harness.runner.readable import LETTERS, message, readable
+from dgbench.harness.runner.same_data import SameData
+from dgbench.harness.store import Row
+from dgbench.runtime import steady as steady_module
+from dgbench.runtime.steady import measure_steady, seen_loops
+from dgbench.systems.base import Measurement
+
+
+class Clock:
+    """Each step takes what `steps` says, on a clock that only `pass_` moves."""
+
+    def __init__(self, monkeypatch, rate=1.0):
+        self.now = 0.0
+        monkeypatch.setattr(steady_module, "_clock", lambda: self.now)
+        self.read = steady_module._clock if rate == 1.0 else lambda: rate * self.now
+        monkeypatch.setattr(steady_module, "gc", SimpleNamespace(collect=lambda: 0))
+        steady_module._LOOPS.clear()
+
+    def run(self, steps):
+        left = iter(steps)
+
+        def step():
+            self.now += next(left)
+
+        return measure_steady(
+            step, budget_s=1e9, min_iters=1, max_iters=len(steps), clock=self.read,
+            warmup_rule=lambda samples: 1,
+        )  # fmt: skip
+
+
+def doubts(samples, phases=None, instrumented=False):
+    told = Measurement(samples=samples, phases=phases or {})
+    return against_loops(told, seen_loops(), instrumented=instrumented)
+
+
+def test_an_honest_loop_is_believed(monkeypatch):
+    steady = Clock(monkeypatch).run([5.0, 1.0, 1.1, 0.9])
+    (loop,) = seen_loops()
+    assert (loop.iterations, loop.kept) == (4, 3)
+    assert (loop.wall_s, loop.told_s, loop.kept_s) == pytest.approx((8.0, 8.0, 3.0))
+    assert doubts(steady.samples) == []
+    assert doubts(steady.samples, {"gnn": 2.0, "rnn": 6.0}, instrumented=True) == []
+    assert without_witness(Measurement(samples=steady.samples), seen_loops()) == []
+
+
+@given(st.floats(0.5, 2.0))
+def test_samples_of_another_length_are_doubted(factor):
+    with pytest.MonkeyPatch.context() as patch:
+        steady = Clock(patch).run([1.0] * 6)
+        found = doubts([factor * s for s in steady.samples])
+    if abs(factor - 1) > SHARE + 1e-4:
+        assert len(found) == 1
+        assert f"({100 * (1 / factor - 1):+.0f} %)" in found[0]
+    elif abs(factor - 1) < SHARE - 1e-4:
+        assert found == []
+
+
+def test_a_clock_of_the_plugins_own_is_found_out(monkeypatch):
+    steady = Clock(monkeypatch, rate=0.9).run([1.0] * 6)
+    found = doubts(steady.samples)
+    assert any("10 % of 6 s of steady steps unexplained" in text for text in found)
+
+
+def test_phases_that_overlap_are_found_out(monkeypatch):
+    steady = Clock(monkeypatch).run([1.0] * 6)
+    phases = {"gnn": 5.0, "rnn": 5.0}
+    assert "they overlap" in doubts(steady.samples, phases, instrumented=True)[0]
+    assert doubts(steady.samples, phases) == []  # phases of a process that has other parts, too
+
+
+def test_a_choice_among_samples_is_told(monkeypatch):
+    steady = Clock(monkeypatch).run([1.0] * 6)
+    (note,) = without_witness(Measurement(samples=steady.samples[:2]), seen_loops())
+    assert "no steady loop" in note
+    steady_module._LOOPS.clear()
+    assert without_witness(Measurement(samples=[1.0]), seen_loops()) == []
+
+
+def test_nothing_lasts_longer_than_its_process():
+    inside = Measurement(samples=[0.5, 0.5], phases={"gnn": 0.4, "rnn": 0.6})
+    assert against_wall(inside, 1.0) == []
+    assert len(against_wall(inside, 0.99)) == 2
+    assert "samples add up to 1 s" in against_wall(inside, 0.99)[0]
+
+
+@given(st.text(st.characters(), max_size=300), st.integers(1, 60))
+def test_any_text_becomes_readable(text, times):
+    long = (text + "\x1b[31m\ud800\x00") * times
+    found = readable(long)
+    assert len(found) <= LETTERS
+    assert all(c.isprintable() or ord(c) > 159 or c in "\n\t" for c in found)
+    found.encode()
+    assert readable(found) == found
+
+
+def test_colours_go_and_the_middle_of_long_text_is_counted():
+    assert readable("\x1b[31;1mred\x1b[0m\x1b]0;title\x07!") == "red!"
+    assert readable("a\nb\tc") == "a\nb\tc"
+    found = readable("a" * 40_000_000 + "end")
+    assert found.startswith("aaa")
+    assert found.endswith("end")
+    assert "(40,000,003 letters)" in found
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def test_an_exception_that_cannot_speak_has_a_name():
+    assert message(Mute()) == "Mute"
+    assert explain(Mute()).reason == "Mute: Mute"
+    assert explain(ImportError("no", name=7)).status == "not-supported"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"phases": {"gnn": -0.1}}, "phases['gnn'] is -0.1"),
+        ({"warmup": -1}, "warmup is -1"),
+        ({"counters": {"n": 2**70}}, ""),
+        ({"values": {"\x1b": 1.0}}, "has the name"),
+        ({"notes": ["x" * 2_000_000]}, "at most 1,048,576"),
+        ({"samples": None}, ""),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(fields, words):
+    assert words in complaints(Measurement(**fields))[0]
+
+
+def test_the_middle_of_a_long_log_is_cut_out(tmp_path):
+    log = tmp_path / "log"
+    log.write_bytes(b"begin" + b"." * (4 * KEPT_BYTES) + b"end")
+    assert _shorten(log) == 4 * KEPT_BYTES + 8
+    text = log.read_bytes()
+    assert text.startswith(b"begin")
+    assert text.endswith(b"end")
+    assert b"1,048,584 bytes are left out here" in text
+    assert len(text) < 2 * KEPT_BYTES + 100
+    assert _shorten(log) == 0
+
+
+def test_the_tail_of_a_log_shows_what_came_before_a_deep_stack(tmp_path):
+    log = tmp_path / "log"
+    stack = "".join(f'  File "x.py", line {i} in f\n' for i in range(100))
+    log.write_text(f"\x1b[31mhalf done\nFatal Python error: Aborted\n\n{stack}Extension modules: a")
+    tail = _tail(log)
+    assert tail.startswith("half done\nFatal Python error: Aborted")
+    assert "Extension" not in tail
+
+
+def rows_of(*twins, **params):
+    return [
+        Row(id=f"r{i}", group="g", params=params, samples=[1.0], data={"dataset": "x", "twin": t})
+        for i, t in enumerate(twins)
+    ]
+
+
+def test_contenders_on_other_data_are_not_compared():
+    first, second, third = rows_of(False, False, True)
+    same = SameData([first])
+    for row in (second, third):
+        same.check(row)
+    assert second.ok
+    assert third.status == "check"
+    assert third.reason == "it used the twin of 'x', and r0 of its group the real data"
+    assert third.samples == []
+    (other,) = rows_of(True, source="twin")  # was asked for
+    same.check(other)
+    assert other.ok
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans on")
+def test_a_daemon_is_found_and_ended():
+    """In a process of its own, which becomes the parent of what is left."""
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        try:
+            server_module.adopt_orphans()
+            if os.fork() == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    os.close(theirs)
+                    time.sleep(60)
+                os._exit(0)
+            time.sleep(0.1)
+            left = [len(server_module.end_strays()) for _ in range(2)]
+            os.write(theirs, str(left).encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    os.wait()
+    assert os.read(ours, 100) == b"[1, 0]"
+    os.close(ours)
+
+
+def test_what_fails_while_it_is_loaded_is_named_and_changes_nothing(monkeypatch):
+    monkeypatch.setenv("DGBENCH_CACHE", "/here")
+    ours, theirs = socket.socketpair()
+    setup = Setup(lookup="", file="", papers=[], modules=[], without=["killer"])
+    loader = server_module._Loader(setup, [], theirs)
+
+    def meddle():
+        os.environ["DGBENCH_CACHE"] = "/nowhere"
+        os.environ["DGBENCH_X"] = "1"
+        sys.exit(3)
+
+    def kill():
+        raise AssertionError("it was loaded again")
+
+    loader._one("killer", kill)
+    loader._one("meddler", meddle)
+    assert receive(ours).what == "meddler"
+    assert loader.notes == [
+        "meddler was not loaded ahead: SystemExit: 3",
+        "meddler changed DGBENCH_CACHE, DGBENCH_X while it was loaded; it was put back",
+    ]
+    assert os.environ["DGBENCH_CACHE"] == "/here"
+    assert "DGBENCH_X" not in os.environ
+    ours.close()
+    theirs.close()
+
+
+def test_what_ends_the_fork_server_is_left_out_of_the_next(tmp_path, monkeypatch):
+    told = []
+
+    def prepare(self, setup):
+        told.append(setup.without)
+        answers = [(None, "paper a"), (Loading(what="system b"), "system b")]
+        ready = Ready(seconds=1.0, threads=1, notes=["more"])
+        return answers[len(told) - 1] if len(told) < 3 else (ready, "")
+
+    monkeypatch.setattr(client, "_how", lambda code: "was killed by SIGSEGV")
+    monkeypatch.setattr(ForkServer, "_prepare", prepare)
+    monkeypatch.setattr(ForkServer, "_launch", lambda self, threads, log: None)
+    monkeypatch.setattr(ForkServer, "close", lambda self: None)
+    monkeypatch.setattr(ForkServer, "process", SimpleNamespace(returncode=-11), raising=False)
+    server = ForkServer(fake_papers.lookup, ["a"], threads=1, log=tmp_path / "log", modules=())
+    assert told == [[], ["paper a"], ["paper a", "system b"]]
+    assert server.notes == [
+        "paper a was not loaded ahead: the fork server was killed by SIGSEGV over it",
+        "system b was not loaded ahead: the fork server took too long over it",
+        "more",
+    ]
+
+
+def test_the_end_of_a_server_has_words():
+    assert client._how(-signal.SIGSEGV) == "was killed by SIGSEGV"
+    assert client._how(3) == "ended with exit code 3"
