@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from dgbench.datasets import store
+from dgbench.runtime.errors import DataWarning
 
 
 def pack():
@@ -224,3 +226,76 @@ def test_an_index_that_points_outside_the_file_is_damage(own_cache, shape, offse
     meta.write_bytes(b'{"sha256":"%s","index":%s}' % (seal, text))
     assert store.load(folder_of(own_cache)) is None
     assert store.verify(folder_of(own_cache))
+
+
+def flip(file, keep_time=True):
+    before = file.stat()
+    data = bytearray(file.read_bytes())
+    data[3] ^= 1
+    with open(file, "r+b") as stream:  # the same inode
+        stream.write(data)
+    if keep_time:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("keep_time", [False, True])
+def test_a_changed_byte_is_found_without_reading_all_bytes_each_time(
+    own_cache, monkeypatch, keep_time
+):
+    where = store.slot("x", 1)
+    store.obtain(where, pack)
+    read = []
+    crc = store._crc
+    monkeypatch.setattr(store, "_crc", lambda stream: read.append(1) or crc(stream))
+    same(store.obtain(where, pack))
+    assert read == []
+    flip(folder_of(own_cache) / "data.bin", keep_time)
+    with pytest.warns(DataWarning, match="checksum of data.bin does not match"):
+        same(store.obtain(where, pack))
+    assert read == [1, 1]  # before the lock and under it
+    same(store.obtain(where, pack))
+    assert read == [1, 1]
+
+
+def test_a_copied_cache_is_read_once_and_then_known(own_cache, monkeypatch):
+    store.obtain(store.slot("x", 1), pack)
+    folder = folder_of(own_cache)
+    shutil.copytree(folder, folder.with_name("copy"))
+    shutil.rmtree(folder)
+    folder.with_name("copy").rename(folder)
+    read = []
+    crc = store._crc
+    monkeypatch.setattr(store, "_crc", lambda stream: read.append(1) or crc(stream))
+    for _ in range(3):
+        same(store.obtain(store.slot("x", 1), None))
+    assert read == [1]
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    for name, value in {"_WATCHING": True, "_OPENED": {}, "_WRITTEN": {}}.items():
+        monkeypatch.setattr(store, name, value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which pages were written")
+@pytest.mark.parametrize("keep", [True, False])
+def test_writes_to_prepared_data_are_told(watched, keep):
+    found = store.obtain(store.slot("x", 1), pack)
+    same(found)
+    found.arrays["matrix"].sum()
+    assert store.disturbed() == []
+    found.arrays["ids"].numpy()[2] = 7
+    if not keep:
+        del found
+    (text,) = store.disturbed()
+    assert "it wrote to the prepared data 'x-" in text
+    assert "4 KiB" in text
+
+
+def test_a_change_on_the_disk_is_told_while_the_data_is_open(watched, own_cache):
+    found = store.obtain(store.slot("x", 1), pack)
+    os.utime(folder_of(own_cache) / "data.bin")
+    assert store.disturbed() == []
+    flip(folder_of(own_cache) / "data.bin")
+    assert ["changed on disk" in text for text in store.disturbed()] == [True]
+    assert found
