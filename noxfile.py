@@ -237,3 +237,15 @@ def repeat(session: nox.Session) -> None:
     """Run twice, and end with 1 where the numbers are not the same: nox -s repeat -- [PAPER]."""
     _install(session, contenders=True)
     session.run("dgbench", "repeat", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Throw inputs at every reader: nox -s fuzz -- [TARGET] [--seconds S] [--engine E] [--keep].
+
+    Guided by coverage where atheris has a wheel; elsewhere that engine says why it is left out.
+    """
+    _install(session)
+    session.run("python", "-m", "pip", "install", "--quiet", "--only-binary=:all:", "atheris==3.0.0",
+                success_codes=range(256))  # fmt: skip
+    session.run("python", "-m", "tests.fuzz", *(session.posargs or ("--seconds", "10")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -258,9 +258,19 @@ def load_cards(path: Path) -> list[DatasetCard]:
     from dgbench.runtime.documents import load_yaml
 
     try:
-        return msgspec.convert(load_yaml(path.read_bytes()), list[DatasetCard])
+        found = msgspec.convert(load_yaml(path.read_bytes()), list[DatasetCard])
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise DataError(f"{path.name} is not a valid list of dataset cards: {error}") from None
+    for entry in found:
+        if not _plain(entry.name):
+            raise DataError(f"{path.name}: a card has no name")
+        for ref in (*entry.beside, *(ref for form in entry.forms for ref in form.files)):
+            place = PurePosixPath(ref.path)
+            if place.is_absolute() or ".." in place.parts or not place.name:
+                raise DataError(
+                    f"{path.name}: '{ref.path}' of '{entry.name}' is no path in a folder"
+                )
+    return found
 
 
 def _plain(name: str) -> str:

@@ -116,3 +116,18 @@ def test_two_cards_may_not_share_a_name(tmp_path, monkeypatch):
     catalogue._catalogue.cache_clear()
     with pytest.raises(DataError, match="'same' is used by two cards"):
         catalogue.cards()
+
+
+@pytest.mark.parametrize("path", ["../x.csv", "/etc/passwd", "a/../../x.csv", "", "..", "a/.."])
+def test_a_card_names_files_inside_its_folder(tmp_path, path):
+    """A download goes to where the card says."""
+    file = tmp_path / "cards.yaml"
+    file.write_text(
+        "- name: toy\n  title: T\n  about: A.\n  forms:\n    - name: held\n"
+        f"      files: [{{path: '{path}'}}]\n      reader: {{format: table}}\n"
+    )
+    with pytest.raises(DataError, match="no path in a folder"):
+        catalogue.load_cards(file)
+    file.write_text("- name: ' '\n  title: T\n  about: A.\n")
+    with pytest.raises(DataError, match="no name"):
+        catalogue.load_cards(file)

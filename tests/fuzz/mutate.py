@@ -51,14 +51,14 @@ class Mutator:
             ways += [self._tree] * 6
         self.ways = ways
 
-    def one(self, pool: list[bytes]) -> bytes:
-        """An input made of one or two of the pool."""
+    def one(self, good: list[bytes], pool: list[bytes]) -> bytes:
+        """An input made of one that is accepted, more often than not, or of the pool."""
         rng = self.rng
-        data = rng.choice(pool)
+        data = rng.choice(good if good and rng.random() < 0.7 else pool)
         if rng.random() < 0.1:
             other = rng.choice(pool)
             data = data[: rng.randrange(len(data) + 1)] + other[rng.randrange(len(other) + 1) :]
-        for _ in range(1 + int(rng.expovariate(0.7))):
+        for _ in range(1 + int(rng.expovariate(1.0))):
             data = rng.choice(self.ways)(data)
         return data[:LONGEST]
 
@@ -157,21 +157,20 @@ def run(target: Target, *, runs: int, seconds: float, seed: int) -> tuple[Tally,
     """
     rng = random.Random(f"{seed}/{target.name}")
     mutator, tally = Mutator(target, rng), Tally(target.name, "mutate")
-    pool, seen, new = target.seeds(), set(), []
+    pool, good, seen, new = target.seeds(), [], set(), []
+    begun = len(pool)
     begin = time.monotonic()
     with limits():
         for number in range(runs):
-            if number < len(pool):
-                data = pool[number]
-            else:
-                data = mutator.one(pool)
+            data = pool[number] if number < begun else mutator.one(good, pool)
             word = watched(target, data, tally)
+            if word == "accepted" and (number < begun or number % 97 == 0):
+                good = [*good[-KEPT:], data]
             if word not in seen:
                 seen.add(word)
-                if number >= len(pool) or (number and data not in pool):
+                if number >= begun:
                     new.append(data)
-                    if len(pool) < KEPT:
-                        pool.append(data)
+                    pool = [*pool[-KEPT:], data]
             if number % 64 == 0 and time.monotonic() - begin > seconds:
                 break
     tally.seconds = time.monotonic() - begin
