@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,11 @@ from torch import Tensor
 from dgbench.runtime.errors import DataError, StoreError
 
 FORMAT: Final = "dgbench temporal blocks 1"
+UNREADABLE: Final = (
+    OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What reading a damaged file of arrays may raise. A flipped bit can ask for a password, another
+compression or another version of zip (RuntimeError)."""
 _ARRAYS: Final = {
     "vertices": np.int64,
     "counts": np.int64,
@@ -59,7 +65,7 @@ def read_blocks(path: Path) -> tuple[dict[str, Any], list[Tensor]]:
         with np.load(path, allow_pickle=False) as file:
             header = json.loads(file["header"].tobytes())
             arrays = [file[name] for name in _ARRAYS]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise DataError(f"cannot read blocks from '{path}': {error}") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise DataError(f"'{path}' does not hold {FORMAT!r}")

@@ -6,6 +6,7 @@ Every rule has its exceptions here, each with its reason; one that nobody needs 
 from __future__ import annotations
 
 import ast
+import random
 import re
 import stat
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from dgbench import datasets
 from dgbench.kernels_cuda.temporal_store import TemporalStore
@@ -212,6 +214,35 @@ def test_files_with_pickles_in_them_are_refused(read, tmp_path, monkeypatch) -> 
     with np.load(tmp_path / "file", allow_pickle=True) as file:
         file["header"]  # the bomb is one
     assert (tmp_path / "unpickled").exists()
+
+
+@pytest.mark.parametrize("read", [TemporalStore.load, read_state])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_bits_that_flip_in_files_of_ours_never_crash_a_reader(read, save, tmp_path) -> None:
+    """They may ask for a password, another version of zip, or break the unpacker in the middle."""
+    with (tmp_path / "file").open("wb") as out:
+        if read is read_state:
+            numbers = np.arange(40)
+            save(out, ids=numbers, last=numbers, score=numbers, order=np.array([0, 1]),
+                 rows=np.ones((40, 3), np.float32))  # fmt: skip
+        else:
+            store = TemporalStore(6)
+            store.insert(torch.tensor([1, 2, 3]), torch.tensor([2, 3, 4]), torch.arange(3).double())
+            store.save(tmp_path / "plain")
+            with np.load(tmp_path / "plain") as arrays:
+                save(out, **dict(arrays))
+    right = (tmp_path / "file").read_bytes()
+    read(tmp_path / "file")
+    draw, refused = random.Random(1), 0
+    for _ in range(400):
+        altered = bytearray(right)
+        altered[draw.randrange(len(right))] ^= 1 << draw.randrange(8)
+        (tmp_path / "file").write_bytes(altered)
+        try:
+            read(tmp_path / "file")
+        except DgbenchError:
+            refused += 1
+    assert refused > 100
 
 
 def own_folder(comm: object) -> str:

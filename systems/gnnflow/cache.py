@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda._checks import check_ids, check_vector
 from dgbench.kernels_cuda.row_cache import CacheState, Index, Policy, check_rows, open_row_cache
+from dgbench.kernels_cuda.temporal_files import UNREADABLE
 from dgbench.kernels_cuda.workspace import scratch
 from dgbench.runtime.errors import DataError, InvalidInputError
 from dgbench.runtime.meter import Meter
@@ -293,6 +293,6 @@ def read_state(path: str | os.PathLike[str]) -> CacheState:
                 for name in ("ids", "rows", "last", "score")
             )
             ring, batch = (int(number) for number in file["order"])
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
+    except UNREADABLE as error:
         raise DataError(f"'{path}' is not a saved cache: {error}") from error
     return CacheState(ids, rows, last, score, ring, batch)
