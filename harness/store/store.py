@@ -155,7 +155,15 @@ class Store:
         """Keep a row; it is on disk when this returns. Raises StoreError, and keeps the rest."""
         if self._appender is None:
             raise StoreError(f"{self.path} was opened for reading only")
-        self._appender.append(encode(row))
+        try:
+            payload = encode(row)
+            decode(payload)
+        except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+            raise StoreError(
+                f"row {row.id} would be lost, it cannot be read again: {error}",
+                hint="JSON has no number that is not finite and no half of a letter",
+            ) from error
+        self._appender.append(payload)
         self._rows.append(row)
 
     def rows(self, *, latest: bool = True) -> list[Row]:

@@ -388,3 +388,23 @@ def test_a_file_that_says_something_else_is_named(store, name, text):
 def test_a_line_with_a_right_checksum_that_is_no_row_is_torn(store, text):
     store.rows_path.write_bytes(to_line(text))
     assert len(Store.open(store.path).torn) == 1
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"values": {"loss": float("nan")}},
+        {"samples": [float("inf")]},
+        {"seconds": float("-inf")},
+        {"deviation": {"loss": float("nan")}},
+        {"counters": {"steps": True}},
+        {"reason": "half a letter \ud800"},
+    ],
+)
+def test_a_row_that_could_not_be_read_again_is_refused(store, strange):
+    """JSON turns NaN into null: the row was kept, and gone when the run was opened again."""
+    store.append(Row(id="a-r1"))
+    with pytest.raises(StoreError, match="b-r1 would be lost"):
+        store.append(Row(id="b-r1", **strange))
+    assert [row.id for row in Store.open(store.path).rows()] == ["a-r1"]
+    assert [row.id for row in store.rows()] == ["a-r1"]
