@@ -49,6 +49,7 @@ def _prepared(arguments: list[str], listing: bool) -> int:
     environment = os.environ | {
         "DGBENCH_FAULTS": uuid.uuid4().hex,
         "DGBENCH_FAULTS_FOLDER": str(folder),
+        "DGBENCH_CACHE": str(folder / "cache"),
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "JE_ARROW_MALLOC_CONF": "background_thread:false",

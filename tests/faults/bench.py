@@ -246,16 +246,36 @@ class Bench:
             root: where the run's folder is made, `bench.results` else.
             settings: of `run_plan`.
         """
+        order = _Order(list(cells), resume, preset, control, root or self.results, settings)
+        return self._fork(order.run, resume, root or self.results, before, real=real)
+
+    def call(self, function: Callable[[], Any], before: Callable[[], Any] | None = None) -> Runner:
+        """Call a function in a forked process, which a fault may end, and wait for its end."""
+
+        def work(tell: Callable[..., None]) -> int:
+            function()
+            return 0
+
+        return self._fork(work, None, self.results, before, real=True).wait()
+
+    def _fork(
+        self,
+        work: Callable[[Callable[..., None]], int],
+        path: Path | None,
+        root: Path,
+        before: Callable[[], Any] | None,
+        *,
+        real: bool,
+    ) -> Runner:
         ours, theirs = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
             os.close(ours)
-            order = _Order(list(cells), resume, preset, control, root or self.results, settings)
-            _be_runner(self, theirs, order, real, before)
+            _be_runner(self, theirs, work, real, before)
         os.close(theirs)
-        self.runners.append(Runner(pid, ours, resume, root or self.results))
+        self.runners.append(Runner(pid, ours, path, root))
         return self.runners[-1]
 
     def run(self, cells: Sequence[Cell] = (), **more: Any) -> Runner:
@@ -415,7 +435,11 @@ class _Order:
 
 
 def _be_runner(
-    bench: Bench, pipe: int, order: _Order, real: bool, before: Callable[[], Any] | None
+    bench: Bench,
+    pipe: int,
+    work: Callable[[Callable[..., None]], int],
+    real: bool,
+    before: Callable[[], Any] | None,
 ) -> NoReturn:
     """The forked process: run, tell, leave without a look back."""
 
@@ -436,7 +460,7 @@ def _be_runner(
             client.subprocess = _Subprocess  # type: ignore[assignment]
         if before is not None:
             before()
-        code = order.run(tell)
+        code = work(tell)
     except DgbenchError as error:
         tell(error=str(error), hint=error.hint)
         code = 2

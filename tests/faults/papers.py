@@ -95,7 +95,7 @@ def find(how: str) -> Behaviour:
     return BEHAVIOURS[how]
 
 
-def make_paper(*cells: Cell) -> Paper:
+def make_paper(*cells: Cell, ledger: Path = Path("none")) -> Paper:
     """The paper with these cells."""
     experiment = Faulty()
     experiment.made = tuple(cells)
@@ -105,7 +105,7 @@ def make_paper(*cells: Cell) -> Paper:
         venue="nowhere",
         about="",
         system="none",
-        ledger=Path("none"),
+        ledger=ledger,
         experiments=(experiment,),
         checks={},
     )

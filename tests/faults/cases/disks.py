@@ -51,10 +51,10 @@ def _one(bench: Bench, mode: str, arm: Callable[[], None], name: str, *, whole: 
         bench.intact(before, runner)
 
 
-@fault("disk is full", count=18, about="room for a random number of bytes, before or in a run")
+@fault("disk is full", count=14, about="room for a random number of bytes, before or in a run")
 def full(bench: Bench) -> None:
     _need_disk(bench)
-    for number in range(20):
+    for number in range(16):
         early = number < 4
         room = bench.rng.randrange(0, 1 << 20) if early else bench.rng.randrange(0, 18_000)
 
@@ -99,15 +99,15 @@ def read_only(bench: Bench) -> None:
 
 
 @fault(
-    "disk has an error", count=20, about="one open, write, rename, fsync ... of the runner fails"
+    "disk has an error", count=14, about="one open, write, rename, fsync ... of the runner fails"
 )
 def broken(bench: Bench) -> None:
     _need_disk(bench)
     bench.disk.arm("count", bench.results)
     bench.run(PLAN, before=lambda: bench.disk.only(os.getpid()))
     operations = bench.disk.count
-    for number in range(22):
-        at = 1 + int((number + bench.rng.random()) * operations / 22)
+    for number in range(16):
+        at = 1 + int((number + bench.rng.random()) * operations / 16)
 
         def arm(at: int = at) -> None:
             bench.disk.arm("broken", bench.results, at=at, pid=os.getpid())

@@ -32,7 +32,7 @@ def _after(bench: Bench, seconds: float, *numbers: int, gap: float = 0.0) -> Run
     return runner
 
 
-@fault("Ctrl-C once", count=12, each=True, about="at a random moment: the run ends in order")
+@fault("Ctrl-C once", count=10, each=True, about="at a random moment: the run ends in order")
 def once(bench: Bench) -> None:
     runner = _after(bench, 0.8, signal.SIGINT)
     if runner.code == 130 and not runner.summary["interrupted"]:
@@ -40,7 +40,7 @@ def once(bench: Bench) -> None:
     bench.resumed(runner)
 
 
-@fault("Ctrl-C twice", count=12, each=True, about="the second one ends it at once")
+@fault("Ctrl-C twice", count=10, each=True, about="the second one ends it at once")
 def twice(bench: Bench) -> None:
     gap = bench.rng.choice((0.0, 0.001, 0.02, 0.1))
     bench.resumed(_after(bench, 0.8, signal.SIGINT, signal.SIGINT, gap=gap))

@@ -110,7 +110,7 @@ def server_stopped(bench: Bench) -> None:
     bench.resumed(runner)
 
 
-@fault("runner killed at a random moment", count=14, each=True, about="kill -9 of the runner")
+@fault("runner killed at a random moment", count=10, each=True, about="kill -9 of the runner")
 def runner_killed(bench: Bench) -> None:
     cells = (cell("untidy", seconds=0.3, which=bench.number), *MIXED)
     runner = bench.start(cells)
@@ -141,7 +141,7 @@ def both_killed(bench: Bench) -> None:
     bench.resumed(runner)
 
 
-@fault("runner killed, as users start it", count=3, each=True, about="with a real fork server")
+@fault("runner killed, as users start it", count=2, each=True, about="with a real fork server")
 def runner_killed_for_real(bench: Bench) -> None:
     runner = bench.start((cell("untidy", seconds=0.5), *MIXED), real=True)
     if bench.number:
@@ -192,16 +192,16 @@ def killed_at(bench: Bench, plan: tuple, mode: str, at: int, root) -> Runner:
 
 @fault(
     "runner killed at an operation",
-    count=40,
+    count=30,
     about="kill -9 before the n-th open, write, rename, fsync ... of the results",
 )
 def runner_at_operation(bench: Bench) -> None:
-    _at_operations(bench, "kill", 40)
+    _at_operations(bench, "kill", 30)
 
 
-@fault("runner killed in a write", count=20, about="kill -9 when half of a write is on the disk")
+@fault("runner killed in a write", count=16, about="kill -9 when half of a write is on the disk")
 def runner_in_write(bench: Bench) -> None:
-    _at_operations(bench, "tear", 20)
+    _at_operations(bench, "tear", 16)
 
 
 def kill(pid: int) -> None:
