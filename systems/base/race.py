@@ -6,8 +6,9 @@ run, and one comparison holds for all rounds, since every process does the same 
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -27,6 +28,9 @@ TOLERANCE = 1e-5
 
 COUNTED_STEPS = 3
 """Steps that are counted. A clock decides how many follow, and counters must not depend on it."""
+
+PUT_OFF, PUT_OFF_S = 0.1, 0.2
+"""Share of the timed steps, and seconds, that closing a trainer may take without a note."""
 
 CHECK_STEPS = 2
 """Optimiser steps that a system and the reference take together in a check."""
@@ -80,6 +84,7 @@ def timed(
         min_iters=COUNTED_STEPS,
         on_settled=context.meter.reset,
     )
+    _check_losses(losses)
     context.meter.counters.clear()  # or the harness would add those of later steps
     spent = {f"{k}_s": v / (len(losses) - 1) for k, v in context.meter.spent.items()}
     epoch_s = steady.time * trainer.num_frames
@@ -105,8 +110,27 @@ def timed(
         data=workload_data.describe(trainer.data) if hasattr(trainer, "data") else {},
         notes=notes,
     )
+    start = time.perf_counter()
     trainer.close()
+    measured.notes += _put_off(time.perf_counter() - start, sum(steady.samples))
     return measured
+
+
+def _check_losses(losses: Sequence[float]) -> None:
+    """Raise CheckFailed where one is not finite: such steps do other work than good ones."""
+    for number, loss in enumerate(losses, 1):
+        if not math.isfinite(loss):
+            raise CheckFailed(f"the loss of step {number} of {len(losses)} is {loss}")
+
+
+def _put_off(close_s: float, steps_s: float) -> list[str]:
+    """A note where closing a trainer took long enough to have been part of its steps."""
+    if close_s < PUT_OFF_S or close_s < PUT_OFF * steps_s:
+        return []
+    return [
+        f"closing it took {close_s:.2g} s, its timed steps {steps_s:.2g} s: it may have put off "
+        "work that no step has paid for"
+    ]
 
 
 def checked(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from tiny_data import serve, tiny_sequence, tiny_workload
 
+from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.steady import measure_steady
-from dgbench.systems.base import race
+from dgbench.systems.base import get_system, race
 from dgbench.systems.base.experiment import RunContext
 
 
@@ -33,3 +36,31 @@ def test_counters_are_the_same_however_long_a_process_trains(monkeypatch, system
     assert brief == long
     assert brief["counted_steps"] == race.COUNTED_STEPS
     assert brief["edges_aggregated"] > 0
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    """The class of the reference's trainers, for a test to change."""
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=8))
+    opened = get_system("reference").open(tiny_workload(model="evolvegcn"), device="cpu")
+    return type(opened)
+
+
+def go():
+    context = RunContext("cpu", "smoke", 1, meter=Meter(), budget_s=0.01)
+    return race.timed("reference", tiny_workload(model="evolvegcn"), context)
+
+
+def test_a_loss_that_is_no_number_has_no_time(monkeypatch, reference) -> None:
+    step = reference.step
+    losses = iter([1.0, 1.0, float("nan")])
+    monkeypatch.setattr(reference, "step", lambda self, i: next(losses, step(self, i)))
+    with pytest.raises(CheckFailed, match=r"the loss of step 3 of \d+ is nan"):
+        go()
+
+
+def test_work_that_is_put_off_until_the_end_is_told(monkeypatch, reference) -> None:
+    assert not any("put off" in note for note in go().notes)
+    monkeypatch.setattr(reference, "close", lambda self: time.sleep(0.3))
+    assert any("it may have put off work" in note for note in go().notes)
+    assert race._put_off(0.3, 4.0) == []
