@@ -246,6 +246,7 @@ def fuzz(session: nox.Session) -> None:
     Guided by coverage where atheris has a wheel; elsewhere that engine says why it is left out.
     """
     _install(session)
+    # bound: not a break: the release that the corpus was grown with
     pip = ("python", "-m", "pip", "install", "--quiet", "--only-binary=:all:", "atheris==3.0.0")
     session.run(*pip, success_codes=range(256))
     session.run("python", "-m", "tests.fuzz", *(session.posargs or ("--seconds", "10")))
