@@ -60,6 +60,7 @@ class Check:
     tests: tuple[str, ...]
     quick: tuple[str, ...]
     threads: int
+    workers: int  # processes that share the tests; one that a finding ends is replaced
     settings: dict[str, str]
 
     @property
@@ -121,9 +122,10 @@ CHECKS = {
         # Also the C++ library: where it came later, throwing would not be seen.
         preloaded=(("g++", "libasan.so"), ("g++", "libubsan.so"), ("g++", "libstdc++.so.6")),
         planted=("overflow", "freed", "undefined", "cast", "vector", "none"),
-        tests=("tests/kernels", "tests/cuda"),
-        quick=("tests/kernels",),
+        tests=("tests/kernels", "tests/runtime/test_transfer.py", "tests/cuda"),
+        quick=("tests/kernels", "tests/runtime/test_transfer.py"),
         threads=2,
+        workers=2,
         settings={
             # Python keeps most of what it allocates to the end, so leaks say nothing here;
             # `nox -s soak` looks for growth instead.
@@ -140,9 +142,10 @@ CHECKS = {
         # does not start with the C library of Debian 12. torch gets the same OpenMP.
         preloaded=(("g++", "libtsan.so"), ("clang++", "libomp.so.5")),
         planted=("race", "none"),
-        tests=("tests/kernels",),
-        quick=("tests/kernels/test_thread_counts.py",),
+        tests=("tests/kernels", "tests/runtime/test_transfer.py"),
+        quick=("tests/kernels/test_thread_counts.py", "tests/runtime/test_transfer.py"),
         threads=4,
+        workers=0,
         settings={
             # torch's and Python's own locks are not compiled to be followed.
             "TSAN_OPTIONS": "ignore_noninstrumented_modules=1:history_size=4:"
@@ -224,8 +227,9 @@ def run(check: Check, *, quick: bool, posargs: list[str]) -> tuple[int, list[str
     tests = posargs if any("tests" in word for word in posargs) else []
     named = [] if tests else list(check.quick if quick else check.tests)
     status = python(
-        check, "-m", "pytest", "-q", "-m", "not cuda", "-p", "no:xdist", "-p", "no:faulthandler",
-        "-o", f"cache_dir={check.folder / 'pytest'}", "--timeout", "0", *named, *posargs,
+        check, "-m", "pytest", "-q", "-m", "not cuda", "-n", str(check.workers), "-p",
+        "no:faulthandler", "-o", f"cache_dir={check.folder / 'pytest'}", "--timeout", "0",
+        *named, *posargs,
     )  # fmt: skip
     return status, take_reports(check.logs), time.monotonic() - began
 
