@@ -250,3 +250,10 @@ def fuzz(session: nox.Session) -> None:
     pip = ("python", "-m", "pip", "install", "--quiet", "--only-binary=:all:", "atheris==3.0.0")
     session.run(*pip, success_codes=range(256))
     session.run("python", "-m", "tests.fuzz", *(session.posargs or ("--seconds", "10")))
+
+
+@nox.session
+def faults(session: nox.Session) -> None:
+    """Inject every fault into runs, count losses: nox -s faults -- [--only NAME] [--mutants]."""
+    _install(session)
+    session.run("python", "-m", "tests.faults", *session.posargs)
