@@ -5,8 +5,9 @@
 One process plans and runs lap after lap, each some groups of every paper at smoke size, in the
 order of the preset `full`: rounds that turn round, an A/A control per experiment, instrumented
 processes behind. Between cells it notes the memory, descriptors and threads of the runner and of
-its fork server, files left in the temporary folder and in the run's, processes left behind, and how
-long cells take beside their own first times. Exit code 1 if one of them grows by more than allowed.
+its fork server, files left in the temporary folder and in the run's, processes left behind, and
+what processor time cells take beside their own first time. Exit code 1 if one of them grows by more
+than is allowed.
 """
 
 from __future__ import annotations
