@@ -275,14 +275,15 @@ def _other_data(first: dict[tuple, Cell], second: dict[tuple, Cell]) -> str:
         if key in second:
             one, two = ({_data(row) for _, row in side[key]} - {None} for side in (first, second))
             if one and two and one != two:
-                names |= {str(found[0]) for found in one}
+                names |= {found[0] for found in one}
     return f"data: other sizes or sources of {', '.join(sorted(names))}" if names else ""
 
 
 def _data(row: Any) -> tuple | None:
     if not row.data or row.data.get("dataset") is None:
         return None
-    return (row.data["dataset"], bool(row.data.get("twin")), row.data.get("scale"))
+    # As words: a plugin may have put anything there.
+    return (str(row.data["dataset"]), bool(row.data.get("twin")), str(row.data.get("scale")))
 
 
 def _name(row: Any) -> str:

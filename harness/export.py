@@ -40,7 +40,7 @@ def rows_table(rows: Sequence[Any]) -> pd.DataFrame:
 
     lines = []
     for row in rows:
-        line = {name: getattr(row, name) for name in PLAIN} | {"time_s": row.time}
+        line = {name: _cell(getattr(row, name)) for name in PLAIN} | {"time_s": row.time}
         for name in MAPPINGS:
             line |= {f"{name}.{key}": _cell(v) for key, v in getattr(row, name).items()}
         line |= {"samples_s": json.dumps(row.samples), "notes": "; ".join(row.notes)}
@@ -119,7 +119,9 @@ def _word(value: Any) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Scalars as they are, all else as JSON."""
+    """Scalars as they are, all else as JSON; whole numbers beyond 64 bits as words."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return json.dumps(value, sort_keys=True)

@@ -23,7 +23,8 @@ LEAST_SAMPLES: Final = 6
 """Fewer observations decide nothing."""
 FLOOR: Final = 0.05
 """Samples whose ratio lies within this of 1 are the same: two runs of asv are not interleaved."""
-LARGEST: Final = 1e300
+LARGEST: Final = 1e150
+"""Beyond it, and below its inverse, the ratio of two numbers is no number."""
 MOST_GRID: Final = 10_000
 """Sets of parameters of a benchmark; ours have a handful."""
 BAD: Final = ("WORSE", "FAILS", "GONE")
@@ -208,13 +209,13 @@ def _asv_results(plain: dict[str, Any]) -> Iterator[tuple[str, Number]]:
 def _number(value: Any) -> Number:
     if isinstance(value, dict):
         found = [float(v) for v in value["samples"]]
-        if not found or any(not math.isfinite(v) or v <= 0 for v in found):
-            raise ValueError(f"samples are {found}, numbers > 0 are allowed")
+        if not found or not all(1 / LARGEST <= v <= LARGEST for v in found):  # nor is NaN
+            raise ValueError(f"samples are {found!s:.200}, numbers > 0 are allowed")
         return found
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"found {value!r:.40}, a number is allowed")
-    if abs(value) > LARGEST:
-        raise ValueError(f"found {value:g}, numbers up to {LARGEST:g} are allowed")
+    if value and not math.isnan(value) and not 1 / LARGEST <= abs(value) <= LARGEST:
+        raise ValueError(f"found {value:g}, 0 or 1e-150 to 1e150 is allowed")
     return value

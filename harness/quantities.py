@@ -22,6 +22,8 @@ ONE_PROCESS: Final = 0.10
 """Gains of a single process a side are the same within this: their intervals know the turns of a
 process, not how far two processes of the same code lie apart."""
 
+_WIDEST: Final = 700.0
+"""Largest logarithm of an end; two observations a side that differ wildly ask for more."""
 WIDE: Final = 20.0
 """An interval whose ends are further apart than this factor is not spelt out."""
 
@@ -55,8 +57,9 @@ def quantities(rows: Sequence[Any]) -> dict[str, Quantity]:
     for row in rows:
         if row.status != "ok":
             continue
-        if row.time:
-            found.setdefault("", Quantity()).found.append(row.time)
+        if row.samples:
+            if _positive(row.time):
+                found.setdefault("", Quantity()).found.append(row.time)
         else:
             for name, seconds in _clocks(row).items():
                 found.setdefault(name, Quantity()).found.append(seconds)
@@ -121,17 +124,21 @@ def welch_ratio(new: Sequence[float], old: Sequence[float]) -> Interval:
     value = means[0] - means[1]
     count = min(len(side) for side in logs)
     if count < 2:
-        return Interval(math.exp(value), None, None, count)
+        return Interval(_exp(value), None, None, count)
     parts = [
         sum((v - mean) ** 2 for v in side) / (len(side) - 1) / len(side)
         for side, mean in zip(logs, means, strict=True)
     ]
     total = sum(parts)
     if total == 0:
-        return Interval(math.exp(value), math.exp(value), math.exp(value), count)
+        return Interval(_exp(value), _exp(value), _exp(value), count)
     df = total**2 / sum(p**2 / (len(side) - 1) for p, side in zip(parts, logs, strict=True))
     half = t_quantile(df, 0.95) * math.sqrt(total)
-    return Interval(math.exp(value), math.exp(value - half), math.exp(value + half), count)
+    return Interval(_exp(value), _exp(value - half), _exp(value + half), count)
+
+
+def _exp(logarithm: float) -> float:
+    return math.exp(max(-_WIDEST, min(_WIDEST, logarithm)))
 
 
 def percent(ratio: float) -> str:

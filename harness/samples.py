@@ -155,7 +155,7 @@ def raced(rows: Sequence[Any]) -> Iterator[tuple[Any, str, float]]:
     twice: Counter[tuple] = Counter()
     for row in rows:
         system = row.params.get("system")
-        if system is None or not row.time:
+        if system is None or not (row.time or 0) > 0:
             continue
         rest = {k: v for k, v in row.params.items() if k != "system"}
         key = (row.experiment, row.group, row.round, msgspec.json.encode(rest, order="sorted"))

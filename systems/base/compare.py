@@ -154,7 +154,7 @@ def control_ratios(rows: Iterable[Any]) -> list[float]:
     firsts: dict[tuple, float] = {}
     seconds: list[tuple[tuple, float]] = []
     for row in rows:
-        if row.status != "ok" or row.instrumented or not row.time:
+        if row.status != "ok" or row.instrumented or not (row.time or 0) > 0:
             continue
         key = (row.paper, row.experiment, row.group, row.round, _frozen(row.params, {CONTROL}))
         if CONTROL in row.params:

@@ -91,3 +91,11 @@ def test_the_command_names_what_is_allowed(run, tmp_path, capsys):
         main(["export", str(tmp_path / "x.csv"), "--run", str(run), "--what", "row"])
     assert ended.value.code == 2
     assert "what" in capsys.readouterr().err
+
+
+def test_whole_numbers_beyond_64_bits_are_kept_as_words(tmp_path):
+    table = rows_table([Row(id="a", counters={"n": 2**70}), Row(id="b", counters={"n": 1})])
+    for name in ("rows.csv", "rows.parquet", "rows.tex"):
+        write_table(table, tmp_path / name)
+    assert str(2**70) in (tmp_path / "rows.csv").read_text()
+    assert str(2**70) in pd.read_parquet(tmp_path / "rows.parquet")["counters.n"].tolist()

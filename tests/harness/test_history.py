@@ -208,6 +208,8 @@ def test_only_a_baseline_can_be_kept(capsys):
         "[" * 100_000,
         '{"a": Infinity}',
         '{"a": 1e308}',
+        '{"a": 5e-324}',
+        '{"a": {"samples": [1e-300]}}',
         '{"a": 1%s}' % ("0" * 400),
         '{"a": {"samples": [1%s]}}' % ("0" * 400),
         '{"a": %s}' % ("9" * 5000),
