@@ -58,7 +58,7 @@ KNOWN: tuple[Known, ...] = (
         symptom="torch.load(weights_only=True) of a crafted file corrupts memory (CVE-2026-24747)",
         remedy="dgbench loads no file of others; do not load a checkpoint you did not write, or "
         "pip install 'torch>=2.10'",
-        source="GitHub advisory of 2026-01-26, found through pytorch/pytorch issue 152006",
+        source="GitHub advisory of 2026-01-26, in NVIDIA/TensorRT-Model-Connect pull request 1298",
     ),
     Known(
         name="dgl",
