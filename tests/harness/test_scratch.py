@@ -1,0 +1,105 @@
+"""The mark of a run's processes and its folder for temporary files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from dgbench.harness.probes.cpu import memory_kills
+from dgbench.harness.runner import scratch
+from dgbench.harness.runner.scratch import MARK, Scratch, mark_of
+
+WAIT = [sys.executable, "-S", "-c", "print(1, flush=True); input()"]
+DAEMON = [
+    sys.executable, "-S", "-c",
+    "import os\nif not os.fork():\n os.setsid()\n print(os.getpid(), flush=True)\n input()",
+]  # fmt: skip
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = Scratch(mark_of("0a1b2c3d", tmp_path))
+    return found, found.make()
+
+
+def start(command, environment):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, env={**os.environ, **environment}, text=True, **pipes)
+    return process, process.stdout.readline()
+
+
+def test_a_sweep_ends_what_has_the_mark_and_nothing_else(made):
+    found, environment = made
+    mine, _ = start(WAIT, environment)
+    other, _ = start(WAIT, {MARK: found.mark + "0"})
+    daemon, pid = start(DAEMON, environment)
+    daemon.wait()
+    (found.folder / "left").mkdir()
+    try:
+        assert set(scratch.marked(found.mark)) == {mine.pid, int(pid)}
+        assert set(found.sweep()) == {mine.pid, int(pid)}
+        assert mine.wait(5) == -9
+        assert other.poll() is None
+        assert not found.folder.exists()
+        assert found.sweep() == []
+    finally:
+        for process in (mine, other, daemon):
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.communicate()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="looks into /proc")
+def test_the_caller_is_never_meant(monkeypatch):
+    with open("/proc/self/environ", "rb") as file:
+        name, _, value = file.read().split(b"\0")[0].decode().partition("=")
+    monkeypatch.setattr(scratch, "MARK", name)
+    child, _ = start(WAIT, {name: value})
+    assert child.pid in scratch.marked(value)
+    assert os.getpid() not in scratch.marked(value)
+    child.kill()
+    child.communicate()
+
+
+def test_a_copy_of_a_run_is_another_run(tmp_path):
+    assert mark_of("0a1b2c3d", tmp_path / "a") != mark_of("0a1b2c3d", tmp_path / "b")
+    assert mark_of("0a1b2c3d", tmp_path) == mark_of("0a1b2c3d", tmp_path / "x" / "..")
+
+
+def test_the_folder_is_short_private_and_emptied_after_a_cell(made, monkeypatch):
+    found, environment = made
+    assert environment["TMPDIR"] == str(found.folder)
+    assert found.folder.stat().st_mode & 0o777 == 0o700
+    assert len(found.folder.name) < 30  # sockets are put below it, whose names may have 107 letters
+    (found.folder / "d").mkdir()
+    (found.folder / "d" / "f").write_text("x")
+    (found.folder / "link").symlink_to("/etc")
+    monkeypatch.setenv("TMPDIR", str(found.folder))
+    scratch.empty()  # without a mark it is not a run's folder
+    assert len(list(found.folder.iterdir())) == 2
+    monkeypatch.setenv(MARK, found.mark)
+    scratch.empty()
+    assert list(found.folder.iterdir()) == []
+    assert os.path.isdir("/etc")
+
+
+def test_a_folder_that_is_somebody_elses_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    found = Scratch("mark")
+    found.folder.symlink_to(tmp_path / "theirs")
+    monkeypatch.setattr(scratch.shutil, "rmtree", lambda *_, **__: None)  # as if not allowed
+    environment = found.make()
+    assert environment["TMPDIR"] != str(tmp_path / "dgbench-mark")
+    assert found.folder.is_dir()
+    assert not found.folder.is_symlink()
+
+
+def test_kills_for_memory_are_counted_and_never_fall():
+    first = memory_kills()
+    assert 0 <= first <= memory_kills()
