@@ -3,8 +3,8 @@
     python scripts/sanitize.py [address|thread|all] [--quick] [-- PYTEST ARGUMENTS]
 
 `address` is AddressSanitizer and UndefinedBehaviorSanitizer, compiled by g++, over all tests of the
-operators and over the CUDA kernels played through on the host. `thread` is ThreadSanitizer over the
-tests of what runs in parallel, with four threads; it needs clang++ and its OpenMP, because gcc's
+operators; `-- tests/cuda` watches the CUDA kernels as they are played through on the host. `thread`
+is ThreadSanitizer over the same with four threads; it needs clang++ and its OpenMP, because gcc's
 says nothing of its locks (Debian: apt-get install clang libomp-dev). Linux only.
 
 Each build has a folder of its own, build/sanitize-NAME, and is installed there: what is installed
@@ -122,7 +122,7 @@ CHECKS = {
         # Also the C++ library: where it came later, throwing would not be seen.
         preloaded=(("g++", "libasan.so"), ("g++", "libubsan.so"), ("g++", "libstdc++.so.6")),
         planted=("overflow", "freed", "undefined", "cast", "vector", "none"),
-        tests=("tests/kernels", "tests/runtime/test_transfer.py", "tests/cuda"),
+        tests=("tests/kernels", "tests/runtime/test_transfer.py"),
         quick=("tests/kernels", "tests/runtime/test_transfer.py"),
         threads=2,
         workers=2,
