@@ -88,15 +88,17 @@ class RowCache {
     require(n < (std::int64_t{1} << 31), "ids must be fewer than 2^31");
     nb::gil_scoped_release release;
     check_range(ids.data(), n);
+    // All memory first: without it, the lookup before this one still stands.
+    misses_.reserve(ids.size());
+    counts_.reserve(ids.size());
+    first_.reserve(ids.size());
+    hit_slots_.reserve(static_cast<std::size_t>(std::min(n, capacity_)));
+    std::visit([&](auto& index) { index.make_room(n); }, index_);
     pending_ = false;
     misses_.clear();
     counts_.clear();
     first_.clear();
     hit_slots_.clear();
-    misses_.reserve(ids.size());
-    counts_.reserve(ids.size());
-    first_.reserve(ids.size());
-    hit_slots_.reserve(static_cast<std::size_t>(std::min(n, capacity_)));
     std::visit([&](auto& index) { look_up(index, ids.data(), n, place.data()); }, index_);
     asked_ = n;
     pending_ = true;
@@ -151,15 +153,19 @@ class RowCache {
     require_pending(static_cast<std::int64_t>(out.shape(0)));
     require_length("out columns", static_cast<std::int64_t>(out.shape(1)), dim_);
     nb::gil_scoped_release release;
+    const auto missed = static_cast<std::int64_t>(misses_.size());
+    const std::int64_t wanted = policy_ == Policy::Static ? 0 : std::min(missed, limit_);
+    // All memory first: without it, nothing is scored and the lookup still stands.
+    slots_.clear();
+    slots_.reserve(static_cast<std::size_t>(wanted));
+    chosen_.reserve(static_cast<std::size_t>(wanted));
     pending_ = false;
     ++batch_;
     for (const std::int32_t slot : hit_slots_) {
       last_(slot) = batch_;
       ++score_(slot);
     }
-    if (policy_ == Policy::Static || misses_.empty() || limit_ == 0) return {0, 0};
-    const auto missed = static_cast<std::int64_t>(misses_.size());
-    const std::int64_t wanted = std::min(missed, limit_);
+    if (wanted == 0) return {0, 0};
     const std::int64_t free = std::min(wanted, capacity_ - size_);
     slots_.resize(static_cast<std::size_t>(free));
     std::iota(slots_.begin(), slots_.end(), static_cast<std::int32_t>(size_));
@@ -238,7 +244,6 @@ class RowCache {
 
   template <class Kind>
   void look_up(Kind& index, const std::int64_t* ids, std::int64_t n, std::int32_t* place) {
-    index.make_room(n);
     ++probe_;
     request_hits_ = 0;
     for (std::int64_t i = 0; i < n; ++i) {
@@ -267,8 +272,8 @@ class RowCache {
 
   template <class Kind>
   void reindex(Kind& index, const std::int64_t* ids, std::int64_t size) {
+    index.make_room(std::max<std::int64_t>(0, size - size_));  // before anything is gone
     for (std::int64_t slot = 0; slot < size_; ++slot) index.erase(ids_(slot));
-    index.make_room(std::max(size, size_));
     for (std::int64_t slot = 0; slot < size; ++slot) {
       const std::int32_t found = index.find_or_set(ids[slot], static_cast<std::int32_t>(slot));
       if (found == kAbsent) continue;
@@ -317,8 +322,8 @@ class RowCache {
   template <class Kind>
   void take(Kind& index, std::int64_t free) {
     const auto admitted = static_cast<std::int64_t>(slots_.size());
+    // The lookup made room for all of its misses in the index.
     for (std::int64_t i = free; i < admitted; ++i) index.erase(ids_(slots_[static_cast<std::size_t>(i)]));
-    index.make_room(admitted);
     for (std::int64_t i = 0; i < admitted; ++i) {
       const std::int32_t slot = slots_[static_cast<std::size_t>(i)];
       const std::int64_t id = misses_[static_cast<std::size_t>(chosen_[static_cast<std::size_t>(i)])];

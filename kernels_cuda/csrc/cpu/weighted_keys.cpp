@@ -193,10 +193,9 @@ KeyDraw draw_by_keys(const W* weights, int64_t n, int64_t k, uint64_t seed, uint
   threads = std::max(1, n >= 2 * kChunk ? threads : 1);
   const int64_t chunks = (n + kChunk - 1) / kChunk;
   const auto room = static_cast<std::size_t>(chunks * (std::min(kChunk, n) + kRoom));
-  if (scratch.keys.size() < room) {
-    scratch.keys.resize(room);
-    scratch.places.resize(room);
-  }
+  // Each by its own size: where there was no memory for the second, the first has grown already.
+  if (scratch.keys.size() < room) scratch.keys.resize(room);
+  if (scratch.places.size() < room) scratch.places.resize(room);
   const auto bytes = static_cast<std::size_t>((n + 63) / 64 * 8);
   if (scratch.below.size() < bytes) scratch.below.resize(bytes);
   std::fill_n(scratch.below.begin() + (bytes - 8), 8, uint8_t{0});
