@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -77,6 +78,7 @@ class Plan:
         return max(self.host.values()) <= host and max(self.device.values()) <= device
 
 
+@cache
 def spec(scale: float) -> RankCopySpec:
     """The generator of a share of the twin."""
     return at_scale(NAME, params(NAME), scale)

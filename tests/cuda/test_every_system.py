@@ -1,8 +1,8 @@
 """Every registered system trains on a device as it does on the CPU, from the same seed.
 
 The papers' systems have tests of their own for every technique; here stands what all must pass, the
-baselines too. A system without an entry fails, so that a new one cannot be forgotten. The CPU plays
-both parts where no device is: what is compared, and that it repeats itself, is then tested.
+baselines too. A system without an entry fails, so that a new one cannot be forgotten. Where no
+device is, what would be compared runs all the same, on the CPU alone.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def test_a_device_trains_as_the_cpu_does(name: str, device: str) -> None:
     reasons = get_system(name).unsupported(WORKLOADS[name](), device)
     if reasons:
         pytest.skip("; ".join(reasons))
-    found, wanted = losses(name, device), losses(name, "cpu")
+    wanted = losses(name, "cpu")
     assert all(map(math.isfinite, wanted))
     assert wanted[0] != wanted[-1]  # it learns, so that the second epoch says something
-    assert found == pytest.approx(wanted, rel=TOLERANCE if device != "cpu" else 1e-6)
+    if device != "cpu":
+        assert losses(name, device) == pytest.approx(wanted, rel=TOLERANCE)
