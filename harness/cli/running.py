@@ -311,7 +311,7 @@ def _last_time(root: Any, papers: list[Any], experiments: list[str], plan: Any) 
             if found == wanted and info.get("state") == "done":
                 begin, end = (datetime.fromisoformat(info[k]) for k in ("started", "ended"))
                 return (end - begin).total_seconds()
-        except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+        except (OSError, msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError):
             continue
     return None
 

@@ -121,9 +121,9 @@ class RunData:
         try:
             begin = datetime.fromisoformat(str(self.info["started"]))
             end = datetime.fromisoformat(str(self.info["ended"]))
-        except (KeyError, ValueError):
+            return clock((end - begin).total_seconds())
+        except (KeyError, TypeError, ValueError):  # also where only one of them has a zone
             return ""
-        return clock((end - begin).total_seconds())
 
     def context(self) -> Context:
         """What every figure says of this run."""

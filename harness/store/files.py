@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import gzip
+import io
 import os
 import shutil
 import tempfile
@@ -23,6 +24,9 @@ _HEAD = b'{"crc":"'
 _MIDDLE = b'","row":'
 _START = len(_HEAD) + 8 + len(_MIDDLE)
 _CHECK = "crc32"
+_CHUNK = 1 << 22
+MAX_UNPACKED = 2 << 30
+"""Bytes of a kept run's rows; the largest of ours has a few million."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +219,7 @@ def read_text(path: Path) -> bytes:
             return text
         if not text:
             raise EOFError("it is empty")
-        return gzip.decompress(text)
+        return _unpack(path, text)
     except FileNotFoundError:
         return b""
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -224,6 +228,17 @@ def read_text(path: Path) -> bytes:
         ) from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _unpack(path: Path, text: bytes) -> bytes:
+    parts, size = [], 0
+    with gzip.open(io.BytesIO(text)) as stream:
+        while part := stream.read(_CHUNK):
+            size += len(part)
+            if size > MAX_UNPACKED:
+                raise StoreError(f"{path} unpacks to more than {MAX_UNPACKED:,} bytes")
+            parts.append(part)
+    return b"".join(parts)
 
 
 def read_lines(path: Path) -> tuple[list[bytes], list[Torn]]:

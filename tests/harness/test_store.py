@@ -408,3 +408,16 @@ def test_a_row_that_could_not_be_read_again_is_refused(store, strange):
         store.append(Row(id="b-r1", **strange))
     assert [row.id for row in Store.open(store.path).rows()] == ["a-r1"]
     assert [row.id for row in store.rows()] == ["a-r1"]
+
+
+def test_a_packed_bomb_in_place_of_rows_ends_at_its_cap(store, monkeypatch):
+    store.append(Row(id="a-r1"))
+    plain = store.row_bytes()
+    store.close()
+    store.rows_path.unlink()
+    packed = store.path / "rows.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain) + gzip.compress(plain))
+    assert Store.open(store.path).row_bytes() == plain * 2
+    monkeypatch.setattr(files_module, "MAX_UNPACKED", 2 * len(plain) - 1)
+    with pytest.raises(StoreError, match="unpacks to more than"):
+        Store.open(store.path)
