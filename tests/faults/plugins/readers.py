@@ -50,6 +50,8 @@ def make(folder: Path) -> None:
     """Write data and card, and let this process and all its forks use them."""
     import hashlib
 
+    import pyarrow.csv  # noqa: F401  once, and not in every cell
+
     for name in ("data", "cards"):
         (folder / name).mkdir()
     packed = gzip.compress("".join(f"{row}\n" for row in ROWS).encode(), mtime=0)
