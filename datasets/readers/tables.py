@@ -16,6 +16,8 @@ from dgbench.runtime.errors import DataError
 _DELIMITERS: Final = {"comma": ",", "space": " ", "tab": "\t"}
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
 """Of pyarrow: a comment that ends with a lone return must not take a row with it."""
+_YEAR_1: Final = -719_162
+"""1 January 1 in days since 1970."""
 _LARGE: Final = 1 << 20
 _ROLES: Final = ("src", "dst", "t", "weight", "label", "feature", "skip", "rest")
 
@@ -158,6 +160,9 @@ def _time(path: Path, column: Any, spec: ReaderSpec, events: int) -> np.ndarray:
         days = compute.cast(column, pa.date32()).cast(pa.int32()).to_numpy()
     except pa.ArrowInvalid as error:
         raise DataError(f"{path}: a date is not written as YYYY-MM-DD: {error}") from None
+    if days.min() < _YEAR_1:
+        row = int(days.argmin()) + 1
+        raise DataError(f"{path}, row {row}: a date is not written as YYYY-MM-DD: before year 1")
     return days.astype(np.float64) * 86_400.0
 
 

@@ -107,6 +107,8 @@ def test_a_bad_row_is_named(tmp_path, text, words):
 def test_a_bad_date_is_named(tmp_path):
     with pytest.raises(DataError, match="YYYY-MM-DD"):
         table(tmp_path, "1,2,yesterday\n", columns=COLUMNS, time="date")
+    with pytest.raises(DataError, match=r"row 2: .* before year 1"):
+        table(tmp_path, "1,2,0001-01-01\n1,2,0000-12-31\n", columns=COLUMNS, time="date")
 
 
 @pytest.mark.parametrize("cut", [5, 12, -4])
