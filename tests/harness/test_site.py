@@ -27,6 +27,7 @@ from dgbench.harness.report.merge import assemble, disagreement, merge_claims, s
 from dgbench.harness.report.pages import banners
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Store
+from dgbench.harness.store.files import from_checked, to_checked
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
 ROOT = Path(__file__).parents[2]
@@ -171,7 +172,7 @@ def keep(run: Path, folder: Path) -> Path:
 
 
 def change(path: Path, **facts) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+    path.write_bytes(to_checked(from_checked(path) | facts))
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +184,9 @@ def world(tmp_path_factory):
     paper = light_paper(folder)
     first = fake_run.make_run(folder / "runs", seed=1)
     second = fake_run.make_run(folder / "elsewhere", seed=2, scale=1.5)
-    text = (second / "provenance.json").read_text().replace("Invented", "Other")
-    (second / "provenance.json").write_text(text)
+    origin = second / "provenance.json"
+    text = json.dumps(from_checked(origin)).replace("Invented", "Other")
+    origin.write_bytes(to_checked(json.loads(text)))
     kept = keep(second, folder / "reference" / "other-machine" / "toy")
     change(kept / "run.json", state="partial", note="stopped by the user", planned=40)
     out = folder / "out" / "site"
