@@ -16,6 +16,7 @@ from typing import Any
 
 from dgbench.harness.runner import run, scratch, server
 from dgbench.harness.store import files, store
+from tests.faults import plugin_guards
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +62,6 @@ def _strays() -> None:
     server.end_strays = lambda besides=0: []
 
 
-def _torn_write() -> None:
-    def append(self: Any, payload: bytes) -> None:
-        line = files.to_line(payload)
-        if os.write(self._descriptor, line) != len(line):
-            raise files.cannot_write(self.path, OSError(28, "No space left on device"))
-
-    files.Appender.append = append
-
-
 def _unlocked() -> None:
     store.Store._lock_folder = lambda self: None
 
@@ -91,11 +83,13 @@ MUTANTS = {
     "processes are not found by their mark": Mutant(_unmarked, "fork server killed in a cell"),
     "temporary files stay": Mutant(_temporary_files, "cell killed from outside"),
     "strays live on": Mutant(_strays, "cell killed from outside"),
-    "a write that stops half-way stays": Mutant(_torn_write, "disk is full"),
     "a run has no lock": Mutant(_unlocked, "two writers of one run"),
     "half a run's folder stays": Mutant(_half_made, "runner killed at an operation"),
     "Ctrl-C is not heard": Mutant(_deaf, "Ctrl-C once"),
 }
+
+
+MUTANTS |= {name: Mutant(*guard) for name, guard in plugin_guards.BROKEN.items()}
 
 
 def run_mutants() -> int:
