@@ -227,7 +227,7 @@ def run(check: Check, *, quick: bool, posargs: list[str]) -> tuple[int, list[str
     tests = posargs if any("tests" in word for word in posargs) else []
     named = [] if tests else list(check.quick if quick else check.tests)
     status = python(
-        check, "-m", "pytest", "-q", "-m", "not cuda", "-n", str(check.workers), "-p",
+        check, "-m", "pytest", "-m", "not cuda", "-n", str(check.workers), "-p",
         "no:faulthandler", "-o", f"cache_dir={check.folder / 'pytest'}", "--timeout", "0",
         *named, *posargs,
     )  # fmt: skip

@@ -8,6 +8,10 @@ import sys
 
 import pytest
 
+from dgbench.kernels_cuda.build_info import build_info
+
+from dgbench.kernels_cuda.build_info import build_info
+
 # In a process of its own: the setting cannot be taken back.
 PROGRAM = """
 import resource
@@ -27,6 +31,12 @@ print(faults(20))
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the setting is glibc's")
+@pytest.mark.skipif(
+    build_info()["cpu"]["sanitizer"] != "", reason="sanitizers bring an allocator of their own"
+)
+@pytest.mark.skipif(
+    build_info()["cpu"]["sanitizer"] != "", reason="sanitizers bring an allocator of their own"
+)
 def test_blocks_are_reused_without_page_faults():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
