@@ -10,8 +10,6 @@ import pytest
 
 from dgbench.kernels_cuda.build_info import build_info
 
-from dgbench.kernels_cuda.build_info import build_info
-
 # In a process of its own: the setting cannot be taken back.
 PROGRAM = """
 import resource
