@@ -173,7 +173,12 @@ def python(check: Check, *arguments: str) -> int:
     # ThreadSanitizer's shadow leaves no room for addresses that are drawn far apart.
     fixed = ["setarch", "-R"] if check.name == "thread" else []
     command = [*fixed, sys.executable, *arguments]
-    return subprocess.run(command, cwd=ROOT, env=check.environment(), check=False).returncode
+    # UndefinedBehaviorSanitizer beside another one writes there, wherever it is told to.
+    with (check.logs / "report.stderr").open("ab") as errors:
+        done = subprocess.run(
+            command, cwd=ROOT, env=check.environment(), stderr=errors, check=False
+        )
+    return done.returncode
 
 
 def take_reports(folder: Path) -> list[str]:
@@ -229,6 +234,7 @@ def run(check: Check, *, quick: bool, posargs: list[str]) -> tuple[int, list[str
     status = python(
         check, "-m", "pytest", "-m", "not cuda", "-n", str(check.workers), "-p",
         "no:faulthandler", "-o", f"cache_dir={check.folder / 'pytest'}", "--timeout", "0",
+        "--capture=sys",
         *named, *posargs,
     )  # fmt: skip
     return status, take_reports(check.logs), time.monotonic() - began

@@ -32,9 +32,6 @@ print(faults(20))
 @pytest.mark.skipif(
     build_info()["cpu"]["sanitizer"] != "", reason="sanitizers bring an allocator of their own"
 )
-@pytest.mark.skipif(
-    build_info()["cpu"]["sanitizer"] != "", reason="sanitizers bring an allocator of their own"
-)
 def test_blocks_are_reused_without_page_faults():
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
