@@ -187,7 +187,8 @@ def take_reports(folder: Path) -> list[str]:
     for path in sorted(folder.glob("report*")):
         found += split_reports(path.read_text(errors="replace"))
         path.unlink()
-    return found
+    # What asks for more than there is throws std::bad_alloc elsewhere, and the tests ask for it.
+    return [report for report in found if "allocator is out of memory" not in report]
 
 
 BEGIN = re.compile(r"^(?:==\d+==ERROR: |WARNING: ThreadSanitizer: |\S+: runtime error: )", re.M)

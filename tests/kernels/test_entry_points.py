@@ -22,6 +22,7 @@ from entry_scenarios import matrix, normal
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter, spmm
 from dgbench.kernels_cuda.attention import attend_rows
+from dgbench.kernels_cuda.build_info import build_info
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import count_changes, encode
 from dgbench.kernels_cuda.label_propagation import propagate_labels
@@ -68,6 +69,8 @@ def is_fine(trial: dict[str, Any]) -> bool:
         return outcome == "taken"
     if outcome in REFUSED:
         return True
+    if kind == str(2**40) and outcome == "ends without a word":
+        return build_info()["cpu"]["sanitizer"] == "address"  # which ends where memory is short
     return outcome == "taken" and (not trial["refused"] or is_allowed(trial))
 
 
