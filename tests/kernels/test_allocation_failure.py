@@ -18,13 +18,20 @@ from typing import Any, Final
 import pytest
 from entry_calls import entry_points
 
+from dgbench.kernels_cuda.build_info import build_info
+
 HERE: Final = Path(__file__).parent
 COMPILER: Final = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or COMPILER is None,
-    reason="needs a compiler, and a library that is loaded before all others",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        sys.platform != "linux" or COMPILER is None,
+        reason="needs a compiler, and a library that is loaded before all others",
+    ),
+    pytest.mark.skipif(
+        build_info()["cpu"]["sanitizer"] != "", reason="sanitizers bring an allocator of their own"
+    ),
+]
 
 ENDS_THE_PROCESS: Final = frozenset(
     {
