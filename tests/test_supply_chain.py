@@ -250,17 +250,15 @@ def test_bits_that_flip_in_files_of_ours_never_crash_a_reader(read, save, tmp_pa
     assert refused > 100
 
 
-def own_folder(comm: object) -> str:
+def own_folder(comm: object, temporary: str) -> str:
     """The mode of the folder that ranks exchange results in."""
-    import tempfile
-
-    found = [p for p in Path(tempfile.gettempdir()).glob("dgbench-ranks-*") if p.is_dir()]
+    found = [p for p in Path(temporary).glob("dgbench-ranks-*") if p.is_dir()]
     return " ".join(oct(stat.S_IMODE(path.stat().st_mode)) for path in found)
 
 
 def test_what_ranks_exchange_is_for_their_user_alone(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (modes,) = launch(own_folder, 1, timeout_s=60)
+    (modes,) = launch(own_folder, 1, [str(tmp_path)], timeout_s=60)
     assert modes == "0o700"
 
 

@@ -98,7 +98,7 @@ def test_widths_follow_the_panels_and_can_be_chosen(tmp_path):
 DRAWING = """
 import hashlib, pathlib, sys
 sys.path.insert(0, sys.argv[2])
-import fake_run
+import fake_points, fake_run
 from dgbench.harness.figures import draw_points
 out = pathlib.Path(sys.argv[1])
 for kind in ("speedup", "sweep", "frontier", "claim_board"):
