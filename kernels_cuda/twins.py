@@ -189,8 +189,10 @@ def uniforms(seed: int, first: int, count: int, slot: int) -> np.ndarray:
 
 def rank_draws(s: float, q: float, vertices: int, u: np.ndarray) -> np.ndarray:
     """Ranks 0 .. vertices - 1 with density (x + q)^-s at the quantiles u: int64[len(u)]."""
-    if vertices < 1 or not q > 0:
-        raise InvalidInputError(f"vertices, q are {vertices}, {q}; vertices >= 1 and q > 0")
+    if vertices < 1 or not 0 < q < math.inf or not 0 <= s <= 16:
+        raise InvalidInputError(
+            f"s, q, vertices are {s}, {q}, {vertices}; 0 <= s <= 16, 0 < q < inf, vertices >= 1"
+        )
     u = np.ascontiguousarray(u, np.float64)
     out = np.empty(len(u), np.int64)
     _cpu.twin_ranks(s, q, vertices, u, out)

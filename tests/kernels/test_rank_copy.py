@@ -327,3 +327,13 @@ def test_taking_too_much_is_refused():
     assert len(stream.take(0)[0]) == 0
     with pytest.raises(InvalidInputError, match="begin, end"):
         rank_copy(SIMPLE, 1, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("s", "q", "vertices"),
+    [(math.nan, 1.0, 5), (-1.0, 1.0, 5), (17.0, 1.0, 5), (1.0, 0.0, 5), (1.0, math.inf, 5),
+     (1.0, math.nan, 5), (1.0, 1.0, 0)],
+)  # fmt: skip
+def test_laws_without_ranks_are_refused(s, q, vertices):
+    with pytest.raises(InvalidInputError, match="s, q, vertices"):
+        rank_draws(s, q, vertices, np.array([0.5]))

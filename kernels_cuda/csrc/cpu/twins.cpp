@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "common/rank_copy.hpp"
@@ -425,7 +426,10 @@ void uniforms(uint64_t seed, int64_t first, uint32_t slot, Reals out) {
     to[i] = uniform(event_key(key, static_cast<uint64_t>(first + i)), slot);
 }
 
+// The closed inverse is exact for laws a stream may have; far outside it numbers have no rank.
 void ranks(double s, double q, int64_t vertices, Reals u, Ids out) {
+  require(s >= 0.0 && s <= 16.0, "s must be 0 .. 16");
+  require(q > 0.0 && q < std::numeric_limits<double>::infinity(), "q must be finite and above 0");
   require_length("out", static_cast<int64_t>(out.shape(0)), static_cast<int64_t>(u.shape(0)));
   const RankLaw law = RankLaw::make(s, q);
   const double span = law.span(vertices);
