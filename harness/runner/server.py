@@ -329,27 +329,33 @@ def end_strays(besides: int = 0) -> list[str]:
     patient = time.monotonic() + STRAYS_S
     end, left = patient + STUCK_S, {}
     while True:
-        found = _living(os.getpid(), besides)
+        found, alone = _living(os.getpid(), besides)
         now = time.monotonic()
         if now > patient:
             left.update(found)
             for pid in found:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
-        if not found or now > end:
+        if alone or now > end:
             return list(left.values())
-        time.sleep(0.002)
+        if found:
+            time.sleep(0.002)
 
 
-def _living(root: int, besides: int) -> dict[int, str]:
-    """Number and name of what runs below `root`; its dead children are reaped on the way."""
+def _living(root: int, besides: int) -> tuple[dict[int, str], bool]:
+    """What runs below `root`; its dead children are reaped on the way.
+
+    Returns:
+        Number and name of each, and whether nobody was seen at all. Where only dead ones were seen,
+        one of them may have forked after the children were listed: it is listed the next time, for
+        the dead stay in the list until they are reaped here.
+    """
     found: dict[int, str] = {}
-    for pid in Tree(root).pids():
+    below = [pid for pid in Tree(root).pids() if pid not in (root, besides)]
+    for pid in below:
         with contextlib.suppress(OSError, ValueError), open(f"/proc/{pid}/stat") as file:
             name, _, rest = file.read().partition("(")[2].rpartition(")")
             state, parent = rest.split()[:2]
-            if pid in (root, besides):
-                continue
             if state not in "ZX":
                 found[pid] = name
             elif int(parent) == root:
@@ -357,7 +363,7 @@ def _living(root: int, besides: int) -> dict[int, str]:
                     # Dead, but with threads that still end: it cannot be reaped yet.
                     if os.waitpid(pid, os.WNOHANG) == (0, 0):
                         found[pid] = name
-    return found
+    return found, not below
 
 
 def _kill_group(pid: int) -> None:

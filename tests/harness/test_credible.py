@@ -216,6 +216,43 @@ def test_a_daemon_is_found_and_ended():
     os.close(ours)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux hands orphans on")
+def test_nobody_escapes_by_forking_after_the_children_were_listed(monkeypatch):
+    """The listed one forks and is dead when it is looked at; its child was not in the list."""
+    ours, theirs = os.pipe()
+    if os.fork() == 0:
+        try:
+            server_module.adopt_orphans()
+            go, wait = os.pipe()[::-1]
+            first = os.fork()
+            if first == 0:
+                os.close(ours)
+                os.read(wait, 1)
+                if os.fork() == 0:
+                    time.sleep(60)
+                os._exit(0)
+            listed = []
+
+            class Late(server_module.Tree):
+                def pids(self):
+                    found = super().pids()
+                    if not listed:
+                        os.write(go, b"x")
+                        os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+                    listed.append(found)
+                    return found
+
+            monkeypatch.setattr(server_module, "Tree", Late)
+            left = len(server_module.end_strays())
+            os.write(theirs, f"{left} {first in listed[0]}".encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    os.wait()
+    assert os.read(ours, 100) == b"1 True"
+    os.close(ours)
+
+
 def test_what_fails_while_it_is_loaded_is_named_and_changes_nothing(monkeypatch):
     monkeypatch.setenv("DGBENCH_CACHE", "/here")
     ours, theirs = socket.socketpair()
