@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from dgbench.runtime.statistics import Interval, t_quantile
+from dgbench.runtime.statistics import Interval, bounded_exp, measurable, t_quantile
 
 PACE: Final = ("counted_steps", "turns")
 """Counters that say how long a process ran. Where they differ, its other counters may too."""
@@ -22,8 +22,6 @@ ONE_PROCESS: Final = 0.10
 """Gains of a single process a side are the same within this: their intervals know the turns of a
 process, not how far two processes of the same code lie apart."""
 
-_WIDEST: Final = 700.0
-"""Largest logarithm of an end; two observations a side that differ wildly ask for more."""
 WIDE: Final = 20.0
 """An interval whose ends are further apart than this factor is not spelt out."""
 
@@ -58,13 +56,13 @@ def quantities(rows: Sequence[Any]) -> dict[str, Quantity]:
         if row.status != "ok":
             continue
         if row.samples:
-            if _positive(row.time):
+            if measurable(row.time):
                 found.setdefault("", Quantity()).found.append(row.time)
         else:
             for name, seconds in _clocks(row).items():
                 found.setdefault(name, Quantity()).found.append(seconds)
         for name, gain in row.values.items():
-            if name.startswith("gain ") and _positive(gain):
+            if name.startswith("gain ") and measurable(gain):
                 one = found.setdefault(name, Quantity(gain=True))
                 one.found.append(gain)
                 one.low = row.values.get(f"low {name[5:]}")
@@ -107,7 +105,7 @@ def ratio_of(new: Quantity, old: Quantity) -> Interval:
         return welch_ratio(old.found, new.found)
     value = statistics.geometric_mean(old.found) / statistics.geometric_mean(new.found)
     ends = (old.low, old.high, new.low, new.high)
-    if len(new.found) + len(old.found) > 2 or not all(e and _positive(e) for e in ends):
+    if len(new.found) + len(old.found) > 2 or not all(map(measurable, ends)):
         return Interval(value, None, None, 1)
     below = math.hypot(math.log(old.found[0] / old.low), math.log(new.high / new.found[0]))
     above = math.hypot(math.log(old.high / old.found[0]), math.log(new.found[0] / new.low))
@@ -124,21 +122,17 @@ def welch_ratio(new: Sequence[float], old: Sequence[float]) -> Interval:
     value = means[0] - means[1]
     count = min(len(side) for side in logs)
     if count < 2:
-        return Interval(_exp(value), None, None, count)
+        return Interval(bounded_exp(value), None, None, count)
     parts = [
         sum((v - mean) ** 2 for v in side) / (len(side) - 1) / len(side)
         for side, mean in zip(logs, means, strict=True)
     ]
     total = sum(parts)
     if total == 0:
-        return Interval(_exp(value), _exp(value), _exp(value), count)
+        return Interval(bounded_exp(value), bounded_exp(value), bounded_exp(value), count)
     df = total**2 / sum(p**2 / (len(side) - 1) for p, side in zip(parts, logs, strict=True))
     half = t_quantile(df, 0.95) * math.sqrt(total)
-    return Interval(_exp(value), _exp(value - half), _exp(value + half), count)
-
-
-def _exp(logarithm: float) -> float:
-    return math.exp(max(-_WIDEST, min(_WIDEST, logarithm)))
+    return Interval(bounded_exp(value), bounded_exp(value - half), bounded_exp(value + half), count)
 
 
 def percent(ratio: float) -> str:
@@ -163,7 +157,7 @@ def _clocks(row: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     turns: dict[str, list[float]] = {}
     for name, value in row.values.items():
-        if name.startswith(("gain ", "low ", "high ")) or not _positive(value):
+        if name.startswith(("gain ", "low ", "high ")) or not measurable(value):
             continue
         if (match := _TURN.match(name)) is not None:
             turns.setdefault(match["stem"], []).append(value)
@@ -176,10 +170,6 @@ def _is_clock(name: str, unit: str | None) -> bool:
     if unit is None:
         return name.endswith((" s", "_s")) or name.startswith(("us_per_", "s_per_"))
     return unit in ("s", "ms", "us") or unit.startswith(("s per ", "us per "))
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value) and value > 0
 
 
 def _turns(old: Quantity, new: Quantity) -> int:

@@ -7,7 +7,6 @@ needed, so runs of the same code, machine and preset are pooled. Smaller is bett
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ import msgspec
 
 from dgbench.harness.store import Store
 from dgbench.runtime.errors import DgbenchError
+from dgbench.runtime.statistics import measurable
 from dgbench.systems.base.compare import without_control
 
 LEAST: Final = 6
@@ -127,7 +127,7 @@ def _series(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
     for row in good:
         where = _where(row, row.params)
         for name, value in row.values.items():
-            if not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+            if not measurable(value):
                 continue
             if name.startswith("gain "):
                 yield f"{where}: {name[5:]}", RATIO, 1 / value
@@ -155,7 +155,7 @@ def raced(rows: Sequence[Any]) -> Iterator[tuple[Any, str, float]]:
     twice: Counter[tuple] = Counter()
     for row in rows:
         system = row.params.get("system")
-        if system is None or not (row.time or 0) > 0:
+        if system is None or not measurable(row.time):
             continue
         rest = {k: v for k, v in row.params.items() if k != "system"}
         key = (row.experiment, row.group, row.round, msgspec.json.encode(rest, order="sorted"))

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
 from dgbench.runtime.errors import InvalidInputError
 
 Word = Literal["FAST", "SLOW", "SAME", "AMBG"]
+
+LARGEST: Final = 1e60
+"""No time or ratio that was measured lies beyond it, nor below its inverse. Ratios of such numbers,
+and their intervals on logarithms, are positive and finite."""
+_WIDEST: Final = 700.0
+"""Largest logarithm of an end; two observations a side that differ wildly ask for more."""
 
 
 class Interval(NamedTuple):
@@ -31,6 +37,16 @@ class Interval(NamedTuple):
     low: float | None
     high: float | None
     n: int
+
+
+def measurable(value: Any) -> bool:
+    """Whether this is a number that a clock or a ratio of clocks can give (see `LARGEST`)."""
+    return isinstance(value, int | float) and 1 / LARGEST <= value <= LARGEST
+
+
+def bounded_exp(logarithm: float) -> float:
+    """The exponential as a positive finite number: too far out means as far out as floats go."""
+    return math.exp(max(-_WIDEST, min(_WIDEST, logarithm)))
 
 
 def median(values: Sequence[float]) -> float:
@@ -69,17 +85,17 @@ def paired_ratio(
     n = len(logs)
     if method == "sign":
         return _sign(logs, level)
-    value = math.exp(logs.mean())
+    value = bounded_exp(logs.mean())
     if n < 2:
         return Interval(value, None, None, n)
     if method == "bootstrap":
         rng = np.random.default_rng(seed)
         means = rng.choice(logs, size=(4000, n)).mean(axis=1)
         low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-        return Interval(value, math.exp(low), math.exp(high), n)
+        return Interval(value, bounded_exp(low), bounded_exp(high), n)
     half = t_quantile(n - 1, level) * logs.std(ddof=1) / math.sqrt(n)
     mean = float(logs.mean())
-    return Interval(value, math.exp(mean - half), math.exp(mean + half), n)
+    return Interval(value, bounded_exp(mean - half), bounded_exp(mean + half), n)
 
 
 def pooled_ratio(
@@ -104,15 +120,15 @@ def pooled_ratio(
     n = sum(len(x) for x in logs)
     mean = float(np.mean([x.mean() for x in logs]))
     if min(len(x) for x in logs) < 2:
-        return Interval(math.exp(mean), None, None, n)
+        return Interval(bounded_exp(mean), None, None, n)
     parts = np.array([x.var(ddof=1) / len(x) for x in logs]) / len(logs) ** 2
     free = np.array([len(x) - 1 for x in logs])
     variance = parts.sum()
     if variance == 0:
-        return Interval(math.exp(mean), math.exp(mean), math.exp(mean), n)
+        return Interval(bounded_exp(mean), bounded_exp(mean), bounded_exp(mean), n)
     df = variance**2 / float((parts**2 / free).sum())
     half = t_quantile(df, level) * math.sqrt(variance)
-    return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half), n)
+    return Interval(bounded_exp(mean), bounded_exp(mean - half), bounded_exp(mean + half), n)
 
 
 def geometric_mean(ratios: Sequence[float], *, level: float = 0.95) -> Interval:
@@ -219,5 +235,5 @@ def _below(n: int, share: float) -> int:
 
 def _sign(logs: np.ndarray, level: float) -> Interval:
     value, *bounds = median_interval(logs, level=level)
-    low, high = (None if b is None else math.exp(b) for b in bounds)
-    return Interval(math.exp(value), low, high, len(logs))
+    low, high = (None if b is None else bounded_exp(b) for b in bounds)
+    return Interval(bounded_exp(value), low, high, len(logs))

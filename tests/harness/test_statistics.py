@@ -10,8 +10,10 @@ from scipy import stats
 
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import (
+    LARGEST,
     Interval,
     geometric_mean,
+    measurable,
     median,
     median_interval,
     noise_floor,
@@ -24,6 +26,23 @@ from dgbench.runtime.steady import falling_warmup, measure_steady
 
 seconds = st.floats(1e-6, 1e3)
 pairs = st.lists(st.tuples(seconds, seconds), min_size=2, max_size=20)
+
+
+@given(st.lists(st.tuples(*2 * [st.floats(1 / LARGEST, LARGEST)]), min_size=2, max_size=5))
+def test_no_pair_that_can_be_measured_has_an_interval_without_a_verdict(data):
+    """Two pairs that differ wildly give ends that no float holds."""
+    a, b = map(list, zip(*data, strict=True))
+    for found in (paired_ratio(a, b), pooled_ratio([(a, b), (b, b)])):
+        assert 0 < found.low <= found.value <= found.high < math.inf
+        assert verdict(found) in ("FAST", "SLOW", "SAME", "AMBG")
+
+
+@pytest.mark.parametrize(
+    "value", [0.0, -1.0, math.nan, math.inf, 5e-324, 1e308, 10**400, "1", None]
+)
+def test_what_no_clock_shows_is_not_measurable(value):
+    assert not measurable(value)
+    assert measurable(1e-9)
 
 
 @given(pairs)
