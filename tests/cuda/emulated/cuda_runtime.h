@@ -443,6 +443,6 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
     const bool touches = begin < taken + size && taken < begin + bytes;
     if (touches && (begin < taken || begin + bytes > taken + size)) return cudaErrorInvalidValue;
   }
-  std::memcpy(to, from, bytes);
+  if (bytes != 0) std::memcpy(to, from, bytes);  // null pointers may go with nothing
   return cudaSuccess;
 }
