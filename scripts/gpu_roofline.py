@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_timing import call_seconds, need_device
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -49,7 +50,6 @@ from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.kernels_cuda.weighted import draw_without_replacement
 from dgbench.runtime.errors import DgbenchError
-from dgbench.runtime.statistics import median
 
 SECTOR = 32
 
@@ -221,21 +221,6 @@ def interactions(options: Any, device: str) -> Iterator[Work]:
                edges * (20 + 8 * width), 2 * edges * width)  # fmt: skip
 
 
-def timed(run: Callable[[], object], device: str, rounds: int) -> float:
-    """Median seconds of a call that is waited for."""
-    took = []
-    for number in range(rounds + 2):
-        if device == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        run()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        if number > 1:
-            took.append(time.perf_counter() - start)
-    return median(took)
-
-
 def kernels_of(run: Callable[[], object], spills: dict[tuple[str, int], int]) -> list[Kernel]:
     """The kernels of one call, by the profiler's own record of each launch."""
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
@@ -284,7 +269,7 @@ def spills_of(path: str | None) -> dict[tuple[str, int], int]:
 
 def measure(work: Work, device: str, roofs: dict[str, float], options: Any, spills: Any) -> dict:
     """One operator's row."""
-    took = timed(work.run, device, options.rounds)
+    took = call_seconds(work.run, device, options.rounds)
     roof = max(work.moved / roofs["copy"], work.products / roofs["products"])
     row: dict[str, Any] = {
         "what": "operator", "name": work.name, "size": work.size, "seconds": took,
@@ -331,8 +316,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=110, help="begin nothing after this long")
     options = parser.parse_args()
     device = options.device
-    if device == "cuda" and not torch.cuda.is_available():
-        sys.exit("torch sees no CUDA device; nothing to measure")
+    need_device(device)
     end = time.monotonic() + options.seconds
     torch.backends.cuda.matmul.allow_tf32 = False
     limits = measure_limits(device, budget_s=0.4)
