@@ -5,13 +5,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "common/lists.hpp"
 #include "common/overlap_functors.hpp"
 #include "common/require.hpp"
 #include "common/slice_coalescing.hpp"

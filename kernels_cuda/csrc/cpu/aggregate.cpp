@@ -16,7 +16,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -25,6 +24,7 @@
 
 #include "common/check.hpp"
 #include "cpu/aggregate_rows.hpp"
+#include "cpu/caught.hpp"
 #include "cpu/work_division.hpp"
 
 namespace nb = nanobind;
@@ -82,16 +82,20 @@ void run_heavy(const RowJob<T>& job, const RowKernels<T>& kernels, std::vector<s
   const int d = job.width();
   const auto count = static_cast<std::int64_t>(pieces.size());
   std::vector<T> parts(static_cast<std::size_t>(count) * d);
+  Caught caught;
 #pragma omp parallel num_threads(threads)
   {
-    std::vector<T> scratch(scratch_size(job));
+    std::vector<T> scratch;
+    caught.run([&] { scratch.resize(scratch_size(job)); });
 #pragma omp for schedule(dynamic, 1)
     for (std::int64_t i = 0; i < count; ++i) {
+      if (caught.any()) continue;
       const Piece& p = pieces[i];
       kernels.piece(job, p.over_begin, p.over_end, p.ex_begin, p.ex_end, parts.data() + i * d,
                     scratch.data());
     }
   }
+  caught.rethrow();
   std::int64_t i = 0;
   for (const std::int64_t k : rows) {
     std::vector<T> sum(d, T(0));
@@ -116,11 +120,14 @@ void run(const RowJob<T>& job, const RowKernels<T>& kernels, std::int64_t rows, 
   const auto cost = [&](std::int64_t k) { return entries_of(job.over_ptr, job.ex_ptr, 0, k) + k; };
   const std::int64_t chunks = count_chunks(work, threads);
   std::vector<std::int64_t> heavy;
+  Caught caught;
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    std::vector<T> scratch(scratch_size(job));
+    std::vector<T> scratch;
+    caught.run([&] { scratch.resize(scratch_size(job)); });
 #pragma omp for schedule(dynamic, 1) nowait
     for (std::int64_t c = 0; c < chunks; ++c) {
+      if (caught.any()) continue;
       std::int64_t begin = chunk_start(rows, work, c, chunks, cost);
       const std::int64_t end = chunk_start(rows, work, c + 1, chunks, cost);
       if (entries_of(job.over_ptr, job.ex_ptr, begin, end) > kHeavyRow) {
@@ -129,12 +136,13 @@ void run(const RowJob<T>& job, const RowKernels<T>& kernels, std::int64_t rows, 
           if (begin < k) kernels.rows(job, begin, k, scratch.data());
           begin = k + 1;
 #pragma omp critical(dgbench_heavy_rows)
-          heavy.push_back(k);
+          caught.run([&] { heavy.push_back(k); });
         }
       }
       if (begin < end) kernels.rows(job, begin, end, scratch.data());
     }
   }
+  caught.rethrow();
   if (!heavy.empty()) run_heavy(job, kernels, std::move(heavy), threads);
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/check.hpp"
+#include "cpu/caught.hpp"
 #include "cpu/work_division.hpp"
 
 namespace nb = nanobind;
@@ -50,12 +51,15 @@ void aggregate_parts_scatter(Array<const std::int64_t> over_ptr, Array<const std
   const auto* entries = ex_ids ? reinterpret_cast<const std::uint32_t*>(ex_ids->data()) : nullptr;
   nb::gil_scoped_release release;
   threads = std::max(1, threads);
+  Caught caught;
 #pragma omp parallel for num_threads(threads) schedule(static, 1)
   for (int part = 0; part < threads; ++part) {
     const std::int64_t first = columns * part / threads;
     const std::int64_t stop = columns * (part + 1) / threads;
     std::fill(y.data() + first * d, y.data() + stop * d, T(0));
-    std::vector<T> own(d);
+    std::vector<T> own;
+    caught.run([&] { own.resize(static_cast<std::size_t>(d)); });
+    if (caught.any()) continue;
     for (std::int64_t r = 0; r < rows; ++r) {
       for (std::int64_t j = 0; j < d; ++j) {
         own[j] = x.data()[r * d + j] * (row_scale ? row_scale->data()[r * S + j / F] : T(1));
@@ -97,6 +101,7 @@ void aggregate_parts_scatter(Array<const std::int64_t> over_ptr, Array<const std
       for (std::int64_t f = 0; f < F; ++f) y.data()[i * F + f] *= col_scale->data()[i];
     }
   }
+  caught.rethrow();
 }
 
 template <class T>

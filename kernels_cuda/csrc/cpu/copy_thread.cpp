@@ -4,25 +4,26 @@
 // where all cores are busy it is then put aside while it holds the lock, and training with it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
 
 #ifdef __linux__
 #include <pthread.h>
 #endif
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <mutex>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include "common/lists.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -50,6 +51,8 @@ class CopyThread {
     std::unique_lock<std::mutex> lock(mutex_);
     if (closing_) throw std::runtime_error("the copy thread is closed");
     if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    // Room to note that any of the jobs failed: the thread that notes it has nobody to tell of memory.
+    failed_.reserve(failed_.size() + static_cast<std::size_t>(submitted_ - done_) + 1);
     jobs_.push_back(std::move(runs));
     const int64_t job = ++submitted_;
     lock.unlock();
@@ -70,7 +73,7 @@ class CopyThread {
       changed_.wait(lock, [&] { return done_ >= job; });
       waited = seconds_since(start);
     }
-    if (failed_.count(job) != 0) {
+    if (std::find(failed_.begin(), failed_.end(), job) != failed_.end()) {
       throw std::runtime_error("job " + std::to_string(job) + " copies from or to address 0");
     }
     return waited;
@@ -126,7 +129,7 @@ class CopyThread {
       busy_ += seconds;
       bytes_ += bytes;
       ++done_;
-      if (!copied) failed_.insert(done_);
+      if (!copied) failed_.push_back(done_);
       changed_.notify_all();
     }
   }
@@ -144,7 +147,7 @@ class CopyThread {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::vector<Run>> jobs_;
-  std::set<int64_t> failed_;
+  std::vector<int64_t> failed_;
   int64_t submitted_ = 0;
   int64_t done_ = 0;
   uint64_t bytes_ = 0;

@@ -8,12 +8,12 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <exception>
 #include <memory>
 #include <new>
 #include <string>
 #include <vector>
 
+#include "cpu/caught.hpp"
 #include "cpu/edge_table.hpp"
 #include "cpu/weighted_search.hpp"
 
@@ -129,26 +129,20 @@ extern template std::unique_ptr<PoolMethod<double>> make_pool_method(const std::
 template <class Make, class Each, class Done>
 void share_out(int64_t count, int threads, int64_t at_once, const Make& make, const Each& each,
                const Done& done) {
-  std::exception_ptr failed;
+  Caught caught;
   std::atomic<int64_t> next{0};
 #pragma omp parallel num_threads(std::max(1, threads))
-  {
-    try {
-      auto worker = make(omp_get_thread_num());
-      for (;;) {
-        const int64_t first = next.fetch_add(at_once);
-        if (first >= count) break;
-        for (int64_t i = first; i < std::min(count, first + at_once); ++i) each(*worker, i);
-      }
-#pragma omp critical(dgbench_sampling)
-      done(*worker);
-    } catch (...) {
-#pragma omp critical(dgbench_sampling)
-      if (!failed) failed = std::current_exception();
-      next = count;
+  caught.run([&] {
+    auto worker = make(omp_get_thread_num());
+    for (;;) {
+      const int64_t first = next.fetch_add(at_once);
+      if (first >= count || caught.any()) break;
+      for (int64_t i = first; i < std::min(count, first + at_once); ++i) each(*worker, i);
     }
-  }
-  if (failed) std::rethrow_exception(failed);
+#pragma omp critical(dgbench_sampling)
+    done(*worker);
+  });
+  caught.rethrow();
 }
 
 }  // namespace dgbench::sampling

@@ -3,13 +3,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
 
 #include <cmath>
 #include <limits>
 
+#include "common/lists.hpp"
 #include "cpu/edge_sampling.hpp"
 
 namespace nb = nanobind;
@@ -259,7 +258,7 @@ void sample_groups(const Settings& with, const std::string& method, int arity, c
 std::unique_ptr<Found> sample_roots(
     const EdgeTable& table, Array<const int64_t> roots, Maybe<const double> before,
     Array<const int64_t> starts, int space, int weigh, Maybe<const double> edge_weights,
-    std::vector<int64_t> sizes, double share, int layers, const std::string& method, int arity,
+    std::vector<int64_t> sizes, double share, int layers, const char* method, int arity,
     uint64_t seed, uint64_t call, int64_t first, int threads) {
   Settings with{table, static_cast<Space>(space), static_cast<Weigh>(weigh),
                 pointer(edge_weights), std::move(sizes), share, layers, before.has_value()};

@@ -1,10 +1,9 @@
 // Subgraphs by frontier sampling (T-GCN's Algorithms 1 and 5), and the edges that they induce.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
-#include <nanobind/stl/vector.h>
 
+#include "common/lists.hpp"
 #include "cpu/edge_sampling.hpp"
 
 namespace nb = nanobind;
@@ -219,7 +218,7 @@ class Walker {
 
 std::unique_ptr<Subgraphs> sample_subgraphs(
     const EdgeTable& table, int64_t frontier, int64_t draws, int64_t count,
-    const std::string& method, int arity, bool whole, bool replacement, bool by_degree,
+    const char* method, int arity, bool whole, bool replacement, bool by_degree,
     uint64_t seed, uint64_t call, int64_t first, int threads) {
   if (frontier < 1 || draws < 0 || count < 0) reject("frontier, draws or count out of range");
   if (!replacement && frontier > table.vertices) reject("frontier is above the number of vertices");

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/check.hpp"
+#include "cpu/caught.hpp"
 #include "cpu/counting.hpp"
 #include "cpu/edge_table.hpp"
 #include "cpu/philox_words.hpp"
@@ -116,14 +117,16 @@ void build_edge_table(Array<const std::int64_t> src, Array<const std::int64_t> d
   };
   group_by(records, buckets, threads, starts.data(), bucket, place);
   indptr.data()[0] = 0;
+  Caught caught;
 #pragma omp parallel num_threads(threads)
   {
-    std::vector<std::int64_t> next(std::size_t{1} << shift);
+    std::vector<std::int64_t> next;
+    caught.run([&] { next.resize(std::size_t{1} << shift); });
 #pragma omp for schedule(dynamic, 1)
     for (std::int64_t b = 0; b < buckets; ++b) {
       const std::int64_t first = b << shift;
       const std::int64_t count = std::min<std::int64_t>(vertices - first, std::int64_t{1} << shift);
-      if (count <= 0) continue;
+      if (count <= 0 || caught.any()) continue;
       std::fill(next.begin(), next.begin() + count, 0);
       for (std::int64_t i = starts[b]; i < starts[b + 1]; ++i) ++next[parted[i].source - first];
       std::int64_t at = starts[b];
@@ -142,6 +145,7 @@ void build_edge_table(Array<const std::int64_t> src, Array<const std::int64_t> d
       }
     }
   }
+  caught.rethrow();
 }
 
 // Marks which of a row's edges are kept: the next one with probability needed / left, so that every

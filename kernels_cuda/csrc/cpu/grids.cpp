@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "common/check.hpp"
+#include "cpu/caught.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -109,6 +110,7 @@ void walk(const Edges& edges, int t, const Visit& visit) {
 std::vector<Stretch> count_stretches(const Edges& edges, const Parts& parts) {
   const std::int64_t g = parts.count();
   std::vector<Stretch> found(edges.threads);
+  Caught caught;
 #pragma omp parallel for num_threads(edges.threads) schedule(static, 1)
   for (int t = 0; t < edges.threads; ++t) {
     Stretch& mine = found[t];
@@ -116,7 +118,8 @@ std::vector<Stretch> count_stretches(const Edges& edges, const Parts& parts) {
     const std::int64_t end = edges.first(t + 1);
     if (begin == end) continue;
     mine.low = edges.interval(begin);
-    mine.counts.assign((edges.interval(end - 1) - mine.low + 1) * g * g, 0);
+    caught.run([&] { mine.counts.assign((edges.interval(end - 1) - mine.low + 1) * g * g, 0); });
+    if (caught.any()) continue;
     bool good = true;
     walk(edges, t, [&](std::int64_t e, std::int64_t k) {
       if (!parts.holds(edges.src[e]) || !parts.holds(edges.dst[e])) {
@@ -128,6 +131,7 @@ std::vector<Stretch> count_stretches(const Edges& edges, const Parts& parts) {
     });
     mine.good = good;
   }
+  caught.rethrow();
   for (const Stretch& mine : found) {
     if (!mine.good) reject("src or dst holds ids outside the parts");
   }

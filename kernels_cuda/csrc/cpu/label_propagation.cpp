@@ -17,6 +17,7 @@
 
 #include "common/check.hpp"
 #include "common/label_functors.hpp"
+#include "cpu/caught.hpp"
 #include "cpu/label_sums.hpp"
 
 namespace nb = nanobind;
@@ -144,7 +145,8 @@ class Admission {
 };
 
 // Returns (vertices that moved, vertices that were looked at). `active` uint8[N] is read and kept up
-// to date where it is given; then only vertices with a neighbour that moved are looked at.
+// to date where it is given; then only vertices with a neighbour that moved are looked at. Where
+// memory runs out the moves of some rounds are made, and `labels` and `loads` still fit each other.
 nb::tuple label_sweep(Array<const std::int64_t> indptr, Array<const std::int32_t> indices,
                       Maybe<const std::int32_t> edge_weight, Maybe<const std::int32_t> vertex_weight,
                       Array<std::int32_t> labels, Array<std::int64_t> loads,
@@ -171,11 +173,47 @@ nb::tuple label_sweep(Array<const std::int64_t> indptr, Array<const std::int32_t
   {
     nb::gil_scoped_release release;
     Admission admission(block);
+    Caught caught;
+    // Wishes of the vertices of this round in [from, to); returns how many were looked at.
+    const auto make_wishes = [&](std::int64_t first, std::int64_t from, std::int64_t to,
+                                 std::uint32_t round, LabelSums& sums,
+                                 std::vector<std::int32_t>& due) {
+      due.clear();
+      for (std::int64_t v = from; v < to; ++v) {
+        if (flags && !flags[v]) continue;
+        const auto id = static_cast<std::uint32_t>(v);
+        if ((label_hash(id, salt) & (rounds - 1)) != round) continue;
+        due.push_back(static_cast<std::int32_t>(v));
+        if (flags) flags[v] = 0;
+      }
+      for (std::size_t k = 0; k < due.size(); ++k) {
+        if (k + kAhead < due.size()) {
+          const std::int32_t next = due[k + kAhead];
+          const std::int64_t stop = std::min(g.indptr[next + 1], g.indptr[next] + kShortRow);
+          for (std::int64_t e = g.indptr[next]; e < stop; ++e) {
+            __builtin_prefetch(label + g.indices[e]);
+          }
+        }
+        const std::int32_t v = due[k];
+        std::int64_t& gain = admission.gains[v - first];
+        const std::int32_t target = wish<false>(g, label, load, v, sums, gain);
+        if (target == label[v]) continue;
+        admission.wished[v - first] = target;
+        __builtin_prefetch(load + target);
+      }
+      for (const std::int32_t v : due) {
+        std::int32_t& wished = admission.wished[v - first];
+        if (wished < 0 || has_room(load[wished], g.weight(v), g.cap)) continue;
+        wished = wish<true>(g, label, load, v, sums, admission.gains[v - first]);
+        if (wished == label[v]) wished = -1;
+      }
+      return static_cast<std::int64_t>(due.size());
+    };
 #pragma omp parallel num_threads(std::max(1, threads)) reduction(+ : looked)
     {
       LabelSums sums;
       std::vector<std::int32_t> due;
-      due.reserve(kPiece);
+      caught.run([&] { due.reserve(kPiece); });
       for (std::int64_t first = 0; first < vertices; first += block) {
         const std::int64_t size = std::min(block, vertices - first);
         const std::int64_t pieces = (size + kPiece - 1) / kPiece;
@@ -184,39 +222,10 @@ nb::tuple label_sweep(Array<const std::int64_t> indptr, Array<const std::int32_t
           for (std::int64_t piece = 0; piece < pieces; ++piece) {
             const std::int64_t from = first + piece * kPiece;
             const std::int64_t to = std::min(from + kPiece, first + size);
-            due.clear();
-            for (std::int64_t v = from; v < to; ++v) {
-              if (flags && !flags[v]) continue;
-              const auto id = static_cast<std::uint32_t>(v);
-              if ((label_hash(id, salt) & (rounds - 1)) != round) continue;
-              due.push_back(static_cast<std::int32_t>(v));
-              if (flags) flags[v] = 0;
-            }
-            looked += static_cast<std::int64_t>(due.size());
-            for (std::size_t k = 0; k < due.size(); ++k) {
-              if (k + kAhead < due.size()) {
-                const std::int32_t next = due[k + kAhead];
-                const std::int64_t stop = std::min(g.indptr[next + 1], g.indptr[next] + kShortRow);
-                for (std::int64_t e = g.indptr[next]; e < stop; ++e) {
-                  __builtin_prefetch(label + g.indices[e]);
-                }
-              }
-              const std::int32_t v = due[k];
-              std::int64_t& gain = admission.gains[v - first];
-              const std::int32_t target = wish<false>(g, label, load, v, sums, gain);
-              if (target == label[v]) continue;
-              admission.wished[v - first] = target;
-              __builtin_prefetch(load + target);
-            }
-            for (const std::int32_t v : due) {
-              std::int32_t& wished = admission.wished[v - first];
-              if (wished < 0 || has_room(load[wished], g.weight(v), g.cap)) continue;
-              wished = wish<true>(g, label, load, v, sums, admission.gains[v - first]);
-              if (wished == label[v]) wished = -1;
-            }
+            caught.run([&] { looked += make_wishes(first, from, to, round, sums, due); });
           }
 #pragma omp single
-          {
+          caught.run([&] {
             admission.decide(g, load, first, size);
             for (const Wish& w : admission.granted) {
               load[label[w.vertex]] -= g.weight(w.vertex);
@@ -227,7 +236,7 @@ nb::tuple label_sweep(Array<const std::int64_t> indptr, Array<const std::int32_t
               for (const Wish& w : admission.refused) flags[w.vertex] = 1;
             }
             moved += static_cast<std::int64_t>(admission.granted.size());
-          }
+          });
           if (flags) {
             const auto granted = static_cast<std::int64_t>(admission.granted.size());
 #pragma omp for schedule(static)
@@ -242,6 +251,7 @@ nb::tuple label_sweep(Array<const std::int64_t> indptr, Array<const std::int32_t
         }
       }
     }
+    caught.rethrow();
   }
   return nb::make_tuple(moved, looked);
 }

@@ -1,12 +1,12 @@
 // Bindings of the row slicing and of the matrix check (common/slices_functors.hpp), and the packing
 // of a partition's pieces into one array to send.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 
 #include "common/csr_check_functors.hpp"
 #include "common/for_each.hpp"
+#include "common/lists.hpp"
 #include "common/partition_arguments.hpp"
 #include "common/slices_functors.hpp"
 

@@ -6,13 +6,14 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "common/check.hpp"
+#include "common/lists.hpp"
+#include "cpu/caught.hpp"
 #include "cpu/counting.hpp"
 #include "cpu/work_division.hpp"
 
@@ -96,14 +97,18 @@ class EdgeSnapshots {
     };
     group_by(symmetric ? 2 * events : events, nodes_, threads_, starts_.data(), key, place);
     const std::int64_t work = starts_[nodes_] + nodes_;
+    Caught caught;
 #pragma omp parallel num_threads(threads_) if (work > kSerialWork)
     {
       std::vector<Event> spare;
 #pragma omp for schedule(dynamic, 256)
       for (std::int64_t r = 0; r < nodes_; ++r) {
-        sort_row(events_.data() + starts_[r], events_.data() + starts_[r + 1], spare);
+        caught.run([&] {
+          sort_row(events_.data() + starts_[r], events_.data() + starts_[r + 1], spare);
+        });
       }
     }
+    caught.rethrow();
   }
 
   // Fills the offsets of all snapshots, each int64[num_nodes + 1].
@@ -113,6 +118,9 @@ class EdgeSnapshots {
     nb::gil_scoped_release release;
     std::vector<std::int64_t*> at;
     for (auto& array : indptr) at.push_back(array.data());
+    // All memory first: `fill` relies on both of these or on neither.
+    std::vector<const std::int64_t*> filled(at.begin(), at.end());
+    std::vector<std::int64_t> total(at.size());
 #pragma omp parallel for num_threads(threads_) schedule(static)
     for (std::int64_t t = 0; t < snapshots_; ++t) std::fill_n(at[t], nodes_ + 1, std::int64_t{0});
     each_row([&](std::int64_t r, std::int64_t t, std::uint64_t, double) { ++at[t][r + 1]; });
@@ -120,9 +128,9 @@ class EdgeSnapshots {
     for (std::int64_t t = 0; t < snapshots_; ++t) {
       for (std::int64_t r = 0; r < nodes_; ++r) at[t][r + 1] += at[t][r];
     }
-    filled_.assign(at.begin(), at.end());
-    total_.clear();
-    for (auto* offsets : at) total_.push_back(offsets[nodes_]);
+    for (std::size_t t = 0; t < at.size(); ++t) total[t] = at[t][nodes_];
+    filled_.swap(filled);
+    total_.swap(total);
   }
 
   // Fills columns and, if weighted, values of all snapshots, after `count` with the same offsets.
@@ -139,13 +147,19 @@ class EdgeSnapshots {
       if (weighted_) check_size(values[t], static_cast<std::size_t>(total_[t]), "values");
     }
     nb::gil_scoped_release release;
+    Caught caught;
 #pragma omp parallel num_threads(threads_)
     {
       // Where this thread's current row stands in each snapshot; set again when the row changes.
-      std::vector<std::int64_t> next(static_cast<std::size_t>(snapshots_));
-      std::vector<std::int64_t> row_of(static_cast<std::size_t>(snapshots_), -1);
+      std::vector<std::int64_t> next;
+      std::vector<std::int64_t> row_of;
+      caught.run([&] {
+        next.resize(static_cast<std::size_t>(snapshots_));
+        row_of.assign(static_cast<std::size_t>(snapshots_), -1);
+      });
 #pragma omp for schedule(dynamic, 256)
       for (std::int64_t r = 0; r < nodes_; ++r) {
+        if (caught.any()) continue;
         row(r, [&](std::int64_t at, std::int64_t t, std::uint64_t column, double value) {
           if (row_of[t] != at) {
             row_of[t] = at;
@@ -157,6 +171,7 @@ class EdgeSnapshots {
         });
       }
     }
+    caught.rethrow();
   }
 
  private:

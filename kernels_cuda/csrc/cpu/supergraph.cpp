@@ -2,7 +2,6 @@
 // and then by step, so that a temporal neighbour is the id before or after and rows come out sorted.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/vector.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "common/check.hpp"
+#include "common/lists.hpp"
 #include "cpu/label_sums.hpp"
 
 namespace nb = nanobind;

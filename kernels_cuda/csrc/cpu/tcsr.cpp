@@ -10,6 +10,7 @@
 
 #include "common/check.hpp"
 #include "common/temporal_functors.hpp"
+#include "cpu/caught.hpp"
 #include "cpu/counting.hpp"
 
 namespace nb = nanobind;
@@ -117,11 +118,14 @@ void take_tcsr(Array<const std::int64_t> neighbours, Array<const std::int64_t> e
     if (offsets.data()[r + 1] - offsets.data()[r] != wanted) reject("offsets do not fit count");
   }
   const DrawKey key = draw_key(seed, hop, snapshot, draw);
+  Caught caught;
 #pragma omp parallel num_threads(std::max(1, threads))
   {
-    std::vector<std::uint32_t> chosen(fanout);
+    std::vector<std::uint32_t> chosen;
+    caught.run([&] { chosen.resize(fanout); });
 #pragma omp for schedule(dynamic, kRoots)
     for (std::size_t r = 0; r < roots; ++r) {
+      if (caught.any()) continue;
       const auto n = static_cast<std::uint32_t>(count.data()[r]);
       const std::int64_t at = offsets.data()[r];
       const auto wanted = static_cast<std::uint32_t>(offsets.data()[r + 1] - at);
@@ -137,6 +141,7 @@ void take_tcsr(Array<const std::int64_t> neighbours, Array<const std::int64_t> e
       }
     }
   }
+  caught.rethrow();
 }
 
 }  // namespace

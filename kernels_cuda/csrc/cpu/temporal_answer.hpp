@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "cpu/caught.hpp"
 #include "cpu/temporal_runs.hpp"
 #include "cpu/temporal_search.hpp"
 
@@ -45,35 +47,41 @@ int64_t answer(const Question& q, const Answer& to, int64_t places, int threads)
   std::vector<int64_t> begins(threads + 1, 0);
   int64_t bad = q.roots;
   int64_t count = 0;
+  Caught caught;
 #pragma omp parallel num_threads(threads)
   {
     const int64_t team = omp_get_num_threads();
     const int64_t me = omp_get_thread_num();
     const int64_t first = groups * me / team;
     const int64_t stop = groups * (me + 1) / team;
-    Sampler sampler(q, to);
-    int64_t mine = 0;
-    for (int64_t g = first; g < stop; ++g) {
-      sampler.locate(g * kLanes, lanes(g), found.get() + g * kLanes);
-      for (int i = 0; i < lanes(g); ++i) mine += q.taken(found[g * kLanes + i].count);
-    }
-    begins[me + 1] = mine;
+    std::optional<Sampler> sampler;
+    caught.run([&] {
+      sampler.emplace(q, to);
+      int64_t mine = 0;
+      for (int64_t g = first; g < stop; ++g) {
+        sampler->locate(g * kLanes, lanes(g), found.get() + g * kLanes);
+        for (int i = 0; i < lanes(g); ++i) mine += q.taken(found[g * kLanes + i].count);
+      }
+      begins[me + 1] = mine;
 #pragma omp critical
-    bad = std::min(bad, sampler.bad());
+      bad = std::min(bad, sampler->bad());
+    });
 #pragma omp barrier
 #pragma omp single
     {
       for (int64_t t = 0; t < team; ++t) begins[t + 1] += begins[t];
       count = begins[team];
     }
-    if (bad == q.roots && count <= places) {
+    caught.run([&] {
+      if (bad < q.roots || count > places) return;
       int64_t place = begins[me];
       for (int64_t g = first; g < stop; ++g) {
-        sampler.ask(g * kLanes, lanes(g), found.get() + g * kLanes);
-        place = sampler.write(g * kLanes, lanes(g), found.get() + g * kLanes, place);
+        sampler->ask(g * kLanes, lanes(g), found.get() + g * kLanes);
+        place = sampler->write(g * kLanes, lanes(g), found.get() + g * kLanes, place);
       }
-    }
+    });
   }
+  caught.rethrow();
   return bad < q.roots ? -1 - bad : count;
 }
 

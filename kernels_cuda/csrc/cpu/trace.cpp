@@ -8,16 +8,17 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
 #include <omp.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "common/lists.hpp"
 #include "common/overlap_functors.hpp"
 #include "common/partition_arguments.hpp"
 #include "common/require.hpp"
+#include "cpu/caught.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -189,15 +190,18 @@ void trace_rows(Vectors<const int64_t> indptr, Vectors<const int32_t> indices, i
   require_length("gaps", static_cast<int64_t>(gaps.shape(0)), sequence.steps());
   require_length("gaps row", static_cast<int64_t>(gaps.shape(1)), window + 1);
   nb::gil_scoped_release release;
+  Caught caught;
 #pragma omp parallel num_threads(std::max(1, threads))
   {
-    std::vector<int64_t> mine(gaps.size(), 0);
+    std::vector<int64_t> mine;
+    caught.run([&] { mine.assign(gaps.size(), 0); });
     RowTracer tracer(sequence, window, slice_cap, backs, aheads);
 #pragma omp for schedule(dynamic, kRowChunk)
-    for (int64_t r = first; r < stop; ++r) tracer(r, mine.data());
+    for (int64_t r = first; r < stop; ++r) caught.run([&] { tracer(r, mine.data()); });
 #pragma omp critical
     for (size_t i = 0; i < mine.size(); ++i) gaps.data()[i] += mine[i];
   }
+  caught.rethrow();
 }
 
 // ceil(n / cap) where rows are mostly short.
@@ -229,13 +233,20 @@ void count_groups(Vectors<const int64_t> indptr, Vectors<const std::uint8_t> ahe
     require(size >= 1 && size <= kMaxSnapshots && size <= steps, "a size is out of range");
   }
   nb::gil_scoped_release release;
+  Caught caught;
 #pragma omp parallel num_threads(std::max(1, threads))
   {
-    std::vector<int64_t> mine(found.size(), 0);
-    std::vector<int64_t> length(steps);
-    std::vector<int64_t> whole(steps + 1);  // slices of snapshots before t
+    std::vector<int64_t> mine;
+    std::vector<int64_t> length;
+    std::vector<int64_t> whole;  // slices of snapshots before t
+    caught.run([&] {
+      mine.assign(found.size(), 0);
+      length.resize(steps);
+      whole.resize(steps + 1);
+    });
 #pragma omp for schedule(dynamic, kRowChunk)
     for (int64_t r = first; r < stop; ++r) {
+      if (caught.any()) continue;
       whole[0] = 0;
       for (int64_t t = 0; t < steps; ++t) {
         length[t] = offsets[t][r + 1] - offsets[t][r];
@@ -262,6 +273,7 @@ void count_groups(Vectors<const int64_t> indptr, Vectors<const std::uint8_t> ahe
 #pragma omp critical
     for (size_t i = 0; i < mine.size(); ++i) found.data()[i] += mine[i];
   }
+  caught.rethrow();
 }
 
 // Takes the group of S snapshots apart. `columns` int32[shared + sum(nnz - shared) + 1] receives the

@@ -2,12 +2,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "common/check.hpp"
+#include "common/lists.hpp"
+#include "cpu/caught.hpp"
 #include "cpu/counting.hpp"
 #include "cpu/work_division.hpp"
 
@@ -104,19 +105,23 @@ void merge_exclusive(Arrays<std::int64_t> indptr, Arrays<std::int32_t> indices,
     for (std::size_t s = 0; s < count; ++s) at[r] += indptr[s].data()[r];
   }
   auto* entries = reinterpret_cast<std::uint32_t*>(out_entries.data());
+  Caught caught;
 #pragma omp parallel num_threads(std::max(1, threads))
   {
     std::vector<std::pair<std::uint32_t, float>> row;
 #pragma omp for schedule(dynamic, 512)
     for (std::int64_t r = 0; r < rows; ++r) {
       row.clear();
-      for (std::size_t s = 0; s < count; ++s) {
-        for (std::int64_t e = indptr[s].data()[r]; e < indptr[s].data()[r + 1]; ++e) {
-          const auto column = static_cast<std::uint32_t>(indices[s].data()[e]);
-          row.emplace_back(column << bits | static_cast<std::uint32_t>(s),
-                           values.empty() ? 0.0f : values[s].data()[e]);
+      caught.run([&] {
+        for (std::size_t s = 0; s < count; ++s) {
+          for (std::int64_t e = indptr[s].data()[r]; e < indptr[s].data()[r + 1]; ++e) {
+            const auto column = static_cast<std::uint32_t>(indices[s].data()[e]);
+            row.emplace_back(column << bits | static_cast<std::uint32_t>(s),
+                             values.empty() ? 0.0f : values[s].data()[e]);
+          }
         }
-      }
+      });
+      if (caught.any()) continue;
       std::stable_sort(row.begin(), row.end(),
                        [](const auto& a, const auto& b) { return a.first < b.first; });
       for (std::size_t j = 0; j < row.size(); ++j) {
@@ -125,6 +130,7 @@ void merge_exclusive(Arrays<std::int64_t> indptr, Arrays<std::int32_t> indices,
       }
     }
   }
+  caught.rethrow();
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 //       -> (whether a weight needs log, how many have weight where too few do or -1, keys made)
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
-#include <nanobind/stl/string.h>
 
 #include <time.h>
 
@@ -63,8 +62,8 @@ nb::tuple check(Array<const W> weights) {
 }
 
 template <class W>
-nb::tuple draw(Array<const W> weights, int64_t k, const std::string& method, int arity,
-               uint64_t seed, uint64_t first_stream, int64_t repeats, Array<int64_t> out) {
+nb::tuple draw(Array<const W> weights, int64_t k, const char* method, int arity, uint64_t seed,
+               uint64_t first_stream, int64_t repeats, Array<int64_t> out) {
   const auto n = static_cast<int64_t>(weights.size());
   if (k < 0 || repeats < 0) reject("k and repeats must be at least 0");
   check_size(out, static_cast<std::size_t>(k * repeats), "out");
@@ -104,7 +103,7 @@ double processor_seconds() {
 // Draws and changes for about `limit` seconds, at least one, and at most until half is taken. What
 // is drawn is taken, or it gets the weight of an item chosen evenly, as in frontier sampling.
 template <class W>
-nb::tuple time_draws(Array<const W> weights, const std::string& method, int arity, uint64_t seed,
+nb::tuple time_draws(Array<const W> weights, const char* method, int arity, uint64_t seed,
                      uint64_t stream, bool replace, double limit) {
   const auto n = static_cast<int64_t>(weights.size());
   if (n < 4) reject("weights must have at least 4 elements");

@@ -5,12 +5,12 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
 
 #include <stdexcept>
 #include <string>
 
 #include "common/check.hpp"
+#include "common/lists.hpp"
 #include "common/partition_arguments.hpp"
 #include "cuda/launchers.h"
 
