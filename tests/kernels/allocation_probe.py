@@ -1,8 +1,10 @@
 """Lets each allocation of each call of `_cpu` fail in turn and says what became of the call.
 
-A program of its own, `python allocation_probe.py OUT`, with `failing_allocations.cpp` compiled and
-preloaded. A call fails again and again in one fork, an allocation later each time, until it
-succeeds: what it then gives must be what the call gives to which nothing happened.
+A program of its own, `python allocation_probe.py OUT THREADS`, with `failing_allocations.cpp`
+compiled and preloaded. A call fails again and again, an allocation later each time, until it
+succeeds: what it then gives must be what the call gives to which nothing happened. One thread does
+so in forks, so that a call that ends the process ends its fork. Several cannot, for a fork has none
+but its own: there the calls that change no object fail where they stand.
 """
 
 from __future__ import annotations
@@ -25,9 +27,14 @@ from entry_probe import in_fork
 from entry_rules import HELD, NOT_IN_A_FORK
 from entry_scenarios import SCENARIOS
 
+from dgbench.kernels_cuda import aggregate
+from dgbench.kernels_cuda.csr import Csr
+
 FEW = 100  # vertices: pools and tables have to grow
+MANY = 6000  # vertices that loops share out among threads
+HUB = 40_000
 TRIED = 1
-MOST = 60  # allocations of a call that fail in turn
+MOST = 400  # allocations of a call that fail in turn
 SECONDS = 20
 SHIM = ctypes.CDLL(None)
 
@@ -35,14 +42,16 @@ SHIM = ctypes.CDLL(None)
 class Probe:
     """`report`: by entry point, how many allocations failed and what was wrong afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
         self.report: list[dict[str, Any]] = []
+        self._threads = threads
         self._kinds: Counter[str] = Counter()
         self._held: dict[int, list[np.ndarray]] = {}
 
     def __call__(self, call: Call) -> Any:
         self._kinds[call.entry] += 1
         tried = self._kinds[call.entry] <= TRIED and call.entry not in NOT_IN_A_FORK
+        tried = tried and (self._threads == 1 or call.owner is None)
         lines = self._failing(call) if tried else []
         own = self._held.get(id(call.owner), [])
         answer = call.run()
@@ -58,6 +67,9 @@ class Probe:
 
     def _failing(self, call: Call) -> list[str]:
         own = self._held.get(id(call.owner), [])
+        if self._threads > 1:
+            print(call.entry, flush=True)  # the last one, where the process ends
+            return list(attempts(call, own, 0))
         lines: list[str] = []
         while not lines or not lines[-1].startswith(("result", "enough")):
             begin = sum(not line.startswith("result") for line in lines)
@@ -72,7 +84,7 @@ def attempts(call: Call, own: list[np.ndarray], begin: int) -> Iterator[str]:
     before = state_of(call.owner, own)
     for count in range(begin, MOST):
         given = fresh(call)
-        signal.alarm(SECONDS)
+        signal.alarm(SECONDS)  # ends what hangs
         SHIM.fail_after(ctypes.c_long(count))
         try:
             answer = call.run(given)
@@ -161,16 +173,27 @@ SHOWN: dict[str, Callable[[Any], list[Any]]] = {
 }
 
 
+def multiply_hub() -> None:
+    """A product with a row so long that several threads add it up."""
+    indptr = torch.tensor([0, *range(HUB, HUB + 20_001)])
+    csr = Csr(indptr, torch.arange(HUB + 20_000, dtype=torch.int32) % HUB, HUB)
+    aggregate.spmm(csr, torch.ones(HUB, 3))
+
+
 def main() -> None:
-    torch.set_num_threads(1)
+    threads = int(sys.argv[2])
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(True)  # new tensors begin with known numbers
     gc.freeze()
     gc.disable()
-    probe = Probe()
+    probe = Probe(threads)
     with seen(probe):
+        if threads > 1:
+            multiply_hub()
         for run in SCENARIOS.values():
-            run(FEW)
+            run(FEW if threads == 1 else MANY)
+    signal.alarm(0)
     Path(sys.argv[1]).write_text(json.dumps(probe.report))
 
 
