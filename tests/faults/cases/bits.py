@@ -10,9 +10,10 @@ from pathlib import Path
 from dgbench.harness.store import Store
 from dgbench.runtime.errors import StoreError
 from tests.faults import checks
-from tests.faults.bench import Bench, Runner
+from tests.faults.bench import Bench
 from tests.faults.campaign import fault
 from tests.faults.papers import cell
+from tests.faults.runner import Runner
 
 PLAN = (cell("ok", repeats=3), cell("exit"), cell("ok", which="b"))
 JSON = ("run.json", "plan.json", "provenance.json")

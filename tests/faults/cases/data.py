@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from tests.faults.bench import Bench, Runner
+from tests.faults.bench import Bench
 from tests.faults.campaign import fault
 from tests.faults.checks import Loss
 from tests.faults.papers import cell
 from tests.faults.plugins import readers
+from tests.faults.runner import Runner
 
 HOW = readers.__name__
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import signal
 import time
 
-from tests.faults.bench import Bench, Runner
+from tests.faults.bench import Bench
 from tests.faults.campaign import fault
 from tests.faults.cases.killed import MIXED
 from tests.faults.papers import cell
+from tests.faults.runner import Runner
 
 PLAN = (cell("untidy", seconds=0.3), *MIXED)
 

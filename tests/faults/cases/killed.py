@@ -9,9 +9,10 @@ import time
 
 from dgbench.harness.runner import client
 from tests.faults import checks
-from tests.faults.bench import Bench, Runner
+from tests.faults.bench import Bench
 from tests.faults.campaign import fault
 from tests.faults.papers import cell
+from tests.faults.runner import Runner
 
 MIXED = (cell("ok"), cell("slow", seconds=0.1), cell("exit"), cell("ok", repeats=2, which="b"))
 """A plan of good and bad cells, half a second long."""

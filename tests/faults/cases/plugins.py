@@ -8,11 +8,12 @@ from types import ModuleType
 from typing import Any
 
 from dgbench.harness.runner import client
-from tests.faults.bench import Bench, Runner
+from tests.faults.bench import Bench
 from tests.faults.campaign import fault
 from tests.faults.checks import Loss
 from tests.faults.papers import cell
 from tests.faults.plugins import harms, importing, leavers, liars, nonsense, printers, raisers
+from tests.faults.runner import Runner
 
 
 def _inject(bench: Bench, module: ModuleType, **more: Any) -> Runner:
