@@ -146,7 +146,7 @@ def _difference(report, delta: float, index, old: Csr, new: Csr, copy_rate: floa
     took = median(report.seconds(lambda: rebuild(there, moved, check=False), 20))
     share = rebuild_bytes(old, sent) / took / copy_rate
     base = encode(None, new, index=index)
-    ways = [_over_link(report, there, d) for d in (base, sent)]
+    ways = [over_link(report, there, d) for d in (base, sent)]
     gain = paired_ratio(*ways, method="sign").value
     ideal = base.nbytes / sent.nbytes
     report.add(
@@ -159,7 +159,7 @@ def _difference(report, delta: float, index, old: Csr, new: Csr, copy_rate: floa
     )  # fmt: skip
 
 
-def _over_link(report: Report, old: Csr, sent: Difference) -> list[float]:
+def over_link(report: Report, old: Csr, sent: Difference) -> list[float]:
     """Seconds from the host to a matrix on the device, from memory staged as the link wants it.
 
     As in the system's own delivery, indices go ahead of the values: rebuilding reads no value.

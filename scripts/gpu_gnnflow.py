@@ -253,19 +253,19 @@ def caches(report: Report, options: Any) -> None:
             )
             random = torch.Generator().manual_seed(2)
             warm = torch.randint(capacity, (capacity,), generator=random).unique()
-            _fetch(cache, warm, table, report.device)
+            fetch(cache, warm, table, report.device)
             hits = round(share * options.asked)
             inside = cache.ids()[torch.randint(len(cache.ids()), (hits,), generator=random)]
             outside = torch.randint(
                 capacity, options.rows, (options.asked - hits,), generator=random
             )
             ids = torch.cat([inside, outside])
-            found = _fetch(cache, ids, table, report.device, update=False)
+            found = fetch(cache, ids, table, report.device, update=False)
             if not torch.equal(found.cpu(), rows[ids]):
                 report.wrong += 1
                 report.add(f"{share:6.0%}{name:>11} {WRONG}", what="cache", failed=WRONG)
                 continue
-            through = partial(_fetch, cache, ids, table, report.device, update=False)
+            through = partial(fetch, cache, ids, table, report.device, update=False)
             plain = partial(_plain, ids, table, report.device)
             took: list[list[float]] = [[], []]
             for _ in range(options.rounds):
@@ -280,7 +280,7 @@ def caches(report: Report, options: Any) -> None:
             )  # fmt: skip
 
 
-def _fetch(cache: Any, ids: Tensor, table: Tensor, device: str, *, update: bool = True) -> Tensor:
+def fetch(cache: Any, ids: Tensor, table: Tensor, device: str, *, update: bool = True) -> Tensor:
     found = cache.lookup(ids)
     out = torch.empty(ids.numel(), table.shape[1], device=device)
     cache.gather(found, table, out, by_id=True)

@@ -1,0 +1,195 @@
+"""Ledger: aggregation over partitions (A), graph difference (B) and label sweeps (F)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from gpu_esdg import Report, over_link, pair
+from gpu_ledger_case import Case, against, at, differing
+from gpu_measure import from_keys
+from gpu_tables import product
+from torch import Tensor
+
+from dgbench.kernels_cuda.aggregate import aggregate_parts, aggregate_parts_scatter
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.kernels_cuda.difference import encode, rebuild
+from dgbench.kernels_cuda.label_propagation import propagate_labels
+from dgbench.kernels_cuda.overlap import PartTopology, UnionTopology
+from dgbench.kernels_cuda.transpose import transpose
+from dgbench.kernels_cuda.variants import spmm_gespmm
+from dgbench.runtime.statistics import median
+
+HEPTH = (22_000, 84_000, 4, 7, 16)
+FLICKR = (2_300_000, 3_640_000, 8, 15, 2)
+"""Vertices, entries of a snapshot, snapshots, edge-life, features: (life - snapshots + 1) / life of
+the entries are shared by all."""
+AMLSIM = (1_000_000, 5_200_000, 0.23)
+"""Vertices, entries, share of them that changes."""
+MOVIE = (149_000, 289, 27_000_000)
+"""Entities, steps of each, edges between entities in the same step: 43 M vertex-steps."""
+SWEEPS = 4
+
+
+def snapshots(
+    vertices: int, entries: int, count: int, life: int, device: str, seed: int = 1
+) -> list[Csr]:
+    """Snapshots of a growing graph, each with the edges of the last `life` steps; power law."""
+    fresh, steps = -(-entries // life), life + count - 1
+    draw = torch.Generator(device).manual_seed(seed)
+    keys = torch.empty(0, dtype=torch.int64, device=device)
+    while keys.numel() < fresh * steps:
+        ends = torch.rand(2, fresh * steps, generator=draw, dtype=torch.float64, device=device)
+        rows, columns = (vertices * ends[0] ** 3).long(), (vertices * ends[1] ** 2).long()
+        keys = torch.cat([keys, rows * vertices + columns]).unique()
+    order = torch.randperm(keys.numel(), generator=draw, device=device)[: fresh * steps]
+    born = keys[order].view(steps, fresh)
+    return [from_keys(born[t : t + life].flatten().sort().values, vertices) for t in range(count)]
+
+
+def each(group: list[Csr], x: Tensor) -> Tensor:
+    """All products in float64."""
+    return torch.stack([product(csr, x[:, i]) for i, csr in enumerate(group)], 1)
+
+
+def by_weights(group: list[Csr]) -> PartTopology:
+    """The union with a weight of 0 or 1 for each snapshot where a kernel would read its bits."""
+    union = UnionTopology.build(group)
+    bits = torch.arange(union.num_snapshots, device=union.mask.device)
+    weights = (union.mask[:, None] >> bits & 1).float()
+    csr = union.csr
+    none = Csr(torch.zeros_like(csr.indptr), csr.indices[:0], csr.num_cols, weights[:0, 0])
+    whole = Csr(csr.indptr, csr.indices, csr.num_cols, weights)
+    return PartTopology(whole, [none] * union.num_snapshots)
+
+
+def aggregation(share: float, device: str) -> Iterator[tuple[str, Case]]:
+    draw = torch.Generator(device).manual_seed(5)
+
+    def made(sizes: tuple[int, ...]) -> tuple[list[Csr], PartTopology, Tensor]:
+        vertices, entries, count, life, width = sizes
+        n = at(share, vertices, 40)
+        group = snapshots(n, at(share, entries, 60), count, life, device)
+        return group, PartTopology.build(group), torch.randn(
+            n, count, width, generator=draw, device=device
+        )  # fmt: skip
+
+    group, parts, x = made(HEPTH)
+    run = partial(aggregate_parts, parts, x)
+    for name, warm in (("A1 small", True), ("A1 small, from memory", False)):
+        yield name, Case(run, against(run, partial(each, group, x)), warm=warm)
+    group, parts, x = made(FLICKR)
+    right = partial(each, group, x)
+    run = partial(aggregate_parts, parts, x)
+    yield "A1 overlap and exclusive", Case(run, against(run, right))
+    union = partial(aggregate_parts, by_weights(group), x)
+    note = "no kernel reads bits: weights of 0 and 1 in their place"
+    yield "A1 union", Case(union, against(union, right), note=note)
+    del union
+    slabs = [x[:, i].contiguous() for i in range(x.shape[1])]
+    for name, single in singles(group).items():
+        run = partial(one_by_one, single, slabs)
+        yield name, Case(run, against(lambda run=run: torch.stack(run(), 1), right))
+    del slabs
+    grad = torch.randn(x.shape, generator=draw, device=device)
+    back = partial(each, [transpose(csr) for csr in group], grad)
+    for name, operator in (
+        ("A4 deterministic", aggregate_parts),
+        ("A4 atomic", aggregate_parts_scatter),
+    ):
+        leaf = x.clone().requires_grad_()
+        run = partial(gradient, operator(parts, leaf), leaf, grad)
+        note = "" if device == "cuda" else "on the CPU this form uses no atomics"
+        yield name, Case(run, against(run, back), note=note if "atomic" in name else "")
+
+
+def gradient(y: Tensor, leaf: Tensor, grad: Tensor) -> Tensor:
+    """The backward pass alone."""
+    return torch.autograd.grad(y, leaf, grad, retain_graph=True)[0]
+
+
+def one_by_one(single: Any, slabs: list[Tensor]) -> list[Tensor]:
+    """Snapshot after snapshot, from features that lie together, without joining the results."""
+    return [single(i, slab) for i, slab in enumerate(slabs)]
+
+
+def singles(group: list[Csr]) -> dict[str, Any]:
+    """(number of the snapshot, x) -> product, by what others use for it."""
+    size = (group[0].num_rows, group[0].num_cols)
+    library = [
+        torch.sparse_csr_tensor(c.indptr.int(), c.indices, x_ones(c), size, check_invariants=False)
+        for c in group
+    ]
+    rows = [
+        torch.repeat_interleave(torch.arange(size[0], device=c.indptr.device), c.indptr.diff())
+        for c in group
+    ]
+    columns = [c.indices.long() for c in group]
+    return {
+        "A2 GE-SpMM-like": lambda i, x: spmm_gespmm(group[i], x),
+        "A2 cuSPARSE": lambda i, x: library[i] @ x,
+        "A2 PyG scatter": lambda i, x: torch.zeros_like(x).index_add_(
+            0, rows[i], x.index_select(0, columns[i])
+        ),
+    }
+
+
+def x_ones(csr: Csr) -> Tensor:
+    return torch.ones(csr.nnz, device=csr.indptr.device)
+
+
+def differences(share: float, device: str) -> Iterator[tuple[str, Case]]:
+    vertices, entries, delta = AMLSIM
+    old, new = pair(at(share, vertices), at(share, entries), delta)
+    there = Csr(old.indptr.to(device), old.indices.to(device), old.num_cols)
+    sent = encode(old, new, fallback=False)
+    base = encode(None, new)
+    moved = sent.with_tensors([t.to(device) for t in sent.tensors])
+    run = partial(rebuild, there, moved, check=False)
+
+    def deviation() -> float:
+        found = run()
+        return max(differing(found.indices, new.indices), differing(found.indptr, new.indptr))
+
+    yield "B1 rebuild", Case(run, deviation)
+    clock = Report(os.devnull, device, 60)
+
+    def ways() -> tuple[float, float]:
+        plain, changes = (over_link(clock, there, one) for one in (base, sent))
+        return median(plain), median(changes)
+
+    yield "B1 transfer", Case(run, deviation, ways=ways, note="with values and the rebuild")
+
+
+def vertex_steps(share: float, device: str) -> Csr:
+    """Entities over time, entity by entity: each step with the ones before and after, and edges."""
+    entities, steps, edges = at(share, MOVIE[0], 3), MOVIE[1], at(share, MOVIE[2])
+    draw = torch.Generator(device).manual_seed(6)
+    ends = torch.rand(2, edges, generator=draw, dtype=torch.float64, device=device)
+    one, other = (entities * ends[0] ** 2).long(), (entities * ends[1]).long()
+    when = torch.randint(steps, (edges,), generator=draw, device=device)
+    apart = one != other
+    one, other = ((e * steps + when)[apart] for e in (one, other))
+    count = entities * steps
+    early = torch.arange(count, device=device)
+    early = early[early % steps != steps - 1]
+    rows = torch.cat([one, early]), torch.cat([other, early + 1])
+    keys = torch.cat([rows[0] * count + rows[1], rows[1] * count + rows[0]]).unique()
+    return from_keys(keys, count)
+
+
+def labels(share: float, device: str) -> Iterator[tuple[str, Case]]:
+    csr = vertex_steps(share, device)
+    here = Csr(csr.indptr.cpu(), csr.indices.cpu(), csr.num_cols) if share < 1 else csr
+    # One block: on a device a round costs launches for each.
+    how = {"cap": -(-csr.num_rows // 64), "sweeps": SWEEPS, "share": 0.0, "block": 1 << 26}
+    run = partial(propagate_labels, csr, **how)
+
+    def deviation() -> float:
+        return differing(run().labels, propagate_labels(here, threads=1, **how).labels)
+
+    note = f"a {SWEEPS}th of {SWEEPS} sweeps, with the check of the matrix"
+    yield "F1", Case(run, deviation, per=SWEEPS, note=note)
