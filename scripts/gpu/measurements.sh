@@ -1,0 +1,79 @@
+# shellcheck shell=bash disable=SC2154
+# Parts of gpu_run.sh that measure operators and placements, a table and its rows each.
+
+tables() {
+  step "operators"
+  run "$(left)" tables.txt "$python" scripts/gpu_tables.py --out "$out/tables.jsonl" \
+    --seconds "$(($(left) - 8))"
+  local status=$?
+  shown tables.txt
+  step "summary: operators $status"
+  return $status
+}
+
+placements() {
+  step "updates, samples by placement, and the cache"
+  run "$(left)" placements.txt "$python" scripts/gpu_gnnflow.py --out "$out/placements.jsonl" \
+    --seconds "$(($(left) - 15))"
+  local status=$?
+  shown placements.txt
+  step "summary: placements $status"
+  return $status
+}
+
+races() {
+  step "races on small graphs"
+  run "$(left)" races.txt "$python" scripts/gpu_race.py --out "$out/races.jsonl" --preset full \
+    --datasets pems08 covid19-england hepth --seconds "$(($(left) - 12))"
+  local status=$?
+  shown races.txt
+  step "summary: races $status"
+  return $status
+}
+
+profile() {
+  step "kernels and launches of a step"
+  run "$(left)" profile.txt "$python" scripts/gpu_profile.py --out "$out/profile.jsonl" \
+    --seconds "$(($(left) - 8))"
+  local status=$?
+  shown profile.txt 140
+  step "summary: profile $status"
+  return $status
+}
+
+roofline() {
+  step "registers and spills of every kernel"
+  local arch=sm_90
+  [ -n "$dry" ] || arch=sm_$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
+  run "$(($(left) / 3))" kernels.txt "$python" scripts/kernel_resources.py --arch "$arch" \
+    --out "$out/kernels.jsonl"
+  local compiled=$?
+  [ -n "$dry" ] || tail -3 "$out/kernels.txt"
+  step "operators against their roofs"
+  run "$(left)" roofline.txt "$python" scripts/gpu_roofline.py --out "$out/roofline.jsonl" \
+    --resources "$out/kernels.jsonl" --seconds "$(($(left) - 15))"
+  local measured=$?
+  shown roofline.txt
+  step "summary: kernels $compiled, roofline $measured"
+  [ "$compiled" -eq 0 ] && [ "$measured" -eq 0 ]
+}
+
+billion() {
+  step "a graph of 1.47 billion edges on one device"
+  run "$(left)" billion.txt "$python" scripts/gpu_billion.py --out "$out/billion.jsonl" \
+    --seconds "$(($(left) - 15))"
+  local status=$?
+  shown billion.txt
+  step "summary: billion $status"
+  return $status
+}
+
+differences() {
+  step "encode and rebuild beside a copy; plain transfer against differences on smoothed twins"
+  run "$(left)" differences.txt "$python" scripts/gpu_esdg.py --out "$out/differences.jsonl" \
+    --seconds "$(($(left) - 15))"
+  local status=$?
+  shown differences.txt
+  step "summary: differences $status"
+  return $status
+}
