@@ -160,14 +160,38 @@ def _left_over(points: Sequence[dict], panel: Any, key: tuple) -> bool:
     return total - sum(p["seconds"] for p in mine) > _LEAST * total
 
 
+def _beyond(points: Sequence[dict]) -> float:
+    """How far the stack that outgrows its total most reaches past it, as a share of that total.
+
+    0.0 where none does; of stacks that were drawn and measured whole.
+    """
+    sums: dict[tuple, float] = {}
+    totals: dict[tuple, float] = {}
+    left: set[tuple] = set()
+    for point in points:
+        key = point.get("panel"), point["row"], point["system"]
+        if any(point.get(word) for word in ("failed", "pipelined", "projected")):
+            left.add(key)
+            continue
+        sums[key] = sums.get(key, 0.0) + point["seconds"]
+        totals[key] = point["total"]
+    found = [sums[key] / totals[key] - 1 for key in sums if key not in left and totals[key] > 0]
+    return max([0.0, *found])
+
+
 def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
     systems = looks(order(points, "system"))
     items = [look.title for look in systems.values()] if len(systems) == 1 else []
     if not all(p.get("projected") for p in points):
         items.append(options.get("phases_from") or "phases from a second, instrumented run")
     slow = [p["slowdown"] for p in points if p.get("slowdown") is not None]
-    if slow:
-        items.append(f"which was at most {100 * max(slow):.1f} % slower")
+    beyond = _beyond(points)
+    if slow:  # a bar may say more of it than the point does
+        items.append(f"which was at most {100 * max(*slow, beyond):.1f} % slower")
+    elif beyond > _LEAST:
+        items.append(f"bars reach at most {100 * beyond:.1f} % past their totals")
+    if options.get("average"):
+        items.append(options["average"])
     if any(p.get("projected") for p in points):
         items.append("pale and dashed: projected by a model, not measured")
     if points and all(p.get("twin") for p in points):

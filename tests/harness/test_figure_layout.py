@@ -192,6 +192,24 @@ def test_nothing_is_called_not_attributed_where_phases_fill_their_bar():
     assert "not attributed" in [text for text, _ in words(drawn("time_split", less, {}, True))]
 
 
+def test_the_footer_of_a_split_says_no_less_than_its_bars_show():
+    bar = {"row": "a", "system": "esdg", "phase": "compute", "seconds": 2.2, "total": 1.0}
+    other = {**bar, "row": "b", "seconds": 0.9}
+
+    def said(*points, **options):
+        return " ".join(text for text, _ in words(drawn("time_split", points, options, True)))
+
+    told = said({**bar, "slowdown": 0.387}, {**other, "slowdown": 0.1})
+    assert "at most 120.0 % slower" in told
+    assert "38.7 %" not in told
+    assert "at most 38.7 % slower" in said({**other, "slowdown": 0.387})  # idle time, in no phase
+    same = {"phases_from": "from later epochs"}
+    assert "at most 120.0 % past their totals" in said(bar, other, **same)
+    assert "past their totals" not in said(other, **same)
+    assert "past their totals" not in said({**bar, "projected": True}, other, **same)
+    assert "past their totals" not in said({**bar, "pipelined": True}, other, **same)
+
+
 def test_values_below_zero_are_inside_the_panel():
     points = [{"series": "a", "x": x, "y": y} for x, y in ((2, -1.0), (4, 0.5))]
     figure = drawn("sweep", points, {"ylog": False}, True)

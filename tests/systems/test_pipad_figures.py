@@ -6,11 +6,15 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
+from matplotlib.text import Text
 from tiny_data import TinySequence
 
 from dgbench.harness.claims.evaluate import evaluate
+from dgbench.harness.figures import Context, time_split
+from dgbench.harness.figures.style import styled
 from dgbench.harness.store.row import Row
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import CheckFailed
@@ -118,6 +122,41 @@ def test_shares_leave_copies_out_and_count_what_no_phase_holds_as_rest() -> None
     on_gpu = fig4.splits(fig4_rows("evolvegcn", "flickr", "cuda", **phases))["flickr", "evolvegcn"]
     assert on_gpu.seconds == pytest.approx({"gnn": 0.4, "rnn": 0.2, "rest": 0.05})
     assert on_gpu.slowdown == pytest.approx(0.0)
+
+
+@pytest.mark.parametrize("disturbed", [0, 1])
+def test_a_disturbed_step_is_in_the_bar_or_the_total_and_in_the_words(disturbed: int) -> None:
+    """Of three steps one took 4.6 times as long, in the instrumented run or in the plain one."""
+    rows = fig4_rows("evolvegcn", "flickr", gnn=0.6, rnn=0.4)
+    samples = [[1.0, 1.0, 1.0], [1.0, 4.6, 1.0]]
+    plain, told = samples if disturbed else samples[::-1]
+    phases = {"gnn": 0.6 * sum(told), "rnn": 0.4 * sum(told)}
+    rows = [
+        msgspec.structs.replace(rows[0], samples=plain, warmup=1),
+        msgspec.structs.replace(rows[1], samples=told, warmup=1, phases=phases),
+    ]
+    (spec,) = EXPERIMENTS["fig4"].figures()
+    points = spec.points(rows)
+    with styled():
+        figure = time_split.draw(points, spec.options, Context(run="1"), True)
+    ends = [max(b.get_x() + b.get_width() for b in axes.patches) for axes in figure.axes]
+    texts = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert "bars and totals: means of steps" in texts
+    if disturbed:
+        assert ends == pytest.approx([2200])
+        assert "at most 120.0 % slower" in texts
+    else:
+        assert points[0]["total"] == pytest.approx(2.2)
+        assert "at most -54.5 % slower" not in texts
+        assert "at most 0.0 % slower" in texts
+
+
+def test_a_bar_without_a_run_without_instruments_is_none() -> None:
+    plain, told = fig4_rows("evolvegcn", "flickr", gnn=0.6, rnn=0.4)
+    (spec,) = EXPERIMENTS["fig4"].figures()
+    assert [p["failed"] for p in spec.points([told])] == ["skipped: no run without instruments"]
+    killed = msgspec.structs.replace(plain, status="oom", reason="too large", samples=[])
+    assert [p["failed"] for p in spec.points([killed, told])] == ["oom: too large"]
 
 
 def split_rows(gnn: float, device: str = "cpu") -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -63,7 +63,10 @@ class Fig4(Experiment):
                 name="fig4",
                 title="Compute time of a PyGT step",
                 points=split_points,
-                options={"xlabel": "time of one step, ms (forward and backward)"},
+                options={
+                    "xlabel": "time of one step, ms (forward and backward)",
+                    "average": "bars and totals: means of steps",
+                },
             )
         ]
 
@@ -91,7 +94,8 @@ class Split:
         dataset, model, device: what ran where.
         seconds: by part: `gnn`, `rnn`, `rest`.
         total: seconds of a step without instruments, None if that process failed.
-        slowdown: instrumented over plain time of a step - 1, None likewise.
+        slowdown: instrumented over plain time of a step - 1, None likewise. All are means of
+            steps, as phases cannot but be: what disturbs a step is in its bar and is told.
         twin: whether the data were synthetic.
         rows: ids.
     """
@@ -120,20 +124,22 @@ def splits(rows: Sequence[Any]) -> dict[tuple[str, str], Split]:
             continue
         where = {key: row.params[key] for key in ("dataset", "model")}
         plain = [r for r in select(rows, experiment="fig4", **where) if r.time]
-        total = median(r.time for r in plain) if plain else None
+        total = fmean(fmean(r.samples) for r in plain) if plain else None
         steps = row.warmup + len(row.samples) - 1  # the first one is not in the phases
         phases = {name: seconds / steps for name, seconds in row.phases.items()}
+        # Phases may hold steps that were dropped from the samples as warm-up: they are in the bar.
+        step = max(fmean(row.samples), sum(phases.values()))
         layers = {part: phases.pop(part, 0.0) for part in LAYERS}
         copies = phases.pop("transfer", 0.0)
         rest = sum(phases.values())
         if row.device == "cpu":  # on CUDA a step's wall time also holds the device's idle time
-            rest = max(rest, fmean(row.samples) - sum(layers.values()) - copies)
+            rest = max(rest, step - sum(layers.values()) - copies)
         found[where["dataset"], where["model"]] = Split(
             **where,
             device=row.device,
             seconds={**layers, "rest": rest},
             total=total,
-            slowdown=row.time / total - 1 if total else None,
+            slowdown=step / total - 1 if total else None,
             twin=bool(row.data.get("twin")),
             rows=[row.id, *(r.id for r in plain)],
         )
@@ -158,23 +164,23 @@ def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             "panel": f"{MODEL_TITLES[model]}, {size} graphs",
         }
         split = found.get((dataset, model))
-        if split is None:
+        if split is None or split.total is None:  # a bar needs both of its processes
             bad = [
                 r for r in mine
                 if (r.params["dataset"], r.params["model"]) == (dataset, model)
                 and r.status != "ok"
             ]  # fmt: skip
-            reason = f"{bad[0].status}: {bad[0].reason}" if bad else "skipped: no phases were told"
+            lacking = "no phases were told" if split is None else "no run without instruments"
+            reason = f"{bad[0].status}: {bad[0].reason}" if bad else f"skipped: {lacking}"
             points.append({**point, "failed": reason})
             continue
-        whole = sum(split.seconds.values())
         for part, seconds in split.seconds.items():
             points.append(
                 {
                     **point,
                     "phase": part,
                     "seconds": seconds,
-                    "total": whole if split.total is None else split.total,
+                    "total": split.total,
                     "slowdown": split.slowdown,
                     "twin": split.twin,
                     "row_ids": split.rows,
