@@ -23,6 +23,8 @@ void bind_work_items(nb::module_& m);
 void bind_copy_thread(nb::module_& m);
 void bind_label_propagation(nb::module_& m);
 void bind_supergraph(nb::module_& m);
+void bind_supergraph_chunks(nb::module_& m);
+void bind_hypergraph(nb::module_& m);
 void bind_worker_refinement(nb::module_& m);
 void bind_attend_rows(nb::module_& m);
 void bind_packed_attention(nb::module_& m);
@@ -77,6 +79,8 @@ NB_MODULE(_cpu, m) {
   dgbench::bind_copy_thread(m);
   dgbench::bind_label_propagation(m);
   dgbench::bind_supergraph(m);
+  dgbench::bind_supergraph_chunks(m);
+  dgbench::bind_hypergraph(m);
   dgbench::bind_worker_refinement(m);
   dgbench::bind_attend_rows(m);
   dgbench::bind_packed_attention(m);
