@@ -12,46 +12,17 @@
 // partial sums of the others are added in the order of the segments by a second kernel. Which rows
 // those are stands in a table made once per topology on the device, so that no host looks at it;
 // small topologies have none, there the block of a heavy row's owner adds it.
-#include "cuda/heavy_rows.hpp"
-#include "cuda/launch.cuh"
-#include "cuda/launchers.h"
+#include "cuda/aggregate_launch.cuh"
 
 namespace dgbench {
 namespace {
 
 constexpr int kInFlight = 4;  // neighbour rows loaded before the first is used
 constexpr int kWarps = kBlock / 32;
-// Entries of an average row for each lane that takes entries in turns, by how many lanes hold a
-// row of features (bits). Rows of a warp end together, so the longest one sets its time: where many
-// narrow rows would share a warp, more lanes to a row even that out.
-constexpr int kFewEntries[] = {4, 4, 4, 4, 4, 4};
 // 128 rows of 512 bytes in flight hide the memory of a processor; 64 registers allow that.
 constexpr int kBlocksPerProcessor = 4;
-constexpr int kEverything = 0x7fffffff;
-constexpr int kMostBlocks = 132 * 16;  // that take segments or split rows in turns
 
 enum Weights { kNone, kOne, kPerSnapshot };
-
-// A lane's part of a row: VEC columns from `column` on and the snapshots they belong to.
-template <int VEC>
-struct Lane {
-  int column;
-  int snapshot[VEC];
-
-  __device__ Lane(const AggregateArgs& a, int first) : column(first) {
-#pragma unroll
-    for (int e = 0; e < VEC; ++e) snapshot[e] = (first + e) / a.features;
-  }
-};
-
-template <int VEC>
-__device__ __forceinline__ void scale_by(const float* scale, int64_t vertex,
-                                         const AggregateArgs& a, const Lane<VEC>& lane,
-                                         float (&value)[VEC]) {
-  const float* of_vertex = scale + vertex * a.snapshots;
-#pragma unroll
-  for (int e = 0; e < VEC; ++e) value[e] *= __ldg(of_vertex + lane.snapshot[e]);
-}
 
 // Adds every step-th of the shared neighbours [offset, count) of a row whose first is `begin`.
 // Positions inside a row are 32 bits wide, which saves registers.
@@ -186,12 +157,6 @@ __device__ __forceinline__ void finish(const AggregateArgs& a, const Lane<VEC>& 
   store_floats<VEC>(a.y + at, sum);
 }
 
-__device__ __forceinline__ int64_t entries_of(const AggregateArgs& a, int64_t row) {
-  int64_t count = a.over_indptr[row + 1] - a.over_indptr[row];
-  if (a.ex_indptr != nullptr) count += a.ex_indptr[row + 1] - a.ex_indptr[row];
-  return count;
-}
-
 // Blocks up to `table_blocks` take the segments of the table in turns, the others rows in order.
 template <int VEC, int WEIGHTS, bool SCALED>
 __global__ void __launch_bounds__(kBlock, kBlocksPerProcessor)
@@ -281,160 +246,6 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-// Enters row i where it has more than kHeavyRow entries.
-struct ListHeavy {
-  const int64_t* over_indptr;
-  const int64_t* ex_indptr;  // or null
-  HeavyRows heavy;
-
-  __device__ void operator()(int64_t row) const {
-    int64_t count = over_indptr[row + 1] - over_indptr[row];
-    if (ex_indptr != nullptr) count += ex_indptr[row + 1] - ex_indptr[row];
-    if (count <= kHeavyRow) return;
-    const int segments = static_cast<int>((count + kSegment - 1) / kSegment);
-    const int at = atomicAdd(heavy.at + kSegments, segments);
-    int slot = -1;
-    if (segments > 1) {
-      slot = atomicAdd(heavy.at + kSlots, segments);
-      int32_t* const split = heavy.split_row(atomicAdd(heavy.at + kSplitRows, 1));
-      split[0] = static_cast<int32_t>(row);
-      split[1] = slot;
-      split[2] = segments;
-    }
-    for (int i = 0; i < segments; ++i) {
-      int32_t* const segment = heavy.segment(at + i);
-      const int64_t end = static_cast<int64_t>(i + 1) * kSegment;
-      segment[0] = static_cast<int32_t>(row);
-      segment[1] = i * kSegment;
-      segment[2] = static_cast<int32_t>(end < count ? end : count);
-      segment[3] = slot < 0 ? slot : slot + i;
-    }
-  }
-};
-
-// The transposed product from the same lists: the owner of a row of A adds its own scaled features
-// to the rows of Y that the entries name. Order of additions, and so the last bits, vary.
-template <int VEC>
-__global__ void __launch_bounds__(kBlock)
-    scatter_rows(const AggregateArgs a, const HeavyRows heavy, int lane_bits, int table_blocks) {
-  __shared__ bool heavy_row[kBlock];
-  const int lanes = 1 << lane_bits;
-  const int groups = kBlock >> lane_bits;
-  const int group = threadIdx.x >> lane_bits;
-  const Lane<VEC> lane(a, (blockIdx.y * lanes + (threadIdx.x & (lanes - 1))) * VEC);
-  const int64_t d = static_cast<int64_t>(a.snapshots) * a.features;
-  const bool has_columns = lane.column < d;
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) - table_blocks) * groups;
-  const uint32_t low = (1u << a.shift) - 1u;
-
-  // Every step-th of the entries [begin, end) of a row.
-  const auto send = [&](int64_t row, int begin, int end, int offset, int step) {
-    float own[VEC];
-    load_floats<VEC>(a.x + row * d + lane.column, own);
-    if (a.row_scale != nullptr) scale_by<VEC>(a.row_scale, row, a, lane, own);
-    const int64_t over = a.over_indptr[row];
-    const int count = static_cast<int>(a.over_indptr[row + 1] - over);
-    for (int64_t p = over + begin + offset; p < over + min(end, count); p += step) {
-      const int64_t column = __ldg(a.over_indices + p);
-      float value[VEC];
-      const float weight =
-          a.over_values != nullptr && !a.per_snapshot ? __ldg(a.over_values + p) : 1.0f;
-#pragma unroll
-      for (int e = 0; e < VEC; ++e) value[e] = weight * own[e];
-      if (a.per_snapshot) scale_by<VEC>(a.over_values, p, a, lane, value);
-      if (a.col_scale != nullptr) scale_by<VEC>(a.col_scale, column, a, lane, value);
-      add_floats<VEC>(a.y + column * d + lane.column, value);
-    }
-    if (a.ex_indptr != nullptr) {
-      const int64_t ex = a.ex_indptr[row];
-      const int64_t last = min(static_cast<int64_t>(end) - count, a.ex_indptr[row + 1] - ex);
-      for (int64_t p = ex + max(begin - count, 0) + offset; p < ex + last; p += step) {
-        const uint32_t entry = __ldg(a.ex_entries + p);
-        const int snapshot = static_cast<int>(entry & low);
-        if (snapshot < lane.snapshot[0] || snapshot > lane.snapshot[VEC - 1]) continue;
-        const int64_t column = entry >> a.shift;
-        float weight = a.ex_values != nullptr ? __ldg(a.ex_values + p) : 1.0f;
-        if (a.col_scale != nullptr) {
-          weight *= __ldg(a.col_scale + column * a.snapshots + snapshot);
-        }
-#pragma unroll
-        for (int e = 0; e < VEC; ++e) {
-          if (lane.snapshot[e] == snapshot) {
-            atomicAdd(a.y + column * d + lane.column + e, weight * own[e]);
-          }
-        }
-      }
-    }
-    if (a.self_loop && begin + offset == 0) {
-      if (a.col_scale != nullptr) scale_by<VEC>(a.col_scale, row, a, lane, own);
-      add_floats<VEC>(a.y + row * d + lane.column, own);
-    }
-  };
-
-  if (static_cast<int>(blockIdx.x) < table_blocks) {
-    const int segments = heavy.at[kSegments];
-    for (int job = blockIdx.x; job < segments && has_columns; job += table_blocks) {
-      const int32_t* segment = heavy.segment(job);
-      send(segment[0], segment[1], segment[2], group, groups);
-    }
-    return;
-  }
-  bool is_heavy = false;
-  const int64_t row = first + group;
-  if (row < a.rows) {
-    is_heavy = entries_of(a, row) > kHeavyRow;
-    if (!is_heavy && has_columns) send(row, 0, kEverything, 0, 1);
-  }
-  if (heavy.at != nullptr) return;
-  heavy_row[group] = is_heavy;
-  if (!__syncthreads_or(is_heavy)) return;
-  for (int g = 0; g < groups; ++g) {
-    if (heavy_row[g] && has_columns) send(first + g, 0, kEverything, group, groups);
-  }
-}
-
-struct Launch {
-  dim3 grid;
-  dim3 combine;  // x is 0 where no row has several segments
-  HeavyRows heavy;
-  int lane_bits;
-  int group_bits;
-  int vec;
-  int most;  // entries of a row that its owner adds
-  int table_blocks;
-};
-
-Launch plan(const AggregateArgs& a, bool in_turns) {
-  const int d = a.snapshots * a.features;
-  const auto fits = [&](int vec) {
-    return d % vec == 0 && aligned(a.x, 4 * vec) && aligned(a.y, 4 * vec);
-  };
-  Launch launch{};
-  launch.vec = fits(4) ? 4 : fits(2) ? 2 : 1;
-  while (launch.lane_bits < 5 && (launch.vec << launch.lane_bits) < d) ++launch.lane_bits;
-  launch.group_bits = launch.lane_bits;
-  launch.most = a.owner_alone ? kOwnersMost : kHeavyRow;
-  if (in_turns && !a.owner_alone) {
-    for (int turns = 2; launch.group_bits < 5; turns *= 2, ++launch.group_bits) {
-      if (a.entries < a.rows * turns * kFewEntries[launch.lane_bits]) break;
-    }
-  }
-  const auto tiles = static_cast<unsigned>(ceil_div(d, launch.vec << launch.lane_bits));
-  launch.combine = dim3(0, tiles);
-  if (a.heavy != nullptr && !a.owner_alone) {
-    launch.heavy = HeavyRows(const_cast<int32_t*>(a.heavy), a.entries);
-    const auto blocks = [](int64_t wanted) {
-      return static_cast<unsigned>(wanted < kMostBlocks ? wanted : kMostBlocks);
-    };
-    launch.table_blocks = static_cast<int>(blocks(HeavyRows::most_segments(a.entries)));
-    launch.combine = dim3(blocks(HeavyRows::most_split_rows(a.entries)), tiles);
-  }
-  launch.grid = dim3(static_cast<unsigned>(ceil_div(a.rows, kBlock >> launch.group_bits)) +
-                         static_cast<unsigned>(launch.table_blocks),
-                     tiles);
-  return launch;
-}
-
 template <int VEC, int WEIGHTS>
 void aggregate_weighted(const AggregateArgs& a, const Launch& l, cudaStream_t stream) {
   if (a.col_scale != nullptr) {
@@ -469,44 +280,12 @@ int aggregate_wide(const AggregateArgs& a, const Launch& l, cudaStream_t stream)
 
 extern "C" {
 
-int64_t dgb_heavy_size(int64_t entries) { return HeavyRows::size(entries); }
-
-int64_t dgb_heavy_slots(int64_t entries) { return HeavyRows::most_slots(entries); }
-
-int dgb_list_heavy(const int64_t* over_indptr, const int64_t* ex_indptr, int64_t rows,
-                   int64_t entries, int32_t* table, void* stream) {
-  const cudaError_t error =
-      cudaMemsetAsync(table, 0, kHeavyHead * sizeof(int32_t), as_stream(stream));
-  if (error != cudaSuccess) return static_cast<int>(error);
-  return for_each(rows, ListHeavy{over_indptr, ex_indptr, HeavyRows(table, entries)}, stream);
-}
-
 int dgb_aggregate(const AggregateArgs* args, void* stream) {
   if (args->rows == 0 || args->snapshots * args->features == 0) return 0;
   const Launch l = plan(*args, true);
   if (l.vec == 4) return aggregate_wide<4>(*args, l, as_stream(stream));
   if (l.vec == 2) return aggregate_wide<2>(*args, l, as_stream(stream));
   return aggregate_wide<1>(*args, l, as_stream(stream));
-}
-
-int dgb_scatter(const AggregateArgs* args, void* stream) {
-  const int64_t d = static_cast<int64_t>(args->snapshots) * args->features;
-  if (args->columns == 0 || d == 0) return 0;
-  const cudaError_t error =
-      cudaMemsetAsync(args->y, 0, args->columns * d * sizeof(float), as_stream(stream));
-  if (error != cudaSuccess || args->rows == 0) return static_cast<int>(error);
-  const Launch l = plan(*args, false);
-  if (l.vec == 4) {
-    scatter_rows<4>
-        <<<l.grid, kBlock, 0, as_stream(stream)>>>(*args, l.heavy, l.lane_bits, l.table_blocks);
-  } else if (l.vec == 2) {
-    scatter_rows<2>
-        <<<l.grid, kBlock, 0, as_stream(stream)>>>(*args, l.heavy, l.lane_bits, l.table_blocks);
-  } else {
-    scatter_rows<1>
-        <<<l.grid, kBlock, 0, as_stream(stream)>>>(*args, l.heavy, l.lane_bits, l.table_blocks);
-  }
-  return launch_status();
 }
 
 }  // extern "C"
