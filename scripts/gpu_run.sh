@@ -13,16 +13,19 @@
 #   races       PiPAD against PyG-Temporal on small graphs at full size
 #   profile     kernels and launches of a PiPAD step
 #   equality    every registered system, and every paper's own, on the device against the CPU
+#   ceilings    what the device can do: copies, random reads, latencies, launches, multiplications
 #   roofline    every operator against its roof, with launches, registers and spills
+#   ledger      every workload that something was predicted of, beside the prediction
 #   billion     a twin of 1.47 billion edges on one device: ingest, samples, an epoch
 #   sanitizers  memcheck, racecheck, initcheck and synccheck over small tests of every kernel
 #   differences ESDG: encode and rebuild, plain transfer against differences
 #   reproduce   the quick experiments of all papers, what is left of the time in equal shares
 #   pipad, esdg, dgc, gnnflow, tgcn   a paper: correctness, operators, its experiments
+#   all         tests, sanitizers, equality, ceilings, roofline, ledger, placements, reproduce
 #
 # Meant for a machine without a network that has torch, nvcc, cmake, ninja, scikit-build-core,
 # nanobind, pytest and hypothesis. All of it takes less than ten minutes. Settings:
-#   DGBENCH_SECONDS  how long all of it may take (default: 560)
+#   DGBENCH_SECONDS  how long all of it may take (default: 560; with `all`: 540)
 #   DGBENCH_WHEELS   folder of wheels for what the machine lacks (scripts/gpu_wheels.sh fills one)
 #   DGBENCH_DATA     folder of real data; without it the real-only datasets show as missing
 #   DGBENCH_SITE     where to install (default: a temporary folder)
@@ -38,12 +41,18 @@ if [ "${1:-}" = --dry-run ]; then
   shift
 fi
 parts=()
-while [[ "${1:-}" =~ ^(operators|tests|lately|tables|placements|races|profile|equality|roofline|billion|sanitizers|differences|reproduce|pipad|esdg|dgc|gnnflow|tgcn)$ ]]; do
-  parts+=("$1")
+seconds=560
+while [[ "${1:-}" =~ ^(operators|tests|lately|tables|placements|races|profile|equality|ceilings|roofline|ledger|billion|sanitizers|differences|reproduce|pipad|esdg|dgc|gnnflow|tgcn|all)$ ]]; do
+  if [ "$1" = all ]; then
+    parts+=(tests sanitizers equality ceilings roofline ledger placements reproduce)
+    seconds=540
+  else
+    parts+=("$1")
+  fi
   shift
 done
 [ ${#parts[@]} -eq 0 ] && parts=(operators)
-budget=${DGBENCH_SECONDS:-560}
+budget=${DGBENCH_SECONDS:-$seconds}
 if [ $# -gt 1 ] || [[ "${1:-}" == -* ]] || ! [[ "$budget" =~ ^[0-9]+$ ]]; then
   sed -n '2,/^set /s/^# \{0,1\}//p' scripts/gpu_run.sh >&2
   exit 2
@@ -121,7 +130,7 @@ tests_of="$python -m pytest -q -p no:cacheprovider -m cuda"
 share_of() {
   case $1 in
     lately) echo 6 ;;
-    tables | placements) echo 3 ;;
+    tables | placements | ceilings) echo 3 ;;
     races) echo 4 ;;
     sanitizers) echo 12 ;;
     roofline) echo 5 ;;

@@ -41,6 +41,27 @@ profile() {
   return $status
 }
 
+ceilings() {
+  step "what the device can do"
+  run "$(left)" ceilings.txt "$python" scripts/gpu_ceilings.py --out "$out/ceilings.jsonl" \
+    --seconds "$(($(left) - 8))"
+  local status=$?
+  shown ceilings.txt
+  step "summary: ceilings $status"
+  return $status
+}
+
+ledger() {
+  step "what was predicted, and what it takes"
+  # The last family is a graph of 191 M edges: it must begin early enough to be made.
+  run "$(left)" ledger.txt "$python" scripts/gpu_ledger.py --out "$out/ledger.jsonl" \
+    --seconds "$(($(left) - 20))"
+  local status=$?
+  shown ledger.txt
+  step "summary: ledger $status"
+  return $status
+}
+
 roofline() {
   step "registers and spills of every kernel"
   local arch=sm_90

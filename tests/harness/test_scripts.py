@@ -67,7 +67,7 @@ def test_parts_share_the_time_in_their_order(tmp_path) -> None:
 
 def test_every_part_can_be_asked_for_alone_and_with_others() -> None:
     usage = gpu_run("--help").stderr
-    more = ["equality", "roofline", "billion", "sanitizers"]
+    more = ["equality", "ceilings", "roofline", "ledger", "billion", "sanitizers", "all"]
     for part in [*PARTS, *more, "tests", "operators", "pipad", "esdg", "dgc", "gnnflow"]:
         assert re.search(rf"\b{part}\b", usage), part
         assert "== summary" in gpu_run("--dry-run", part, "tables").stdout
@@ -257,6 +257,25 @@ def test_one_run_holds_all_that_a_device_is_asked() -> None:
     limits = {log: int(seconds) for seconds, log in limits.items()}
     assert all(60 >= limits[log] >= 10 for log in ("kernels", "roofline"))
     assert limits["billion"] >= 120
+    for path in set(re.findall(r"(?:tests|scripts)/[\w/]+\.py", said)):
+        assert (ROOT / path).is_file(), path
+
+
+def test_all_of_a_device_run_is_one_word() -> None:
+    """Correctness, what the device can do, operators and predictions, then the papers."""
+    said = gpu_run("--dry-run", "all").stdout
+    words = ["need the device alone", "--tool memcheck", "test_every_system", "gpu_ceilings",
+             "gpu_roofline", "gpu_ledger", "gpu_gnnflow", "reproduce gnnflow"]  # fmt: skip
+    assert [said.index(word) for word in words] == sorted(said.index(word) for word in words)
+    assert said.count("== summary") == len(words)
+    logs = re.findall(r"to ([\w.]+): ", said)
+    assert len(logs) == len(set(logs))  # none is written over
+    limits = {log: int(seconds) for seconds, log in re.findall(r"at most (\d+) s, to (\w+)", said)}
+    assert max(limits.values()) <= 540
+    # In a dry run no time passes: what comes later may also use what those before it left.
+    assert limits["tests"] + limits["memcheck"] <= 120
+    assert limits["ceilings"] >= 25  # with the compiler's five
+    assert limits["ledger"] >= 70
     for path in set(re.findall(r"(?:tests|scripts)/[\w/]+\.py", said)):
         assert (ROOT / path).is_file(), path
 
