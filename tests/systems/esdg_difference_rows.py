@@ -1,0 +1,74 @@
+"""Rows of ESDG's experiments on differences: real ones of smoke runs, and failed ones."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import pytest
+
+from dgbench.harness.store.row import Row
+from dgbench.systems.base import RunContext
+from dgbench.systems.esdg.experiments import fig4
+from dgbench.systems.esdg.experiments.settings import MODELS
+
+SMOKE = RunContext("cpu", "smoke", 1, budget_s=0.01)
+
+
+@pytest.fixture(autouse=True)
+def private_cache(tmp_path_factory, monkeypatch):
+    folder = tmp_path_factory.getbasetemp() / "esdg-difference"
+    monkeypatch.setenv("DGBENCH_CACHE", str(folder))
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+
+
+def ran(experiment: Any, number: int = 0, /, **params: Any) -> Row:
+    """A real row of a smoke run: the first cell with these params."""
+    cells = [c for c in experiment.cells("smoke", "cpu") if params.items() <= c.params.items()]
+    found = experiment.run(cells[0], SMOKE)
+    return row_of(experiment.name, number, cells[0].params, found)
+
+
+def row_of(experiment: str, number: int, params: dict, found: Any, **fields: Any) -> Row:
+    plain = {
+        "id": f"{experiment}-{number}",
+        "run": "test",
+        "cell_hash": str(number),
+        "paper": "esdg",
+        "experiment": experiment,
+        "params": params,
+        "group": "g",
+        "round": 1,
+        "device": "cpu",
+        "preset": "quick",
+        "status": "ok",
+    }
+    names = ("values", "units", "counters", "samples", "deviation", "data", "notes")
+    return Row(**(plain | {name: getattr(found, name) for name in names} | fields))
+
+
+def failed(experiment: str, number: int = 9, /, **params: Any) -> Row:
+    return Row(
+        id=f"{experiment}-{number}",
+        run="test",
+        cell_hash=str(number),
+        paper="esdg",
+        experiment=experiment,
+        params=params,
+        group="g",
+        round=1,
+        device="cpu",
+        preset="quick",
+        status="oom",
+        reason="21 of 24 GiB",
+    )
+
+
+def points_of(experiment: Any, rows: list[Row]) -> dict[str, list[dict]]:
+    return {figure.name: figure.points(rows) for figure in experiment.figures()}
+
+
+@lru_cache
+def timed(model: str) -> Row:
+    """Figure 4's timed epochs of a smoke run, once a model."""
+    return ran(fig4.Fig4(), MODELS.index(model), part="timed", model=model)
