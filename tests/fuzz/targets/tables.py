@@ -89,13 +89,16 @@ def check(spec: ReaderSpec, raw, text: bytes) -> None:
 
 
 def plain_rows(spec: ReaderSpec, text: bytes) -> list[list[str]]:
-    """Fields of every line that is not empty, behind comments and header."""
-    if not text.strip():
-        return []
+    """Fields of every line that is not empty, behind comments and header.
+
+    White space alone is an empty table, behind comments, too.
+    """
     words = text.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     lines = re.split("\r\n|\n|\r", words)
     while spec.comment and lines and lines[0].startswith(spec.comment):
         lines.pop(0)
+    if not "".join(lines).encode("utf-8", "surrogateescape").strip():
+        return []
     return [line.split(_DELIMITER[spec.delimiter]) for line in lines[spec.skip :] if line]
 
 
