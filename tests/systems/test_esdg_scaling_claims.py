@@ -15,7 +15,7 @@ from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
 from dgbench.systems.esdg import PAPER
 from dgbench.systems.esdg.checks import scaling
-from dgbench.systems.esdg.experiments import fig5, fig7, parts
+from dgbench.systems.esdg.experiments import fig5, fig5_curves, fig7, parts
 from dgbench.systems.esdg.experiments.projection import (
     PRINTED_S,
     exchange_excess,
@@ -29,7 +29,7 @@ from dgbench.systems.esdg.experiments.settings import MODELS
 CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in scaling.CHECKS}
 VERTEX_STEP = {"tm_gcn": 3e-7, "cd_gcn": 5e-7, "evolvegcn_o": 2e-7}
 PLAIN = {"tm_gcn": 1.1e8, "cd_gcn": 1.24e7, "evolvegcn_o": 1.04e8}
-CURVES5, CURVES7 = fig5.curves, fig7.curves
+CURVES5, CURVES7 = fig5_curves.curves, fig7.curves
 
 
 def row(experiment: str, number: int = 0, **fields: Any) -> Row:
@@ -86,7 +86,7 @@ def network(monkeypatch):
     """Set the bytes per second of a node, for every projection of the checks."""
 
     def choose(rate: float) -> None:
-        monkeypatch.setattr(fig5, "curves", partial(CURVES5, network=rate))
+        monkeypatch.setattr(fig5_curves, "curves", partial(CURVES5, network=rate))
         monkeypatch.setattr(fig7, "curves", partial(CURVES7, network=rate))
 
     return choose
@@ -94,7 +94,7 @@ def network(monkeypatch):
 
 def only_bandwidth(monkeypatch) -> None:
     """Leave out the reading by printed seconds, which slows devices down."""
-    monkeypatch.setattr(fig5, "printed_speed", lambda job: None)
+    monkeypatch.setattr(fig5_curves, "printed_speed", lambda job: None)
 
 
 # Projected statements.
@@ -167,14 +167,14 @@ def test_sublinear_fails_where_a_node_slows_its_ranks(monkeypatch):
                                 communicate_s=0.0)  # fmt: skip
         return lines
 
-    monkeypatch.setattr(fig5, "curves", steep)
+    monkeypatch.setattr(fig5_curves, "curves", steep)
     assert judge("s1-sublinear-nodes", rows()).other_way
 
 
 def test_the_best_line_is_the_answer_to_thirty():
     claim = CLAIMS["esdg-abs-strong-scaling"]
     finding = scaling.strong(claim, rows())
-    lines = fig5.curves(rows())["bandwidth"].values()
+    lines = fig5_curves.curves(rows())["bandwidth"].values()
     best = max(128 / 128 * line[1].seconds / line[128].seconds for line in lines)
     assert finding.measured == pytest.approx(best)
     assert finding.low <= finding.measured <= finding.high
@@ -387,7 +387,7 @@ def test_strong_scaling_says_what_is_left_out_and_slower_exchanges():
     found = judge_reason("abs-strong-scaling")
     assert "left out are what launches cost on a GPU" in found
     assert "with exchanges 2.0 times slower, which Table 2 implies" in found
-    line = fig5.curves(rows())["bandwidth"]["amlsim", "tm_gcn"]
+    line = fig5_curves.curves(rows())["bandwidth"]["amlsim", "tm_gcn"]
     slower = with_excess(line)
     for p, epoch in line.items():
         extra = (exchange_excess() - 1) * epoch.communicate_s

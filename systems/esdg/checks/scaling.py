@@ -13,7 +13,7 @@ from typing import Any
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.base.compare import select
 from dgbench.systems.esdg.checks.common import as_printed, finding, missing, strength
-from dgbench.systems.esdg.experiments import fig5, fig7
+from dgbench.systems.esdg.experiments import fig5_curves, fig7
 from dgbench.systems.esdg.experiments.projection import (
     GPUS_PER_NODE,
     TABLE2_STEPS,
@@ -25,7 +25,7 @@ from dgbench.systems.esdg.experiments.projection import (
     vertex_epoch,
     with_excess,
 )
-from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
+from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, RANKS
 from dgbench.systems.esdg.experiments.table2 import remote_per_vertex_step, standing_for_paper
 
 Line = dict[int, Epoch]
@@ -64,14 +64,14 @@ GROWTH = 1.02
 
 def strong(claim: Claim, rows: Sequence[Any]) -> Finding:
     """The best projected speed-up at 128 ranks, in the paper's convention."""
-    found = fig5.curves(rows)
+    found = fig5_curves.curves(rows)
     if not found:
         return missing(NONE5)
     best: dict[str, tuple[float, str]] = {}
     for reading, lines in found.items():
         best[reading] = max((speedups(line)[max(line)], _name(*key)) for key, line in lines.items())
     value = best["bandwidth"][0]
-    used = list(fig5.share_rows(rows).values())
+    used = list(fig5_curves.share_rows(rows).values())
     result = _projection(
         used, rows, value, direction=value > 1, target=float(claim.value["high"]),
         reason=_readings({k: f"{v:.1f}x ({n})" for k, (v, n) in best.items()}) + _left_out(found),
@@ -80,7 +80,7 @@ def strong(claim: Claim, rows: Sequence[Any]) -> Finding:
     return result
 
 
-def _left_out(found: fig5.Curves) -> str:
+def _left_out(found: fig5_curves.Curves) -> str:
     """What the projection does not hold, and what it comes to with exchanges as slow as printed."""
     ends: dict[str, list[float]] = {}
     for lines in found.values():
@@ -140,7 +140,7 @@ def sublinear(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def compute_scales(claim: Claim, rows: Sequence[Any]) -> Finding:
     """What one rank's share takes less than the whole, at up to 16 ranks."""
-    found = list(fig5.share_rows(rows).values())
+    found = list(fig5_curves.share_rows(rows).values())
     if not found:
         return missing(NONE5)
     said, fine, open_ = {}, [], []
@@ -155,7 +155,7 @@ def compute_scales(claim: Claim, rows: Sequence[Any]) -> Finding:
         fine.append(gain >= WELL * ideal)
         if low < WELL * ideal <= high:
             open_.append(name)
-    large = fig5.curves(rows).get("bandwidth", {})
+    large = fig5_curves.curves(rows).get("bandwidth", {})
     ends = [
         f"{_name(*k)} {e[min(e)].compute_s / e[max(e)].compute_s:.0f}x" for k, e in large.items()
     ]
@@ -166,7 +166,7 @@ def compute_scales(claim: Claim, rows: Sequence[Any]) -> Finding:
         holds=all(fine),
         direction=all(fine),
         undecided=bool(open_),
-        reason=f"well is half of perfect; projected at full size and {max(fig5.RANKS)} ranks: "
+        reason=f"well is half of perfect; projected at full size and {max(RANKS)} ranks: "
         + ", ".join(ends),
     )
 
@@ -341,16 +341,16 @@ def _times(
     also: Sequence[Any] = (),
 ) -> Finding:
     """Seconds at the printed ranks; `also` are rows that they rest on beside the share's."""
-    row = fig5.share_rows(rows).get(("amlsim", MODEL_OF[claim.id]))
+    row = fig5_curves.share_rows(rows).get(("amlsim", MODEL_OF[claim.id]))
     if row is None:
         return missing(NONE5)
-    job = fig5.job_of(row, steps=TABLE2_STEPS)
+    job = fig5_curves.job_of(row, steps=TABLE2_STEPS)
     wanted = {int(p): v for p, v in claim.value.items() if isinstance(v, int | float)}
     found = {
         reading: {
             p: 1e3 * epoch(job, p, v100_cluster(p, by_model[job.model])).seconds for p in wanted
         }
-        for reading, by_model in fig5.speeds(rows).items()
+        for reading, by_model in fig5_curves.speeds(rows).items()
         if job.model in by_model
     }
     same = {_turns(times) == _turns(wanted) for times in found.values()}
@@ -382,9 +382,9 @@ def _lines(
     models = tuple(models)
     lines = {
         reading: {key: line for key, line in found.items() if key[1] in models}
-        for reading, found in fig5.curves(rows).items()
+        for reading, found in fig5_curves.curves(rows).items()
     }
-    used = [row for key, row in fig5.share_rows(rows).items() if key[1] in models]
+    used = [row for key, row in fig5_curves.share_rows(rows).items() if key[1] in models]
     return _judge(lines, used, rows, holds, words, NONE5)
 
 
@@ -420,7 +420,7 @@ def _judge(
 
 def _projection(used: Sequence[Any], rows: Sequence[Any], measured: Any, **fields: Any) -> Finding:
     """A projected finding, with the error of the model of links in its reason."""
-    error, typical = fig5.model_error(rows), fig5.model_typical(rows)
+    error, typical = fig5_curves.model_error(rows), fig5_curves.model_typical(rows)
     off = ""
     if error is not None and typical is not None:
         off = f"; all-to-alls here are {typical:.0%} off such a model (median, at most {error:.0%})"
@@ -463,7 +463,7 @@ def _from_to(*sizes: int) -> Callable[[Line], str]:
 
 
 def _counted(rows: Sequence[Any]) -> Any | None:
-    found = select(rows, experiment=fig5.NAME, part="counted")
+    found = select(rows, experiment=fig5_curves.NAME, part="counted")
     return found[-1] if found else None
 
 

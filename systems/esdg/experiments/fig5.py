@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import lru_cache
-from statistics import median
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.esdg.experiments.common import devices_lacking
+from dgbench.systems.esdg.experiments.fig5_curves import NAME, curves, ranked_rows
+from dgbench.systems.esdg.experiments.fig5_points import (
+    measured_split,
+    node_points,
+    speedup_points,
+    split_points,
+)
 from dgbench.systems.esdg.experiments.parts import (
     COSTS,
     TURNS,
     cost_values,
-    costs_of,
     counted,
     in_turns,
     links,
     snapshot_bytes,
 )
-from dgbench.systems.esdg.experiments.projection import (
-    BAND,
-    CLUSTER,
-    ITEM,
-    TABLE2_STEPS,
-    V100_BYTES_PER_S,
-    Epoch,
-    Job,
-    h200,
-    printed_speed,
-    scaled_points,
-    snapshot_epoch,
-    speedups,
-    v100_cluster,
-)
+from dgbench.systems.esdg.experiments.projection import BAND, CLUSTER, ITEM, speedups
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -55,7 +43,6 @@ from dgbench.systems.esdg.experiments.settings import (
 )
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
 
-NAME = "fig5"
 PRINTED = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
 """Column of Table 1 with the entries that each model trains on."""
 
@@ -232,9 +219,6 @@ def ranks_scale(graph: Graph, preset: Preset) -> float:
     return graph.scale("smoke" if preset in ("smoke", "quick") else "quick")
 
 
-# What is measured and counted.
-
-
 def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
     """Rank 0's share at several P on two graphs, what it costs, and what a snapshot weighs."""
     torch.set_num_threads(1)
@@ -279,223 +263,3 @@ def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
         data=describe(data[0]),
         notes=["one thread; what other ranks would send is zeros"],
     )
-
-
-# What follows from it.
-
-
-def job_of(row: Any, **fields: Any) -> Job:
-    """What a row of `shares` projects: its graph at the size of Table 1."""
-    values, counters = row.values, row.counters
-    costs = costs_of(values)
-    job = Job(
-        model=str(row.params["model"]),
-        steps=counters["T"],
-        nodes=counters["N"],
-        costs=costs,
-        plain_bytes=values["plain_bytes"],
-        difference_bytes=values["plain_bytes"] * values["difference_share"],
-        window=counters["window"],
-    )
-    return replace(job, **fields)
-
-
-def share_rows(rows: Sequence[Any]) -> dict[tuple[str, str], Any]:
-    """The last row of shares by (dataset, model)."""
-    return {
-        (r.params["dataset"], r.params["model"]): r
-        for r in select(rows, experiment=NAME, part="shares")
-    }
-
-
-def ranked_rows(rows: Sequence[Any]) -> dict[tuple[str, str, int], list[Any]]:
-    """Rows of ranks of this machine by dataset, model and P, P rising."""
-    found: dict[tuple[str, str, int], list[Any]] = {}
-    ranked = select(rows, experiment=NAME, part="ranks")
-    for row in sorted(ranked, key=lambda r: r.params["ranks"]):
-        key = row.params["dataset"], row.params["model"], row.params["ranks"]
-        if "gain speed-up" in row.values:  # rows of older runs have no pairs
-            found.setdefault(key, []).append(row)
-    return found
-
-
-def model_error(rows: Sequence[Any]) -> float | None:
-    """Largest error of the topology model, on this machine's links."""
-    found = select(rows, experiment=NAME, part="links")
-    return found[-1].values["model_error"] if found else None
-
-
-def model_typical(rows: Sequence[Any]) -> float | None:
-    """Median error of the topology model, on this machine's links."""
-    found = select(rows, experiment=NAME, part="links")
-    return found[-1].values.get("model_typical") if found else None
-
-
-def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
-    """How many times faster a V100 is than a thread here, by reading and model."""
-    found = share_rows(rows)
-    if not found:
-        return {}
-    rate = median(row.values["copy_bytes_per_s"] for row in found.values())
-    models = dict.fromkeys(model for _, model in found)
-    by_reading = {"bandwidth": dict.fromkeys(models, V100_BYTES_PER_S / rate)}
-    for model in models:
-        row = found.get(("amlsim", model))
-        printed = None if row is None else printed_speed(job_of(row, steps=TABLE2_STEPS))
-        if printed is not None:
-            by_reading.setdefault("printed", {})[model] = printed
-    return by_reading
-
-
-Curves = dict[str, dict[tuple[str, str], dict[int, Epoch]]]
-
-
-def curves(rows: Sequence[Any], *, network: float | None = None) -> Curves:
-    """Projected epochs by reading, (dataset, model) and P.
-
-    Args:
-        rows: of a run.
-        network: bytes per second of a node; None: the paper's.
-    """
-    found: Curves = {}
-    error = model_error(rows)
-    for reading, by_model in speeds(rows).items():
-        for key, row in share_rows(rows).items():
-            if key[1] in by_model:
-                line = project(job_of(row), by_model[key[1]], network=network, error=error)
-                found.setdefault(reading, {})[key] = line
-    return found
-
-
-def project(
-    job: Job, speed: float, *, network: float | None = None, error: float | None = None
-) -> dict[int, Epoch]:
-    """Epochs by P on the paper's cluster, from the smallest P whose memory suffices."""
-    return dict(_project(job, speed, network, error))
-
-
-@lru_cache(maxsize=256)
-def _project(
-    job: Job, speed: float, network: float | None, error: float | None
-) -> tuple[tuple[int, Epoch], ...]:
-    found = []
-    for p in RANKS:
-        try:
-            found.append((p, snapshot_epoch(job, p, v100_cluster(p, speed, network=network))))
-        except InvalidInputError:  # too little memory
-            continue
-    return tuple((p, replace(epoch, error=error)) for p, epoch in found)
-
-
-def _panel(dataset: str, row: Any) -> str:
-    return BY_NAME[dataset].title + (" (twin)" if row.data.get("twin") else "")
-
-
-def speedup_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `scaling`: measured on cores of their own, and projected to 128; a panel for each
-    model and graph."""
-    points: list[dict[str, Any]] = []
-    for (dataset, model, p), mine in ranked_rows(rows).items():
-        if p > mine[0].values["cores"]:
-            continue
-        ratio = gain_of(mine, "speed-up")
-        common = {"panel": _shown(dataset, model, mine[0]), "series": "esdg", "row_ids": ratio.rows}
-        if not any(q["panel"] == common["panel"] for q in points):
-            points.append({**common, "x": 1, "y": 1.0})
-        points.append({**common, "x": p, "y": ratio.value, "low": ratio.low, "high": ratio.high})
-    found = curves(rows)
-    for (dataset, model), row in share_rows(rows).items():
-        lines = {name: line[dataset, model] for name, line in found.items()
-                 if (dataset, model) in line}  # fmt: skip
-        common = {"panel": _shown(dataset, model, row), "row_ids": [row.id]}
-        links = model_error(rows), model_typical(rows)
-        points += scaled_points(lines, speedups, costs_of(row.values), links, common)
-    return points + [
-        {"panel": _shown(row.params["dataset"], row.params["model"], row), "series": "esdg",
-         "x": row.params.get("ranks", 1), "failed": f"{row.status}: {row.reason}"}
-        for row in rows
-        if row.experiment == NAME and row.status != "ok" and "model" in row.params
-    ]  # fmt: skip
-
-
-def _shown(dataset: str, model: str, row: Any) -> str:
-    return f"{MODEL_TITLES[model]}, {_panel(dataset, row)}"
-
-
-def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Compute, transfer and communication of projected epochs, by the bandwidth reading."""
-    points = []
-    used = share_rows(rows)
-    for (dataset, model), epochs in curves(rows).get("bandwidth", {}).items():
-        row = used[dataset, model]
-        for p, epoch in epochs.items():
-            parts = {
-                "compute": epoch.compute_s,
-                "transfer": epoch.transfer_s,
-                "communicate": epoch.communicate_s,
-            }
-            for part, seconds in parts.items():
-                if seconds > 0:
-                    points.append(
-                        {
-                            "panel": f"{MODEL_TITLES[model]}, {_panel(dataset, row)}",
-                            "series": part,
-                            "x": p,
-                            "y": seconds,
-                            "projected": True,
-                            "row_ids": [row.id],
-                        }
-                    )
-    return points
-
-
-def measured_split(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Bars of the ranks of this machine; more ranks than cores say so."""
-    points, alone = [], set()
-    for (dataset, model, p), mine in ranked_rows(rows).items():
-        row = mine[-1]
-        panel = f"{MODEL_TITLES[model]}, {_panel(dataset, row)}"
-        crowded = f", {row.values['cores']:.0f} cores" if p > row.values["cores"] else ""
-        bars = {f"P = {p}{crowded}": (row.values["epoch_s"], row.phases)}
-        if panel not in alone:
-            one = {phase: row.values[f"alone {phase}"] for phase in row.phases}
-            bars = {"P = 1": (row.values["alone_s"], one), **bars}
-            alone.add(panel)
-        for name, (total, phases) in bars.items():
-            for phase, seconds in phases.items():
-                points.append(
-                    {
-                        "panel": panel,
-                        "row": name,
-                        "system": "esdg",
-                        "phase": phase,
-                        "seconds": seconds,
-                        "total": total,
-                        "deviation": row.deviation["loss"],
-                        "row_ids": [row.id],
-                    }
-                )
-    return points
-
-
-def node_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Points of `scaling`: one node of the paper's V100 and one of H200, over one V100."""
-    points: list[dict[str, Any]] = []
-    by_model = speeds(rows).get("bandwidth", {})
-    links = model_error(rows), model_typical(rows)
-    for (dataset, model), row in share_rows(rows).items():
-        if dataset != "amlsim":
-            continue
-        speed, job = by_model[model], job_of(row)
-        nodes = {
-            name: {p: snapshot_epoch(job, p, machine(p, speed)) for p in (1, 2, 4, 8)}
-            for name, machine in (("V100", v100_cluster), ("H200", h200))
-        }
-        one = nodes["V100"][1].seconds
-
-        def over_one(epochs: Mapping[int, Epoch], one: float = one) -> dict[int, float]:
-            return {p: one / epoch.seconds for p, epoch in epochs.items()}
-
-        common = {"panel": _shown(dataset, model, row), "row_ids": [row.id]}
-        points += scaled_points(nodes, over_one, costs_of(row.values), links, common)
-    return points

@@ -18,9 +18,9 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload
-from dgbench.systems.esdg.experiments import fig5
+from dgbench.systems.esdg.experiments import fig5, fig5_curves
 from dgbench.systems.esdg.experiments.common import devices_lacking
-from dgbench.systems.esdg.experiments.fig5 import model_error
+from dgbench.systems.esdg.experiments.fig5_curves import model_error, model_typical
 from dgbench.systems.esdg.experiments.parts import COSTS, TURNS, cost_values, costs_of, on_ranks
 from dgbench.systems.esdg.experiments.projection import (
     BAND,
@@ -285,7 +285,7 @@ def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
         return {}
     rate = median(row.values["copy_bytes_per_s"] for row in found.values())
     same = {"bandwidth": dict.fromkeys(found, V100_BYTES_PER_S / rate)}
-    printed = fig5.speeds(rows).get("printed")
+    printed = fig5_curves.speeds(rows).get("printed")
     return {**same, "printed": printed} if printed else same
 
 
@@ -348,7 +348,7 @@ def throughput_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                     "row_ids": [r.id for r in at],
                 }
             )
-    found, links = curves(rows), (model_error(rows), fig5.model_typical(rows))
+    found, links = curves(rows), (model_error(rows), model_typical(rows))
     for model, row in share_rows(rows).items():
         lines = {name: line[model] for name, line in found.items() if model in line}
         common = {"panel": MODEL_TITLES[model], "row_ids": [row.id]}

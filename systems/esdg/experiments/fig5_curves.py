@@ -1,0 +1,128 @@
+"""What the rows of Figure 5 say, and the epochs on the paper's cluster that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from statistics import median
+from typing import Any
+
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.systems.base.compare import select
+from dgbench.systems.esdg.experiments.parts import costs_of
+from dgbench.systems.esdg.experiments.projection import (
+    TABLE2_STEPS,
+    V100_BYTES_PER_S,
+    Epoch,
+    Job,
+    printed_speed,
+    snapshot_epoch,
+    v100_cluster,
+)
+from dgbench.systems.esdg.experiments.settings import RANKS
+
+NAME = "fig5"
+
+
+def job_of(row: Any, **fields: Any) -> Job:
+    """What a row of `shares` projects: its graph at the size of Table 1."""
+    values, counters = row.values, row.counters
+    costs = costs_of(values)
+    job = Job(
+        model=str(row.params["model"]),
+        steps=counters["T"],
+        nodes=counters["N"],
+        costs=costs,
+        plain_bytes=values["plain_bytes"],
+        difference_bytes=values["plain_bytes"] * values["difference_share"],
+        window=counters["window"],
+    )
+    return replace(job, **fields)
+
+
+def share_rows(rows: Sequence[Any]) -> dict[tuple[str, str], Any]:
+    """The last row of shares by (dataset, model)."""
+    return {
+        (r.params["dataset"], r.params["model"]): r
+        for r in select(rows, experiment=NAME, part="shares")
+    }
+
+
+def ranked_rows(rows: Sequence[Any]) -> dict[tuple[str, str, int], list[Any]]:
+    """Rows of ranks of this machine by dataset, model and P, P rising."""
+    found: dict[tuple[str, str, int], list[Any]] = {}
+    ranked = select(rows, experiment=NAME, part="ranks")
+    for row in sorted(ranked, key=lambda r: r.params["ranks"]):
+        key = row.params["dataset"], row.params["model"], row.params["ranks"]
+        if "gain speed-up" in row.values:  # rows of older runs have no pairs
+            found.setdefault(key, []).append(row)
+    return found
+
+
+def model_error(rows: Sequence[Any]) -> float | None:
+    """Largest error of the topology model, on this machine's links."""
+    found = select(rows, experiment=NAME, part="links")
+    return found[-1].values["model_error"] if found else None
+
+
+def model_typical(rows: Sequence[Any]) -> float | None:
+    """Median error of the topology model, on this machine's links."""
+    found = select(rows, experiment=NAME, part="links")
+    return found[-1].values.get("model_typical") if found else None
+
+
+def speeds(rows: Sequence[Any]) -> dict[str, dict[str, float]]:
+    """How many times faster a V100 is than a thread here, by reading and model."""
+    found = share_rows(rows)
+    if not found:
+        return {}
+    rate = median(row.values["copy_bytes_per_s"] for row in found.values())
+    models = dict.fromkeys(model for _, model in found)
+    by_reading = {"bandwidth": dict.fromkeys(models, V100_BYTES_PER_S / rate)}
+    for model in models:
+        row = found.get(("amlsim", model))
+        printed = None if row is None else printed_speed(job_of(row, steps=TABLE2_STEPS))
+        if printed is not None:
+            by_reading.setdefault("printed", {})[model] = printed
+    return by_reading
+
+
+Curves = dict[str, dict[tuple[str, str], dict[int, Epoch]]]
+
+
+def curves(rows: Sequence[Any], *, network: float | None = None) -> Curves:
+    """Projected epochs by reading, (dataset, model) and P.
+
+    Args:
+        rows: of a run.
+        network: bytes per second of a node; None: the paper's.
+    """
+    found: Curves = {}
+    error = model_error(rows)
+    for reading, by_model in speeds(rows).items():
+        for key, row in share_rows(rows).items():
+            if key[1] in by_model:
+                line = project(job_of(row), by_model[key[1]], network=network, error=error)
+                found.setdefault(reading, {})[key] = line
+    return found
+
+
+def project(
+    job: Job, speed: float, *, network: float | None = None, error: float | None = None
+) -> dict[int, Epoch]:
+    """Epochs by P on the paper's cluster, from the smallest P whose memory suffices."""
+    return dict(_project(job, speed, network, error))
+
+
+@lru_cache(maxsize=256)
+def _project(
+    job: Job, speed: float, network: float | None, error: float | None
+) -> tuple[tuple[int, Epoch], ...]:
+    found = []
+    for p in RANKS:
+        try:
+            found.append((p, snapshot_epoch(job, p, v100_cluster(p, speed, network=network))))
+        except InvalidInputError:  # too little memory
+            continue
+    return tuple((p, replace(epoch, error=error)) for p, epoch in found)
