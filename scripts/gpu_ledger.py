@@ -127,7 +127,7 @@ def word(entry: Entry, measured: float) -> str:
         low, high = low / AROUND, high * AROUND
     if low <= measured <= high:
         return "met"
-    ratio = low / measured if measured < low else measured / high
+    ratio = entry.low / measured if measured < low else measured / entry.high
     worse = (measured < low) if entry.gain else (measured > high)
     return f"{'slower' if worse else 'faster'} by {ratio:.2g}x"
 

@@ -25,6 +25,11 @@ def ceilings(monkeypatch) -> ModuleType:
     return importlib.import_module("gpu_ceilings")
 
 
+@pytest.fixture
+def bench(ceilings) -> ModuleType:
+    return importlib.import_module("gpu_ceilings_bench")
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 3, 64, 1000])
 def test_a_chase_goes_through_every_line_before_it_comes_back(ceilings, nodes) -> None:
     following = ceilings.cycle(nodes, "cpu")
@@ -87,7 +92,7 @@ def test_every_assumption_is_in_the_plan(ceilings, monkeypatch, capsys) -> None:
         assert what in said, what
 
 
-def test_the_kernels_do_what_the_rows_say(ceilings, tmp_path, monkeypatch, capsys) -> None:
+def test_the_kernels_do_what_the_rows_say(ceilings, bench, tmp_path, monkeypatch, capsys) -> None:
     """The kernels' own source over a stand-in for the runtime, driven as on a device."""
     monkeypatch.syspath_prepend(str(EMULATED))
     emulator = importlib.import_module("emulator")
@@ -95,7 +100,7 @@ def test_the_kernels_do_what_the_rows_say(ceilings, tmp_path, monkeypatch, capsy
         pytest.skip(reason)
     source = tmp_path / "ceilings.cpp"
     clock = "inline long long clock64() { return emulated::ticks += 7; }\n"
-    text = emulator.rewrite(ceilings.SOURCE.read_text())
+    text = emulator.rewrite(bench.SOURCE.read_text())
     source.write_text(text.replace("namespace {", clock + "namespace {", 1))
     library = tmp_path / "ceilings.so"
     subprocess.run(["g++", "-std=c++17", "-O1", "-w", "-fPIC", "-shared", "-pthread",
@@ -120,16 +125,16 @@ def test_the_kernels_do_what_the_rows_say(ceilings, tmp_path, monkeypatch, capsy
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90"])
-def test_the_kernels_compile(ceilings, tmp_path, arch) -> None:
-    if not ceilings.nvcc():
+def test_the_kernels_compile(bench, tmp_path, arch) -> None:
+    if not bench.nvcc():
         pytest.skip("no nvcc here")
-    assert ceilings.compile_kernels(arch, tmp_path).stat().st_size > 0
+    assert bench.compile_kernels(arch, tmp_path).stat().st_size > 0
 
 
-def test_a_compiler_that_fails_is_reported(ceilings, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(ceilings, "nvcc", lambda: "")
-    with pytest.raises(ceilings.Refused, match="no nvcc"):
-        ceilings.compile_kernels("sm_90", tmp_path)
-    monkeypatch.setattr(ceilings, "nvcc", lambda: "/bin/false")
-    with pytest.raises(ceilings.Refused, match="does not compile"):
-        ceilings.compile_kernels("sm_90", tmp_path)
+def test_a_compiler_that_fails_is_reported(bench, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(bench, "nvcc", lambda: "")
+    with pytest.raises(bench.Refused, match="no nvcc"):
+        bench.compile_kernels("sm_90", tmp_path)
+    monkeypatch.setattr(bench, "nvcc", lambda: "/bin/false")
+    with pytest.raises(bench.Refused, match="does not compile"):
+        bench.compile_kernels("sm_90", tmp_path)

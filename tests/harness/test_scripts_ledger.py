@@ -73,7 +73,7 @@ def test_a_clock_that_has_run_out_leaves_rows_that_say_so(ledger, monkeypatch, t
         (8, 10, False, 20, "slower by 2x"),
         (8, 10, False, 4, "faster by 2x"),
         (45, 45, False, 50, "met"),  # one number is met a fifth around it
-        (45, 45, False, 540, "slower by 10x"),
+        (45, 45, False, 540, "slower by 12x"),
         (2.6, 2.6, True, 2.4, "met"),
         (2.4, 2.8, True, 1.2, "slower by 2x"),
         (2.4, 2.8, True, 5.6, "faster by 2x"),
