@@ -5,8 +5,8 @@
 
 A run of several papers becomes several folders `results/reference/MACHINE/PAPER`, each with the
 paper's rows (its A/A controls among them) and the machine's own. Paths and the suffix of a kernel's
-name say nothing about what was measured and are left out. Each folder is replaced whole, and none
-of them if any part fails.
+name say nothing about what was measured and are left out. Rows and facts carry checksums, as those
+of a run do. Each folder is replaced whole, and none of them if any part fails.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import msgspec
 from dgbench.harness.report import build_report
 from dgbench.harness.report.folders import beside, put, swap
 from dgbench.harness.store import Row, Store, find_run
-from dgbench.harness.store.files import to_line
+from dgbench.harness.store.files import to_checked, to_line
 from dgbench.harness.store.row import encode
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, StoreError
 from dgbench.systems.base import get_paper
@@ -92,8 +92,8 @@ def write_reference(store: Store, rows: Sequence[Row], paper: Any, folder: Path)
         if isinstance(system := facts.get("machine", {}).get("system"), str):
             facts["machine"]["system"] = _KERNEL.sub(r"\1", system)
     put(folder, "rows.jsonl.gz", gzip.compress(lines, 9, mtime=0))
-    put(folder, "run.json", _pretty(info))
-    put(folder, "provenance.json", _pretty(provenance))
+    put(folder, "run.json", to_checked(info))
+    put(folder, "provenance.json", to_checked(provenance))
     with tempfile.TemporaryDirectory(prefix="dgbench-keep-") as temporary:
         copy = Path(temporary) / paper.name
         copy.mkdir()
@@ -119,10 +119,6 @@ def clean(value: Any, spare: Sequence[str] = ()) -> Any:
     if isinstance(value, dict):
         return {k: v if k in spare else clean(v) for k, v in value.items()}
     return [clean(v) for v in value] if isinstance(value, list) else value
-
-
-def _pretty(value: Any) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,7 +3,8 @@
 Rows carry a checksum each. The other three are written whole, with a checksum, and once more into
 copies/: one that is damaged is read from its copy, and set right by the next writer.
 
-A run that was kept as a reference has `rows.jsonl.gz` in place of `rows.jsonl` and is only read.
+A run that was kept as a reference has `rows.jsonl.gz` in place of `rows.jsonl`, no copies, and is
+only read.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ __all__ = ["Store", "Torn", "find_run", "find_runs", "list_runs", "runs_root"]
 _PROBE_BYTES = 1 << 20
 _KEPT = ("run.json", "plan.json", "provenance.json")
 _COPIES = "copies"
+_PACKED = "rows.jsonl.gz"
 
 
 def runs_root() -> Path:
@@ -141,7 +143,7 @@ class Store:
     @property
     def packed(self) -> bool:
         """Whether the rows are only there as `rows.jsonl.gz`."""
-        return not self.rows_path.exists() and self.path.joinpath("rows.jsonl.gz").exists()
+        return not self.rows_path.exists() and self.path.joinpath(_PACKED).exists()
 
     def row_bytes(self) -> bytes:
         """Contents of rows.jsonl, unpacked; b"" where there are no rows. Raises StoreError."""
@@ -149,7 +151,7 @@ class Store:
 
     @property
     def _rows_file(self) -> Path:
-        return self.path / "rows.jsonl.gz" if self.packed else self.rows_path
+        return self.path / _PACKED if self.packed else self.rows_path
 
     def append(self, row: Row) -> None:
         """Keep a row; it is on disk when this returns. Raises StoreError, and keeps the rest."""
@@ -428,7 +430,7 @@ def _read_kept(folder: Path, name: str) -> tuple[dict[str, Any] | None, str]:
         try:
             return from_checked(folder / _COPIES / f"{name}.copy"), f"{error}; its copy is used"
         except (FileNotFoundError, StoreError):
-            raise StoreError(
-                f"{error}, and there is no good copy of it",
-                hint="rows.jsonl is checked line by line and may be whole all the same",
-            ) from error
+            hint = "rows.jsonl is checked line by line and may be whole all the same"
+            if (folder / _PACKED).exists():  # a reference has no copies
+                hint = "fetch it again, such as from version control"
+            raise StoreError(f"{error}, and there is no good copy of it", hint=hint) from error

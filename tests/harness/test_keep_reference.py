@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import importlib.util
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from dgbench.harness.figures.draw import Drawn
 from dgbench.harness.report import reuse
 from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Row, Store
+from dgbench.harness.store.files import from_checked
 from dgbench.runtime.errors import InvalidInputError, StoreError, unknown_key
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "keep_reference.py"
@@ -107,8 +109,30 @@ def test_nothing_says_where_it_was_measured(world):
     assert any(r.reason == "no <path>, 3.5/4 GiB" for r in rows)
     command = Store.open(world.kept[0]).info["command"]
     assert command == "dgbench reproduce toy twin --preset quick"
-    facts = json.loads((world.kept[1] / "provenance.json").read_text())
+    facts = Store.open(world.kept[1]).provenance()
     assert "Linux 6.1.2" in {f["machine"].get("system") for f in facts.values()}
+
+
+@pytest.mark.parametrize("name", ["run.json", "provenance.json"])
+def test_a_changed_letter_in_what_is_kept_is_noticed(world, name, tmp_path):
+    kept = shutil.copytree(world.kept[0], tmp_path / "toy")
+    text = (kept / name).read_text()
+    assert text.count("preset" if name == "run.json" else "machine")
+    changed = text.replace("preset", "present").replace("machine", "machina")
+    (kept / name).write_text(changed)
+    with pytest.raises(StoreError, match=f"{name} is damaged") as raised:
+        Store.open(kept).provenance()
+    assert "version control" in raised.value.hint
+
+
+COMMITTED = sorted((SCRIPT.parents[1] / "results" / "reference").glob("*/*/run.json"))
+
+
+@pytest.mark.skipif(not COMMITTED, reason="no references here")
+def test_the_committed_references_carry_checksums():
+    for path in [other for run in COMMITTED for other in (run, run.with_name("provenance.json"))]:
+        assert from_checked(path)
+        assert "crc32" in json.loads(path.read_text()), path
 
 
 def test_figures_values_and_verdicts_are_there(world):
