@@ -193,6 +193,8 @@ def gpu(session: nox.Session) -> None:
     arch = session.run("python", "-c", ask, silent=True).split()[-1]
     session.run("python", "scripts/kernel_resources.py", "--arch", arch, "--out", kernels)
     session.run("python", "scripts/gpu_roofline.py", "--resources", kernels, "--out", rows)
+    for part in ("ceilings", "ledger"):
+        session.run("python", f"scripts/gpu_{part}.py", "--out", str(out / f"{part}.jsonl"))
     session.run("dgbench", "reproduce", "--device", "cuda")
 
 

@@ -257,23 +257,26 @@ class Ledger:
 def play(ledger: Ledger, family: Family, device: str, small: bool) -> None:
     """Compare a family on a draw, then time it at its size."""
     apart = deviations(family, device)
+
+    def give_up(why: str) -> None:
+        """The same word for all that would have come."""
+        for late in [name for name in apart if name in ledger.left]:
+            ledger.add(late, apart[late], failed=why)
+
+    if ledger.out.over:  # before the graphs are made at their size
+        return give_up(LATE)
     for name, case in cases(family, DRAW if small else 1.0, device):
         if isinstance(case, Exception):
-            why = said(case)
-            # What would have come after the last that was made.
-            for late in [n for n in apart if n in ledger.left]:
-                ledger.add(late, apart[late], failed=why)
-            return
-        far = apart.get(name, "its draw could not be made")
+            return give_up(said(case))
         if ledger.out.over:
-            ledger.add(name, far, failed=LATE)
-            continue
+            return give_up(LATE)
         try:
             row = timed(case, device, small)
         except ERRORS as error:
             row = {"failed": said(error)}
-        ledger.add(name, far, note=case.note, **row)
+        ledger.add(name, apart.get(name, "its draw could not be made"), note=case.note, **row)
         del case
+    return None
 
 
 def wanted(ids: tuple[str, ...], only: list[str]) -> bool:
