@@ -106,19 +106,27 @@ def test_what_is_wrong_or_missing_is_not_met(
     assert (found["word"], out.failed) == (said, failed)
 
 
-def test_a_family_that_cannot_be_made_says_why_for_all_that_was_to_come(ledger, tmp_path) -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_a_family_that_cannot_be_made_says_why_for_all_to_come(ledger, tmp_path, first) -> None:
     def family(share, device):
-        yield "A1 small", ledger.Case(lambda: None, lambda: 0.0)
-        if share == ledger.DRAW:
-            yield "A1 union", ledger.Case(lambda: None, lambda: 0.0)
+        if first:
+            yield "E1 half of 1e6", ledger.Case(lambda: None, lambda: 0.0)
         raise MemoryError("a graph of 190 GB")
 
     out = ledger.Rows(tmp_path / "rows.jsonl", 1)
-    ledger.play(ledger.Ledger(out, "cpu"), family, "cpu", small=False)
-    first, second = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
-    assert first["word"].startswith("not here")
-    assert second["word"] == "MemoryError: a graph of 190 GB"
+    ledger.play(ledger.Ledger(out, "cpu"), ("E",), family, "cpu", small=False)
+    rows = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
+    words = {row["id"]: row["word"] for row in rows}
+    assert list(words) == [entry.name for entry in ledger.LEDGER if entry.name.startswith("E")]
+    failed = [word for word in words.values() if word == "MemoryError: a graph of 190 GB"]
+    assert len(failed) == out.failed == len(words) - first
     assert ledger.said(UnsupportedError("no such kernel")).startswith("not here")
+
+
+def test_every_row_is_of_one_family(ledger) -> None:
+    for entry in ledger.LEDGER:
+        families = [ids for ids, _ in ledger.FAMILIES if entry.name.startswith(ids)]
+        assert len(families) == 1 or entry.missing, entry.name
 
 
 def test_snapshots_overlap_as_their_edges_live(monkeypatch) -> None:
