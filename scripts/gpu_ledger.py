@@ -3,13 +3,13 @@
     python scripts/gpu_ledger.py --out ledger.jsonl                     on an H200
     python scripts/gpu_ledger.py --device cpu --small --out small.jsonl   the same code, tiny
 
-Each row: its id, the predicted range in microseconds (of an H200), then three times of one call:
+Each row: its id and the predicted range in microseconds (of an H200), then three times of one call:
 on the device between events (the median of 50 after warm-up, with cold caches unless the prediction
 is of warm ones), its kernels alone as the profiler saw them in one warm call, and the whole call by
-the host's clock; how far its result is from float64 or from the CPU's, on a draw of a 500th of the size; and
-a word: `met`, `slower by`, `faster by`, `not here`. The word is about the time between events;
-where the kernels alone deserve another, that stands behind it. Rows in `x` are how many times as
-long as the fastest form of A1 a rival takes, or how much a transfer gains.
+the host's clock; then how far its result is from float64 or from the CPU's, on a draw of a 500th of
+the size, and a word: `met`, `slower by`, `faster by`, `not here`. The word is about the time
+between events; where the kernels alone deserve another, that stands behind it. Rows in `x` are how
+many times as long as the fastest form of A1 a rival takes, or how much a transfer gains.
 
 Graphs are twins by counts: seeded, by power laws. One JSON line a row goes to --out as it is found.
 """
