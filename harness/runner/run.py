@@ -148,7 +148,7 @@ class _Runner:
         self.seed = 1
         self.server: ForkServer | None = None
         self.lent: ForkServer | None = None
-        self.stopping = False
+        self.stopping = self.ending = False
         self.mark = mark_of(store.run, store.path)
         self.nvml: Nvml | None = None
         self.provenance = ""
@@ -166,6 +166,7 @@ class _Runner:
             except StoreError as error:
                 self.summary.trouble = f"{error}. {error.hint}".strip()
             finally:
+                self.ending = True
                 if self.server is not None and self.server is not self.lent:
                     self.server.close()
                 if self.nvml is not None:
@@ -373,6 +374,7 @@ class _Runner:
         self.listener.on_row(row)
 
     def _finish(self) -> None:
+        self.store.drop_results()  # a second Ctrl-C may come between a result and its row
         by_cell: dict[str, list[Row]] = {}
         for row in self.store.rows():
             by_cell.setdefault(row.cell_hash, []).append(row)
@@ -399,16 +401,18 @@ class _Runner:
     def _signals(self) -> Iterator[None]:
         """The first Ctrl-C or SIGTERM ends the run in order; a second one ends it at once.
 
-        Also while it begins and ends: nothing is left half done by a signal.
+        Also while it begins. What comes while it ends changes nothing: nothing is left half done.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
             return
 
         def ask(number: int, frame: FrameType | None) -> None:
-            if self.stopping:
+            if self.ending:
+                return
+            self.ending, self.stopping = self.stopping, True
+            if self.ending:
                 raise KeyboardInterrupt
-            self.stopping = True
 
         before = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
         try:

@@ -268,14 +268,18 @@ class Store:
             self.damaged.append(note)
         return found
 
+    def drop_results(self) -> None:
+        """Remove what processes have written for a runner that made no row of it."""
+        for left in (self.path / "logs").glob("*.result*"):
+            with contextlib.suppress(OSError):
+                left.unlink()
+
     def _tidy(self) -> None:
         """Remove what a killed writer left, and set right what was damaged; the lock is held."""
         names = (*_KEPT, "rows.jsonl", "rows.torn", ".probe")
         sweep_whole(self.path, *names)
         sweep_whole(self.path / _COPIES, *(f"{name}.copy" for name in _KEPT))
-        for left in (self.path / "logs").glob("*.result*"):
-            with contextlib.suppress(OSError):
-                left.unlink()
+        self.drop_results()
         for name in _KEPT:
             value = self._read(name)
             copy = self.path / _COPIES / f"{name}.copy"

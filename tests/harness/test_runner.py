@@ -18,6 +18,7 @@ from dgbench.harness.plan import Plan
 from dgbench.harness.probes.series import unpack
 from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.runner import client as client_module
+from dgbench.harness.runner import run as run_module
 from dgbench.harness.runner.child import explain
 from dgbench.harness.runner.outcome import gib
 from dgbench.harness.runner.protocol import name_of, signal_name
@@ -385,6 +386,30 @@ with Store.create(Path({str(tmp_path)!r})) as store:
         rest, _ = go(store, *cells, preset="smoke", server=server)
         assert (rest.kept, rest.rows, rest.interrupted) == (1, 2, False)
         assert [r.status for r in store.rows()] == ["ok", "time", "ok"]
+
+
+def test_a_second_ctrl_c_between_a_result_and_its_row_leaves_no_file(tmp_path, monkeypatch):
+    """And what comes while the run ends, be it a third one, does not keep it from ending."""
+    mine = signal.getsignal(signal.SIGINT)
+
+    def strike(*_, **__):
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+
+    class Struck(ForkServer):
+        def close(self):
+            strike()
+            super().close()
+
+    monkeypatch.setattr(run_module, "fill_row", strike)
+    monkeypatch.setattr(run_module, "ForkServer", Struck)
+    with Store.create(tmp_path) as store:
+        summary, heard = go(store, cell("ok"), preset="smoke")
+        assert (summary.interrupted, summary.rows, store.rows()) == (True, 0, [])
+        assert heard.events[-1] == ("end", 0)
+        assert not list((store.path / "logs").glob("*.result*"))
+        assert store.info["state"] == "partial"
+    assert signal.getsignal(signal.SIGINT) is mine
 
 
 def test_a_killed_runner_takes_server_and_cell_with_it(tmp_path):
