@@ -72,6 +72,11 @@ def select(rows: Iterable[Any], **params: Any) -> list[Any]:
     return [r for r in rows if r.status == "ok" and not r.instrumented and matches(r, params)]
 
 
+def rounds_of(row: Any, rows: Iterable[Any]) -> list[Any]:
+    """All usable rounds of the row's cell, this one among them, in the order of `rows`."""
+    return [r for r in select(rows, experiment=row.experiment) if r.params == row.params]
+
+
 def by_group(rows: Iterable[Any]) -> dict[str, list[Any]]:
     """Rows by group, in order of first appearance."""
     groups: dict[str, list[Any]] = {}

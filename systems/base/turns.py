@@ -227,6 +227,9 @@ def _spent(trainer: Trainer) -> dict[str, float]:
 
 TURN_INTERVAL = "95 % interval of the median over turns"
 """What a figure says of the intervals of `gains`."""
+ROUND_INTERVAL = "95 % interval over processes, over turns where one ran"
+"""The same where cells run in several rounds: where vertices and blocks come to lie in memory is
+settled once a process, so that many turns of one process tell a gain too sharply."""
 
 
 def gains(name: str, slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -104,6 +105,29 @@ def test_what_lies_in_the_noise_is_undecided(claims, graph_row):
     found = ask(claims, "fig12-adaptive-best-dynamic", [with_ratios(graph_row, **close)])
     assert found.undecided
     assert "GDELT: Adaptive over Strawman" in found.reason
+
+
+def test_rounds_say_together_how_sure_they_are(claims, graph_row):
+    ratios = {name.replace("Adj._", "Adj. "): value for name, value in PAPERS_ORDER.items()}
+    rows = [with_ratios(graph_row, **ratios)]
+    # Sharp intervals inside each process, and processes that do not agree which one is faster.
+    for turned in (0.3, 0.9):
+        rows.append(with_ratios(graph_row, **ratios | {"Adaptive": 0.2, "Strawman": turned}))
+    (mine,) = fig12.found_rows(rows)
+    assert len(mine) == 3
+    pair = fig12.ahead(mine, "Adaptive", "Strawman")
+    values = [row.values["gain Adaptive over Strawman list uniform"] for row in rows]
+    assert pair.value == pytest.approx(math.prod(values) ** (1 / 3))
+    assert pair.low < min(values)
+    assert pair.high > max(values)
+    found = ask(claims, "fig12-adaptive-best-dynamic", rows)
+    assert found.undecided
+    assert fig12.points(rows)[0]["row_ids"] == [row.id for row in rows]
+
+
+def test_a_smaller_graph_of_before_is_no_round(graph_row):
+    smaller = SimpleNamespace(**{**vars(graph_row), "params": {"dataset": "gdelt", "scale": 0.1}})
+    assert fig12.found_rows([smaller, graph_row]) == [[graph_row]]
 
 
 def test_real_graphs_that_the_paper_lacks_decide_nothing(claims, graph_row):

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.turns import gain_of
 from dgbench.systems.dgc.checks.common import (
     NEEDS_CUDA,
     any_graph,
@@ -19,7 +18,7 @@ from dgbench.systems.dgc.checks.common import (
     some,
     strength,
 )
-from dgbench.systems.dgc.experiments.fig15 import loading_rows, reduction, use_rows
+from dgbench.systems.dgc.experiments.fig15 import fused_gain, loading_rows, reduction, use_rows
 from dgbench.systems.dgc.experiments.fusion_ablation import ablation_rows
 from dgbench.systems.dgc.experiments.loading import OFF, ON, TEMPORAL
 from dgbench.systems.dgc.experiments.settings import (
@@ -104,7 +103,7 @@ def loading(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = loading_rows(rows)
     if not found:
         return missing("no loading was timed in this run")
-    by_title = {BY_NAME[row.params["dataset"]].title: gain_of([row], ON) for row in found}
+    by_title = {BY_NAME[row.params["dataset"]].title: fused_gain(row, rows) for row in found}
     sides = {title: gain.side for title, gain in by_title.items()}
     bytes_less = [1 - row.counters[f"bytes {ON}"] / row.counters[f"bytes {OFF}"] for row in found]
     open_ones = [title for title, side in sides.items() if side == 0]
@@ -127,7 +126,7 @@ def stack_highest(claim: Claim, rows: Sequence[Any]) -> Finding:
     if set(found) != set(DATASET_OF):
         return missing("loading was not timed on all four graphs in this run")
     cost = {title: _full_size(row) for title, row in found.items()}
-    gain = {title: gain_of([row], ON) for title, row in found.items()}
+    gain = {title: fused_gain(row, rows) for title, row in found.items()}
     highest = max(cost, key=cost.__getitem__)
     lowest = min(gain, key=lambda title: gain[title].value)
     rivals = [gain[title].against(gain["Movie"]) for title in gain if title != "Movie"]

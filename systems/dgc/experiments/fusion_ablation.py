@@ -12,10 +12,10 @@ import torch
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
+from dgbench.systems.base.compare import rounds_of, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import TOLERANCE, relative
-from dgbench.systems.base.turns import TURN_INTERVAL, Truth, gain_of, gains, turns_of
+from dgbench.systems.base.turns import ROUND_INTERVAL, Truth, gain_of, gains, turns_of
 from dgbench.systems.dgc.experiments.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.experiments.common import (
     devices_lacking,
@@ -56,6 +56,8 @@ FIRST: Final = {"smoke": 6, "quick": 10, "full": None, "paper": None}
 """Snapshots from the first on, of which the last is the target; a small graph's end is sparse."""
 TURNS: Final = {"smoke": 3, "quick": 6, "full": 12, "paper": 20}
 SECONDS: Final = {"smoke": 0.0, "quick": 0.0, "full": 5.0, "paper": 20.0}
+ROUNDS: Final = {"smoke": 1}
+"""Processes that time MAIN, 5 where nothing else is said."""
 TIMEOUTS_S: Final = {"smoke": 60, "quick": 60, "full": 900, "paper": 3600}
 EPOCHS: Final = {"smoke": 3, "quick": 3, "full": 5, "paper": 5}
 """In which the memory of every chunk is measured."""
@@ -91,6 +93,7 @@ class FusionAblation(Experiment):
                 experiment=self.name,
                 params={"dataset": name, "model": model},
                 group=f"{name}/{model}",
+                repeats=ROUNDS.get(preset, 5) if model == MAIN else 1,
                 timeout_s=TIMEOUTS_S[preset],
                 unavailable=devices_lacking(1, device),
             )
@@ -126,7 +129,7 @@ class FusionAblation(Experiment):
                 points=gain_points,
                 options={
                     "xlabel": "what is fused",
-                    "ylabel": f"times as fast ({TURN_INTERVAL})",
+                    "ylabel": f"times as fast ({ROUND_INTERVAL})",
                     "hline": 1.0,
                     "hline_label": OFF,
                 },
@@ -147,7 +150,8 @@ class FusionAblation(Experiment):
         apart = max(row.values["fused against unfused"] for row in found)
         words = [f"Fused and unfused differ by {apart:.1g} at most, forward and backward."]
         for name in (SPATIAL, TEMPORAL, ON):
-            speed = [gain_of([row], name).value for row in found if row.counters["turns"]]
+            timed = [rounds_of(row, rows) for row in found if row.counters["turns"]]
+            speed = [gain_of(mine, name).value for mine in timed]
             if speed:
                 words.append(f"{name}: {between(speed, '.2g')}x an epoch")
         return " ".join((words[0], "; ".join(words[1:]) + "." if words[1:] else "")).strip()
@@ -345,7 +349,7 @@ def gain_points(rows: Rows) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in ablation_rows(rows):
         for name in (SPATIAL, TEMPORAL, ON) if row.counters["turns"] else ():
-            gain = gain_of([row], name)
+            gain = gain_of(rounds_of(row, rows), name)
             points.append(
                 {
                     "panel": panel(row),
@@ -369,15 +373,16 @@ def encoder_points(rows: Rows) -> list[dict[str, Any]]:
     """Milliseconds of every form of the time encoder, by graph."""
     points: list[dict[str, Any]] = []
     for row in ablation_rows(rows):
+        mine = rounds_of(row, rows)
         for name in CONTENDERS:
             if f"encoder {name}" in row.values:
                 points.append(
                     {
                         "series": panel(row),
                         "x": name,
-                        "y": 1e3 * row.values[f"encoder {name}"],
+                        "y": 1e3 * median(r.values[f"encoder {name}"] for r in mine),
                         "twin": bool(row.data.get("twin")),
-                        "row_ids": [row.id],
+                        "row_ids": [r.id for r in mine],
                     }
                 )
     lost = [r for r in failures(rows, NAME) if r.params["model"] == MAIN]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.base.compare import Ratio
-from dgbench.systems.gnnflow.checks.common import finding, missing, papers_graphs, strength
+from dgbench.systems.gnnflow.checks.common import finding, missing, of_the_paper, strength
 from dgbench.systems.gnnflow.experiments import fig12
 from dgbench.systems.gnnflow.experiments.common import graph_title
 from dgbench.systems.gnnflow.experiments.sampling_ablation import lookup_rows
@@ -46,22 +46,27 @@ def log_time(claim: Claim, rows: Rows) -> Finding:
     )
 
 
-def _graphs(rows: Rows) -> list[Any]:
-    return papers_graphs(fig12.found_rows(rows))
+def _graphs(rows: Rows) -> list[list[Any]]:
+    """The paper's graphs, each as its rounds."""
+    return [mine for mine in fig12.found_rows(rows) if of_the_paper(mine[-1])]
 
 
-def _told(row: Any) -> str:
+def _title(mine: Rows) -> str:
+    return graph_title(mine[-1].params["dataset"])
+
+
+def _told(mine: Rows) -> str:
     """Both walks and rules for one graph, for the reason of a finding."""
-    words = []
+    words, counted = [], mine[-1].counters
     for walk, policy in (("list", "recent"), ("fences", "uniform")):
         shares = ", ".join(
-            f"{name} {fig12.share(row, name, walk, policy).value:.2f}"
+            f"{name} {fig12.share(mine, name, walk, policy).value:.2f}"
             for name in fig12.LAYOUTS[:-1]
         )
         way = "along the list" if walk == "list" else "by fences"
         words.append(f"{policy} {way}: {shares}")
-    blocks = ", ".join(f"{name} {row.counters[f'longest {name}']}" for name in fig12.LAYOUTS)
-    return f"{graph_title(row.params['dataset'])}: {'; '.join(words)}; longest walk: {blocks}"
+    blocks = ", ".join(f"{name} {counted[f'longest {name}']}" for name in fig12.LAYOUTS)
+    return f"{_title(mine)}: {'; '.join(words)}; longest walk: {blocks}"
 
 
 def adjacency_lists(claim: Claim, rows: Rows) -> Finding:
@@ -69,18 +74,18 @@ def adjacency_lists(claim: Claim, rows: Rows) -> Finding:
     found = _graphs(rows)
     if not found:
         return missing(NEEDED)
-    shares = [fig12.share(row, "Adj. List") for row in found]
+    shares = [fig12.share(mine, "Adj. List") for mine in found]
+    used = [row for mine in found for row in mine]
     return finding(
-        found,
-        evidence=strength(found),
+        used,
+        evidence=strength(used),
         measured={
-            graph_title(row.params["dataset"]): round(share.value, 3)
-            for row, share in zip(found, shares, strict=True)
+            _title(mine): round(share.value, 3) for mine, share in zip(found, shares, strict=True)
         },
         holds=all(share.value <= HARDLY for share in shares),
         direction=all(share.value < 1 for share in shares),
         undecided=any(share.side == 0 for share in shares),
-        reason=". ".join(_told(row) for row in found),
+        reason=". ".join(map(_told, found)),
     )
 
 
@@ -90,8 +95,8 @@ def _ordering(rows: Rows, pairs: Sequence[tuple[str, str]]) -> Finding:
     if not found:
         return missing(NEEDED)
     ratios: dict[str, Ratio] = {
-        f"{graph_title(row.params['dataset'])}: {fast} over {slow}": fig12.ahead(row, fast, slow)
-        for row in found
+        f"{_title(mine)}: {fast} over {slow}": fig12.ahead(mine, fast, slow)
+        for mine in found
         for fast, slow in pairs
     }
     sides = [ratio.side for ratio in ratios.values()]
@@ -99,14 +104,15 @@ def _ordering(rows: Rows, pairs: Sequence[tuple[str, str]]) -> Finding:
     other = [name for name, ratio in ratios.items() if ratio.side < 0]
     words = [f"the other way: {', '.join(other)}"] if other else []
     words += [f"undecided: {', '.join(open_)}"] if open_ else []
+    used = [row for mine in found for row in mine]
     return finding(
-        found,
-        evidence=strength(found),
+        used,
+        evidence=strength(used),
         measured={name: round(ratio.value, 2) for name, ratio in ratios.items()},
         holds=all(side > 0 for side in sides),
         direction=all(side > 0 for side in sides),
         undecided=0 in sides and -1 not in sides,
-        reason=". ".join([*words, *(_told(row) for row in found)]),
+        reason=". ".join([*words, *map(_told, found)]),
     )
 
 

@@ -14,12 +14,12 @@ from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
+from dgbench.systems.base.compare import rounds_of, select
+from dgbench.systems.base.turns import ROUND_INTERVAL, gain_of, gains
 from dgbench.systems.gnnflow.contenders import Events
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
-from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, in_turns
+from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, ROUNDS, in_turns
 from dgbench.systems.gnnflow.experiments.settings import PRESETS
 
 NAME: Final = "sampling_ablation"
@@ -71,6 +71,7 @@ class SamplingAblation(Experiment):
                 experiment=NAME,
                 params={"dataset": name},
                 group=name,
+                repeats=1 if name == LOOKUP else ROUNDS.get(preset, 5),
                 timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 1200}[preset],
             )
             for name in (LOOKUP, *STREAMS.get(preset, ALL))
@@ -90,7 +91,7 @@ class SamplingAblation(Experiment):
                 options={
                     "baseline_label": "the sampler with the change of the row",
                     "xlabel": "time with the change / time as it is",
-                    "interval": TURN_INTERVAL,
+                    "interval": ROUND_INTERVAL,
                 },
             ),
             FigureSpec(
@@ -108,9 +109,9 @@ class SamplingAblation(Experiment):
 
     def answer(self, rows: Rows) -> str:
         words = [
-            f"{name} {gain_of([row], f'{name} {policy}').value:.2f}x ({policy}, "
-            f"{graph_title(row.params['dataset'])})"
-            for row in _variant_rows(rows)
+            f"{name} {gain_of(mine, f'{name} {policy}').value:.2f}x ({policy}, "
+            f"{graph_title(mine[-1].params['dataset'])})"
+            for mine in _variant_rows(rows)
             for name, policy in product(list(VARIANTS)[1:4], POLICIES)
         ]
         return f"Time with a change over time as it is: {', '.join(words)}." if words else ""
@@ -121,8 +122,10 @@ def lookup_rows(rows: Rows) -> list[Any]:
     return select(rows, experiment=NAME, dataset=LOOKUP)
 
 
-def _variant_rows(rows: Rows) -> list[Any]:
-    return [r for r in select(rows, experiment=NAME) if r.params["dataset"] != LOOKUP]
+def _variant_rows(rows: Rows) -> list[list[Any]]:
+    """Of each stream the rounds of its last cell."""
+    last = {r.params["dataset"]: r for r in select(rows, experiment=NAME)}
+    return [rounds_of(row, rows) for name, row in last.items() if name != LOOKUP]
 
 
 def lookups(context: RunContext) -> Measurement:
@@ -227,13 +230,13 @@ def _store(events: Events, layout: str) -> TemporalStore:
 def variant_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `speedup`: each change over the sampler as it is."""
     found: list[dict[str, Any]] = []
-    for row in _variant_rows(rows):
+    for mine in _variant_rows(rows):
         for policy, variant in product(POLICIES, list(VARIANTS)[1:]):
-            gain = gain_of([row], f"{variant} {policy}")
+            gain = gain_of(mine, f"{variant} {policy}")
             found.append(
                 {
                     "panel": policy,
-                    "row": f"{variant}, {graph_title(row.params['dataset'])}",
+                    "row": f"{variant}, {graph_title(mine[-1].params['dataset'])}",
                     "system": "gnnflow",
                     "baseline": "gnnflow",
                     "value": gain.value,
@@ -241,7 +244,7 @@ def variant_points(rows: Rows) -> list[dict[str, Any]]:
                     "high": gain.high,
                     "n": gain.n,
                     "twin": gain.twin,
-                    "row_ids": [row.id],
+                    "row_ids": gain.rows,
                 }
             )
     for row in failures(rows, NAME):
