@@ -132,10 +132,12 @@ class Plan(msgspec.Struct, kw_only=True):
 
     @property
     def steps(self) -> list[Step]:
-        """Processes in order: group by group, round 1 of all contenders, then round 2 ...
+        """Processes in order: of a paper round 1 of all groups, then round 2 ...
 
-        Every second round runs backwards (A B, B A, A B): a machine that steadily slows down
-        then favours each side in turn. Instrumented processes follow the rounds of their group.
+        Contenders of a group follow each other, every second round backwards (A B, B A, A B): a
+        machine that steadily slows down then favours each side in turn. Rounds of a group are far
+        apart, so that its interval holds what the machine does over minutes, too. Instrumented
+        processes follow the last round of their group.
         """
         return list(self._steps())
 
@@ -177,20 +179,29 @@ class Plan(msgspec.Struct, kw_only=True):
         return ""
 
     def _steps(self) -> Iterator[Step]:
-        groups: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+        papers: dict[str, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
         for index, planned in enumerate(self.cells):
             if not planned.status:
                 cell = planned.cell
-                groups[cell.paper, cell.experiment, cell.group].append(index)
-        for members in groups.values():
-            for number in range(1, max(self.cells[i].cell.repeats for i in members) + 1):
-                order = members if number % 2 else members[::-1]
-                for index in order:
-                    if number <= self.cells[index].cell.repeats:
-                        yield Step(index, number)
-            for index in members:
-                if self.cells[index].cell.phases and not self.cells[index].control:
-                    yield Step(index, 1, instrumented=True)
+                papers[cell.paper][cell.experiment, cell.group].append(index)
+        for groups in papers.values():
+            rounds = {g: self._most(members) for g, members in groups.items()}
+            for number in range(1, max(rounds.values()) + 1):
+                for group, members in groups.items():
+                    yield from self._round(members, number, last=number == rounds[group])
+
+    def _most(self, members: Sequence[int]) -> int:
+        """Rounds of the cell that has most of them."""
+        return max(self.cells[i].cell.repeats for i in members)
+
+    def _round(self, members: Sequence[int], number: int, *, last: bool) -> Iterator[Step]:
+        """One round of a group, and what follows its last one."""
+        for index in members if number % 2 else members[::-1]:
+            if number <= self.cells[index].cell.repeats:
+                yield Step(index, number)
+        for index in members if last else ():
+            if self.cells[index].cell.phases and not self.cells[index].control:
+                yield Step(index, 1, instrumented=True)
 
     def _cells_of(self, paper: Paper, experiment: Experiment) -> list[Cell]:
         try:
@@ -299,7 +310,7 @@ def _choose(papers: list[Paper], names: Sequence[str]) -> dict[str, list[Experim
 def _control_for(cells: list[Cell]) -> tuple[Cell, Cell] | None:
     """The cell that gets a control and its copy: the first of a group with several contenders
     that are timed, or the first timed cell."""
-    timed = [c for c in cells if c.repeats >= TIMED]
+    timed = [c for c in cells if c.repeats >= TIMED and not c.turns]
     if not timed:
         return None
     sizes: dict[str, int] = defaultdict(int)

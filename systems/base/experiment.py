@@ -33,6 +33,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         memory_bytes: limit of the process tree's resident memory, or None.
         phases: whether to run it once more, instrumented, after its timed rounds. That process
             has `context.instrumented` set and a row of its own, which no ratio uses.
+        turns: whether its settings take turns inside each process. Such a cell has ratios and no
+            time of its own, so no A/A control is made of it.
         unavailable: why it cannot run on the device asked for, or "". Such a cell becomes a row
             with this reason and costs no process; its status is `no-gpu` where a run on the CPU
             is told of a GPU, else `skipped`.
@@ -46,6 +48,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     timeout_s: float = 60.0
     memory_bytes: int | None = None
     phases: bool = False
+    turns: bool = False
     unavailable: str = ""
 
 

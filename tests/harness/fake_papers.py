@@ -181,9 +181,12 @@ def make_paper(*cells, name="fake"):
     )
 
 
-def cell(how, *, repeats=1, group="g", timeout_s=20.0, memory_bytes=None, phases=False, **params):
+def cell(
+    how, *, repeats=1, group="g", timeout_s=20.0, memory_bytes=None, phases=False, turns=False,
+    paper="fake", **params,
+):  # fmt: skip
     return Cell(
-        paper="fake",
+        paper=paper,
         experiment="behave",
         params={"how": how, **params},
         group=group,
@@ -191,6 +194,7 @@ def cell(how, *, repeats=1, group="g", timeout_s=20.0, memory_bytes=None, phases
         timeout_s=timeout_s,
         memory_bytes=memory_bytes,
         phases=phases,
+        turns=turns,
     )
 
 

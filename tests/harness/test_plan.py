@@ -24,7 +24,14 @@ def build(*cells, preset="smoke", device="cpu", **more):
 
 def test_contenders_are_interleaved_and_every_second_round_turned():
     plan = build(cell("a", repeats=3), cell("b", repeats=3), cell("c", group="alone"))
-    assert order(plan) == "a1 b1 b2 a2 a3 b3 c1"
+    assert order(plan) == "a1 b1 c1 b2 a2 a3 b3"
+
+
+def test_rounds_of_a_group_lie_far_apart_and_papers_do_not_mix():
+    one = make_paper(cell("a", repeats=2, group="x"), cell("b", repeats=2, group="y", phases=True))
+    other = make_paper(cell("c", repeats=2, paper="later"), name="later")
+    plan = Plan.build([one, other], None, "smoke", "cpu")
+    assert order(plan) == "a1 b1 a2 b2 b1i c1 c2"
 
 
 def test_cells_of_one_round_run_once_and_phases_come_last():
@@ -53,6 +60,10 @@ def test_the_control_copies_a_timed_contender(preset, count):
         assert found.cell.group == "g"
         assert found.cell.phases is False
         assert found.hash != plan.cells[plan.cells.index(found) - 1].hash
+
+
+def test_settings_that_take_turns_have_no_time_and_so_no_control():
+    assert not any(p.control for p in build(cell("a", repeats=5, turns=True), preset="full").cells)
 
 
 def test_without_timed_cells_there_is_no_control():

@@ -86,6 +86,7 @@ class Fig15(Experiment):
                 params={"dataset": name, "model": MODEL, "kind": kind},
                 group=f"{name}/{kind}",
                 repeats=ROUNDS.get(preset, 5) if kind == LOADING else 1,
+                turns=True,
                 timeout_s=TIMEOUTS_S[preset],
                 unavailable=lacking if kind == USE else "",
             )

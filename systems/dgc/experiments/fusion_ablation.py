@@ -94,6 +94,7 @@ class FusionAblation(Experiment):
                 params={"dataset": name, "model": model},
                 group=f"{name}/{model}",
                 repeats=ROUNDS.get(preset, 5) if model == MAIN else 1,
+                turns=True,
                 timeout_s=TIMEOUTS_S[preset],
                 unavailable=devices_lacking(1, device),
             )

@@ -91,6 +91,7 @@ class Fig12(Experiment):
                 params={"dataset": name, "scale": scale},
                 group=name,
                 repeats=ROUNDS.get(preset, 5),
+                turns=True,
                 timeout_s={"smoke": 60, "quick": 90, "full": 900, "paper": 7200}[preset],
             )
             for name, scale in twins + held

@@ -72,6 +72,7 @@ class SamplingAblation(Experiment):
                 params={"dataset": name},
                 group=name,
                 repeats=1 if name == LOOKUP else ROUNDS.get(preset, 5),
+                turns=True,
                 timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 1200}[preset],
             )
             for name in (LOOKUP, *STREAMS.get(preset, ALL))
