@@ -74,7 +74,8 @@ def select(rows: Iterable[Any], **params: Any) -> list[Any]:
 
 def rounds_of(row: Any, rows: Iterable[Any]) -> list[Any]:
     """All usable rounds of the row's cell, this one among them, in the order of `rows`."""
-    return [r for r in select(rows, experiment=row.experiment) if r.params == row.params]
+    like = {name: getattr(row, name) for name in ("paper", "experiment", "preset", "device")}
+    return [r for r in select(rows, **like) if r.params == row.params]
 
 
 def by_group(rows: Iterable[Any]) -> dict[str, list[Any]]:

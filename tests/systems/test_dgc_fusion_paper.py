@@ -227,7 +227,7 @@ def ablation_row(model="dysat", gap=1e-8, **changed):
         id=f"a-{model}", experiment="fusion_ablation", status="ok", instrumented=False,
         params={"dataset": "email-eu-core", "model": model}, values=values, counters=counters,
         data={"twin": False}, deviation={"output": 1e-7}, device="cpu", reason="", group="g",
-        paper="dgc",
+        paper="dgc", preset="smoke",
     )  # fmt: skip
 
 
@@ -238,7 +238,7 @@ def loading_row(dataset, gain=4.0, *, low=3.9, high=4.1, spread=100, steps=1000,
         values={f"gain {ON}": gain, f"low {ON}": low, f"high {ON}": high},
         counters={f"bytes {OFF}": size, f"bytes {ON}": size // 2, "vertex-steps": steps},
         data={"twin": True}, deviation={"loads": 0.0}, device="cpu", reason="", group="g",
-        paper="dgc",
+        paper="dgc", preset="smoke",
     )  # fmt: skip
 
 

@@ -31,8 +31,8 @@ def row_of(experiment: str, dataset: str, measured, **params) -> SimpleNamespace
     return SimpleNamespace(
         id=f"{experiment}-{dataset}", paper="gnnflow", experiment=experiment, group=dataset,
         params={"dataset": dataset, **params}, status="ok", reason="", instrumented=False, round=1,
-        device="cpu", values=measured.values, counters=measured.counters, data=measured.data,
-        deviation=measured.deviation, phases={}, time=None,
+        device="cpu", preset="smoke", values=measured.values, counters=measured.counters,
+        data=measured.data, deviation=measured.deviation, phases={}, time=None,
     )  # fmt: skip
 
 
@@ -125,9 +125,18 @@ def test_rounds_say_together_how_sure_they_are(claims, graph_row):
     assert fig12.points(rows)[0]["row_ids"] == [row.id for row in rows]
 
 
-def test_a_smaller_graph_of_before_is_no_round(graph_row):
-    smaller = SimpleNamespace(**{**vars(graph_row), "params": {"dataset": "gdelt", "scale": 0.1}})
-    assert fig12.found_rows([smaller, graph_row]) == [[graph_row]]
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"params": {"dataset": "gdelt", "scale": 0.1}},
+        {"preset": "quick"},
+        {"device": "cuda"},
+        {"paper": "dgc"},
+    ],
+)
+def test_another_cell_is_no_round(graph_row, other):
+    row = SimpleNamespace(**{**vars(graph_row), **other})
+    assert fig12.found_rows([row, graph_row]) == [[graph_row]]
 
 
 def test_real_graphs_that_the_paper_lacks_decide_nothing(claims, graph_row):
