@@ -18,7 +18,7 @@ from torch import Tensor
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.statistics import paired_ratio, pooled_ratio
-from dgbench.systems.base import RunContext, Workload
+from dgbench.systems.base import Preset, RunContext, Workload
 from dgbench.systems.base.compare import Ratio
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import TOLERANCE, open_trainer, relative
@@ -230,6 +230,11 @@ TURN_INTERVAL = "95 % interval of the median over turns"
 ROUND_INTERVAL = "95 % interval over processes, over turns where one ran"
 """The same where cells run in several rounds: where vertices and blocks come to lie in memory is
 settled once a process, so that many turns of one process tell a gain too sharply."""
+
+
+def turn_rounds(preset: Preset) -> int:
+    """Rounds of a cell whose gains differ from process to process; a smoke run decides nothing."""
+    return 1 if preset == "smoke" else 5
 
 
 def gains(name: str, slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, rounds_of, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.turns import gain_of, gains
+from dgbench.systems.base.turns import gain_of, gains, turn_rounds
 from dgbench.systems.dgc.experiments.common import (
     devices_lacking,
     failed,
@@ -51,8 +51,6 @@ GRAPHS: Final[dict[Preset, tuple[str, ...]]] = {
 TURNS: Final = {"smoke": 3, "quick": 40, "full": 40, "paper": 40}
 SECONDS: Final = {"smoke": 0.0, "quick": 0.2, "full": 5.0, "paper": 10.0}
 """Of turns; a setting of the second figure trains for as long."""
-ROUNDS: Final = {"smoke": 1}
-"""Processes that time loading, 5 where nothing else is said."""
 TIMEOUTS_S: Final = {"smoke": 60, "quick": 60, "full": 600, "paper": 3600}
 PERIOD_S: Final = 0.02
 
@@ -85,7 +83,7 @@ class Fig15(Experiment):
                 experiment=self.name,
                 params={"dataset": name, "model": MODEL, "kind": kind},
                 group=f"{name}/{kind}",
-                repeats=ROUNDS.get(preset, 5) if kind == LOADING else 1,
+                repeats=turn_rounds(preset) if kind == LOADING else 1,
                 turns=True,
                 timeout_s=TIMEOUTS_S[preset],
                 unavailable=lacking if kind == USE else "",

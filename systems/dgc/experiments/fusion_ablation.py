@@ -15,7 +15,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import rounds_of, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import TOLERANCE, relative
-from dgbench.systems.base.turns import ROUND_INTERVAL, Truth, gain_of, gains, turns_of
+from dgbench.systems.base.turns import ROUND_INTERVAL, Truth, gain_of, gains, turn_rounds, turns_of
 from dgbench.systems.dgc.experiments.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.experiments.common import (
     devices_lacking,
@@ -56,8 +56,6 @@ FIRST: Final = {"smoke": 6, "quick": 10, "full": None, "paper": None}
 """Snapshots from the first on, of which the last is the target; a small graph's end is sparse."""
 TURNS: Final = {"smoke": 3, "quick": 6, "full": 12, "paper": 20}
 SECONDS: Final = {"smoke": 0.0, "quick": 0.0, "full": 5.0, "paper": 20.0}
-ROUNDS: Final = {"smoke": 1}
-"""Processes that time MAIN, 5 where nothing else is said."""
 TIMEOUTS_S: Final = {"smoke": 60, "quick": 60, "full": 900, "paper": 3600}
 EPOCHS: Final = {"smoke": 3, "quick": 3, "full": 5, "paper": 5}
 """In which the memory of every chunk is measured."""
@@ -93,7 +91,7 @@ class FusionAblation(Experiment):
                 experiment=self.name,
                 params={"dataset": name, "model": model},
                 group=f"{name}/{model}",
-                repeats=ROUNDS.get(preset, 5) if model == MAIN else 1,
+                repeats=turn_rounds(preset) if model == MAIN else 1,
                 turns=True,
                 timeout_s=TIMEOUTS_S[preset],
                 unavailable=devices_lacking(1, device),

@@ -19,7 +19,7 @@ from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, rounds_of, select
-from dgbench.systems.base.turns import gain_of, gains
+from dgbench.systems.base.turns import gain_of, gains, turn_rounds
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph
 from dgbench.systems.gnnflow.experiments.table6 import INJECTED, policies
@@ -50,9 +50,6 @@ PAIRS: Final = (("Strawman", "Fixed-size"), ("Adaptive", "Strawman"), ("Adaptive
 TURNS: Final = {"smoke": 2, "quick": 7, "full": 15, "paper": 31}
 MOST: Final = 201
 """Turns at most."""
-ROUNDS: Final = {"smoke": 1}
-"""Processes of a cell, 5 where nothing else is said: some factors differ by 10 % among them, and a
-hundred turns of one process agree within 1 %."""
 BUDGET_S: Final = {"smoke": 0.0, "quick": 0.2, "full": 2.0, "paper": 10.0}
 """Seconds of turns for each way to sample."""
 VISITS: Final = {"smoke": 200_000, "quick": 2_000_000, "full": 20_000_000, "paper": 200_000_000}
@@ -90,7 +87,7 @@ class Fig12(Experiment):
                 experiment=NAME,
                 params={"dataset": name, "scale": scale},
                 group=name,
-                repeats=ROUNDS.get(preset, 5),
+                repeats=turn_rounds(preset),
                 turns=True,
                 timeout_s={"smoke": 60, "quick": 90, "full": 900, "paper": 7200}[preset],
             )

@@ -15,11 +15,11 @@ from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import rounds_of, select
-from dgbench.systems.base.turns import ROUND_INTERVAL, gain_of, gains
+from dgbench.systems.base.turns import ROUND_INTERVAL, gain_of, gains, turn_rounds
 from dgbench.systems.gnnflow.contenders import Events
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
-from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, ROUNDS, in_turns
+from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, in_turns
 from dgbench.systems.gnnflow.experiments.settings import PRESETS
 
 NAME: Final = "sampling_ablation"
@@ -71,7 +71,7 @@ class SamplingAblation(Experiment):
                 experiment=NAME,
                 params={"dataset": name},
                 group=name,
-                repeats=1 if name == LOOKUP else ROUNDS.get(preset, 5),
+                repeats=1 if name == LOOKUP else turn_rounds(preset),
                 turns=True,
                 timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 1200}[preset],
             )
