@@ -302,6 +302,21 @@ def test_order_of_cost_and_gain():
     assert ask("fig15a-stack-highest", rows()[:3]).measured is None
 
 
+def test_rounds_of_loading_give_an_interval_and_bytes_none():
+    mine = [loading_row("amazon", gain) for gain in (3.0, 4.0, 5.0)]
+    for row, seconds in zip(mine, (1e-3, 2e-3, 4e-3), strict=True):
+        row.values |= {f"seconds {OFF}": 3 * seconds, f"seconds {ON}": seconds}
+    off, on = fig15.loading_points(mine)
+    assert on["y"] == pytest.approx(2.0)
+    assert on["low"] < 1.0
+    assert on["high"] > 4.0
+    assert off["y"] == pytest.approx(3 * on["y"])
+    (alone,) = [p for p in fig15.loading_points(mine[:1]) if p["series"] == ON]
+    assert (alone["y"], "low" in alone) == (1.0, False)
+    assert [p["y"] for p in fig15.byte_points(mine)] == [1.0, 0.5]
+    assert all("low" not in p for p in fig15.byte_points(mine))
+
+
 def test_a_device_says_how_busy_it_is():
     row = SimpleNamespace(
         id="u", experiment="fig15", status="ok", instrumented=False, device="cuda",

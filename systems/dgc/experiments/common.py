@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from dgbench.runtime.statistics import geometric_mean
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
 
 PARTITION_TITLES = {
@@ -30,6 +31,14 @@ def panel(row: Any) -> str:
 def model_title(row: Any) -> str:
     """A model's title as a figure shows it."""
     return MODEL_TITLES[row.params["model"]]
+
+
+def over_rounds(values: Sequence[float]) -> dict[str, float]:
+    """`y` of a point from one number a round; of several their mean on logs, `low` and `high`."""
+    if len(values) == 1:
+        return {"y": values[0]}
+    found = geometric_mean(values)
+    return {"y": found.value, "low": found.low, "high": found.high}  # type: ignore[dict-item]
 
 
 def failures(rows: Sequence[Any], experiment: str) -> list[Any]:

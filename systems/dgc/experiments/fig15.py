@@ -21,6 +21,7 @@ from dgbench.systems.dgc.experiments.common import (
     failed,
     failures,
     one_thread,
+    over_rounds,
     panel,
 )
 from dgbench.systems.dgc.experiments.loading import (
@@ -298,15 +299,16 @@ def _points(
     points: list[dict[str, Any]] = []
     for row in found:
         mine = rounds_of(row, rows)
-        known = [r.counters if quantity == "bytes" else r.values for r in mine]
+        counted = quantity == "bytes"  # exactly, so that one round says it
+        known = [row.counters] if counted else [r.values for r in mine]
         for name in SETTINGS:
             if f"{quantity} {name}" not in known[-1]:
                 continue
             point = {
                 "series": name,
                 "x": panel(row),
-                "y": unit * median(one[f"{quantity} {name}"] for one in known),
-                "counted": quantity == "bytes",
+                **over_rounds([unit * one[f"{quantity} {name}"] for one in known]),
+                "counted": counted,
                 "twin": bool(row.data.get("twin")),
                 "row_ids": [r.id for r in mine],
             }

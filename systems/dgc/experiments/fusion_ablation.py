@@ -23,6 +23,7 @@ from dgbench.systems.dgc.experiments.common import (
     failures,
     model_title,
     one_thread,
+    over_rounds,
     panel,
 )
 from dgbench.systems.dgc.experiments.loading import (
@@ -379,7 +380,7 @@ def encoder_points(rows: Rows) -> list[dict[str, Any]]:
                     {
                         "series": panel(row),
                         "x": name,
-                        "y": 1e3 * median(r.values[f"encoder {name}"] for r in mine),
+                        **over_rounds([1e3 * r.values[f"encoder {name}"] for r in mine]),
                         "twin": bool(row.data.get("twin")),
                         "row_ids": [r.id for r in mine],
                     }
