@@ -5,151 +5,40 @@
 One process plans and runs lap after lap, each some groups of every paper at smoke size, in the
 order of the preset `full`: rounds that turn round, an A/A control per experiment, instrumented
 processes behind. Between cells it notes the memory, descriptors and threads of the runner and of
-its fork server, files left in the temporary folder and in the run's, processes left behind, and
-what processor time cells take beside their own first time. Exit code 1 if one of them grows by more
+its fork server, files left in the temporary folder and in the run's, and processes left behind. At
+the end the same cells run in turns in the long run of the old server and in a new run of a server
+that has just started. Exit code 1 if something grows, or the old is slower than the new, by more
 than is allowed.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
-import dataclasses
-import math
+import functools
 import os
 import random
-import statistics
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from soak_laps import draw_groups, lap_of
+from soak_pairs import PAIRS, TIMES, pairs_of, slower, times_table
+from soak_watch import MARK, ROWS, SERIES, Watch
 
 from dgbench.harness.growth import Growth, growth_of
-from dgbench.harness.plan import Plan
 from dgbench.harness.runner import run_plan
 from dgbench.harness.runner.client import ForkServer
-from dgbench.harness.runner.listener import Listener
 from dgbench.harness.store import Store
 from dgbench.harness.terminal.text import say, table
 from dgbench.runtime.errors import StoreError
+from dgbench.runtime.statistics import Interval
 from dgbench.runtime.threads import default_threads
 from dgbench.systems.base import Broken, find_paper, get_paper, paper_names
-from dgbench.systems.base.compare import CONTROL
-
-ROUNDS = 3
-"""Of every cell of a lap; from three on an experiment gets its A/A control, as in `full`."""
-SLOW_S = 8.0
-"""A group with a cell that took longer is not drawn again: a soak needs many cells."""
-MARK = "DGBENCH_SOAK"
-"""Environment variable by which processes of this soak are known, wherever they went."""
-
-SERIES = {
-    "memory of the runner, without rows": ("MiB", 12.0),
-    "memory of the fork server": ("MiB", 12.0),
-    "descriptors": ("", 4.0),
-    "threads": ("", 4.0),
-    "temporary files": ("", 4.0),
-    "processes left behind": ("", 1.0),
-    "runner's time per cell": ("ms", 30.0),
-    "cells beside their first time": ("%", 60.0),
-}
-"""Name -> (unit, growth an hour that is allowed); times are a busy machine's as much as ours."""
-ROWS = "memory of its rows"
-"""What a run keeps until its end, MiB; it is read beside the series and taken off the runner's."""
-
-
-class Watch(Listener):
-    """Takes readings between cells, and ends the run when its time is over.
-
-    Attributes:
-        readings: one dictionary each, by the names of `SERIES`, `ROWS`, `seconds` and `cells`.
-        slow: (paper, experiment, group) with cells that took too long.
-    """
-
-    def __init__(self, server: ForkServer, folder: Path, mark: str, *, every: float, end: float):
-        self.server, self.folder, self.mark = server, folder, mark
-        self.every, self.end = every, end
-        self.begin = self.due = self.last = time.monotonic()
-        self.readings: list[dict[str, float]] = []
-        self.slow: set[tuple[str, str, str]] = set()
-        self.rows = self.bad = self.kept = 0
-        self._first: dict[tuple, float] = {}
-        self._gaps: list[float] = []
-        self._beside: list[float] = []
-
-    def on_start(self, cell: Any, round: int) -> None:
-        self._started = time.monotonic()
-
-    def on_row(self, row: Any) -> None:
-        now = time.monotonic()
-        self.rows += 1
-        self.bad += row.status in ("oom", "time", "crash", "check")
-        self.kept += _deep_size(msgspec.structs.asdict(row), set())
-        if row.seconds:
-            self._gaps.append(1e3 * (now - self._started - row.seconds))
-            group = row.group.partition(" lap ")[0]
-            params = tuple(sorted((k, str(v)) for k, v in row.params.items() if k != CONTROL))
-            cell = (row.paper, row.experiment, group, params, row.instrumented)
-            # Processor time: others who keep the machine busy are not what grows here.
-            spent = row.seconds * row.probes.get("cpu_percent", 100.0) / 100
-            if cell in self._first and spent > 0:
-                self._beside.append(math.log(spent / self._first[cell]))
-            elif spent > 0:
-                self._first[cell] = spent
-            if row.seconds > SLOW_S:
-                self.slow.add(cell[:3])
-        if now >= self.due:
-            self.read(now)
-            self.due = now + self.every
-        if now >= self.end:
-            raise KeyboardInterrupt  # what Ctrl-C does: the row is kept, the run is partial
-
-    def read(self, now: float) -> None:
-        """One reading of everything."""
-        pids = (os.getpid(), self.server.pid)
-        memory = [_resident(pid) for pid in pids]
-        left = [pid for pid in _marked(self.mark) if pid != self.server.pid]
-        reading = {
-            "seconds": now - self.begin,
-            "cells": float(self.rows),
-            "memory of the runner, without rows": (memory[0] - self.kept) / 2**20,
-            ROWS: self.kept / 2**20,
-            "memory of the fork server": memory[1] / 2**20,
-            "descriptors": float(sum(_entries(f"/proc/{pid}/fd") for pid in pids)),
-            "threads": float(sum(_entries(f"/proc/{pid}/task") for pid in pids)),
-            "temporary files": float(_files(self.folder)),
-            "processes left behind": float(len(left)),
-        }
-        if self._gaps:
-            reading["runner's time per cell"] = statistics.median(self._gaps)
-        if self._beside:
-            apart = statistics.median(self._beside)
-            reading["cells beside their first time"] = 100 * math.expm1(apart)
-        self._gaps, self._beside = [], []
-        self.readings.append(reading)
-
-
-class Lap:
-    """An experiment with some of its groups, several rounds of each, and a name of its own."""
-
-    def __init__(self, experiment: Any, groups: Iterable[str], number: int) -> None:
-        self.name, self.inner = experiment.name, experiment
-        self.groups, self.number = set(groups), number
-
-    def cells(self, preset: str, device: str) -> list[Any]:
-        return [
-            msgspec.structs.replace(
-                cell, repeats=max(ROUNDS, cell.repeats), group=f"{cell.group} lap {self.number}"
-            )
-            for cell in self.inner.cells(preset, device)
-            if cell.group in self.groups and not cell.unavailable
-        ]
 
 
 def soak(
@@ -159,6 +48,7 @@ def soak(
     minutes: float,
     every: float = 60.0,
     seed: int = 1,
+    pairs: int = PAIRS,
     lookup: Any = get_paper,
     watch: type[Watch] = Watch,
     modules: tuple[str, ...] | None = None,
@@ -168,6 +58,7 @@ def soak(
     Args:
         papers: loaded. folder: new or empty; the run and the temporary files go there.
         every: seconds between readings. seed: of the draws of groups.
+        pairs: of cells that the old run and a new one share at the end.
         lookup: as `run_plan` takes it. watch, modules: for tests.
     """
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
@@ -178,23 +69,24 @@ def soak(
     draw = random.Random(seed)
     names = [paper.name for paper in papers]
     more = {"modules": modules} if modules is not None else {}
+    new = functools.partial(ForkServer, lookup, names, threads=default_threads(), **more)
     try:
-        with (
-            Store.create(folder / "runs", {"papers": names, "soak": True}) as store,
-            ForkServer(lookup, names, threads=default_threads(), log=folder / "server.log", **more)
-            as server,
-        ):  # fmt: skip
+        with _store(folder / "runs", names) as store, new(log=folder / "server.log") as server:
+            run = functools.partial(run_plan, lookup=lookup, limits=False)
             end = time.monotonic() + 60 * minutes
             seen = watch(server, folder, mark, every=every, end=end)
             for number in range(1, 1 << 30):
-                plan = _lap(papers, number, draw, seen.slow)
-                summary = run_plan(
-                    plan, store, listener=seen, lookup=lookup, limits=False, server=server
-                )
+                lap = lap_of(draw_groups(papers, draw, seen.slow), str(number))
+                summary = run(lap, store, listener=seen, server=server)
                 if summary.trouble:
                     raise StoreError(summary.trouble)
                 if summary.interrupted:
                     break
+            seen.read(time.monotonic())
+            with _store(folder / "new", names) as other, new(log=folder / "new.log") as fresh:
+                sides = [functools.partial(run, store=store, server=server),
+                         functools.partial(run, store=other, server=fresh)]  # fmt: skip
+                pairs_of(papers, draw, seen, sides, pairs)
             seen.read(time.monotonic())
             return seen
     finally:
@@ -206,41 +98,24 @@ def soak(
                 os.environ[name] = value
 
 
-def _lap(
-    papers: Sequence[Any], number: int, draw: random.Random, slow: set[tuple[str, str, str]]
-) -> Plan:
-    """One group of every paper, papers in any order."""
-    chosen = []
-    for paper in draw.sample(list(papers), len(papers)):
-        groups = sorted(
-            {
-                (experiment.name, cell.group)
-                for experiment in paper.experiments
-                for cell in experiment.cells("smoke", "cpu")
-                if not cell.unavailable
-                and (paper.name, experiment.name, cell.group) not in slow
-            }
-        )  # fmt: skip
-        if not groups:
-            continue
-        name, group = draw.choice(groups)
-        laps = tuple(Lap(e, [group], number) for e in paper.experiments if e.name == name)
-        chosen.append(dataclasses.replace(paper, experiments=laps))
-    return Plan.build(chosen, None, "smoke", "cpu", control="experiment")
+def _store(folder: Path, names: list[str]) -> Store:
+    return Store.create(folder, {"papers": names, "soak": True})
 
 
 def judge(readings: Sequence[dict[str, float]]) -> list[Growth]:
-    """The growth of every series that was read."""
+    """The growth of every series over the laps; the last reading comes after the pairs."""
     found = []
     for name, (unit, allowed) in SERIES.items():
-        mine = [(r["seconds"], r[name]) for r in readings if name in r]
+        mine = [(r["seconds"], r[name]) for r in readings[:-1] if name in r]
         if mine:
             seconds, values = zip(*mine, strict=True)
             found.append(growth_of(name, seconds, values, allowed=allowed, unit=unit))
     return found
 
 
-def verdict(found: Sequence[Growth], readings: Sequence[dict[str, float]]) -> list[str]:
+def verdict(
+    found: Sequence[Growth], readings: Sequence[dict[str, float]], ratios: dict[str, Interval]
+) -> list[str]:
     """Sentences about what grows, and what is there at the end that must not be."""
     wrong = [f"{g.name} grows by {g.slope:.3g} {g.unit} an hour".replace("  ", " ")
              for g in found if g.word == "grows"]  # fmt: skip
@@ -249,6 +124,9 @@ def verdict(found: Sequence[Growth], readings: Sequence[dict[str, float]]) -> li
     for name in ("temporary files", "processes left behind"):
         if last[name] > early[name]:
             wrong.append(f"{last[name] - early[name]:.0f} {name} at the end")
+    for name, ratio in ratios.items():
+        if ratio.low is not None and ratio.low > TIMES[name]:
+            wrong.append(f"{name} is {ratio.value:.2f} times that of a new run")
     return wrong
 
 
@@ -278,7 +156,7 @@ def draw_readings(readings: Sequence[dict[str, float]], found: Sequence[Growth],
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(4, 2, figsize=(7.0, 7.0), sharex=True, layout="constrained")
+    figure, axes = pyplot.subplots(3, 2, figsize=(7.0, 5.5), sharex=True, layout="constrained")
     for axis, one in zip(axes.flat, found, strict=False):
         mine = [(r["seconds"] / 60, r[one.name]) for r in readings if one.name in r]
         axis.plot(*zip(*mine, strict=True), ".-", color="#4477aa", markersize=3, linewidth=0.8)
@@ -302,51 +180,6 @@ def write(readings: Sequence[dict[str, float]], folder: Path) -> None:
         )
 
 
-def _deep_size(value: Any, seen: set[int]) -> int:
-    """Bytes of plain values and of all in them, each object once."""
-    if id(value) in seen:
-        return 0
-    seen.add(id(value))
-    parts: Iterable[Any] = ()
-    if isinstance(value, dict):
-        parts = (*value, *value.values())
-    elif isinstance(value, list | tuple):
-        parts = value
-    return sys.getsizeof(value) + sum(_deep_size(part, seen) for part in parts)
-
-
-def _resident(pid: int) -> int:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
-
-
-def _entries(folder: str) -> int:
-    with contextlib.suppress(OSError):
-        return len(os.listdir(folder))
-    return 0
-
-
-def _files(folder: Path) -> int:
-    """What stands in the temporary folder, and what a process should not leave in the run's."""
-    left = sum(1 for _ in (folder / "tmp").rglob("*"))
-    runs = (path for path in (folder / "runs").rglob("*") if path.is_file())
-    passing = (".result", ".part", ".probe", ".tmp")
-    return left + sum(path.name.endswith(passing) for path in runs)
-
-
-def _marked(mark: str) -> list[int]:
-    """Processes of this soak beside the runner itself, whose environment is older than the mark."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):
-                if wanted in Path("/proc", name, "environ").read_bytes().split(b"\0"):
-                    found.append(int(name))
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("papers", nargs="*", help="default: all")
@@ -366,10 +199,11 @@ def main() -> int:
     write(seen.readings, folder)
     found = judge(seen.readings)
     draw_readings(seen.readings, found, folder / "soak.svg")
-    text = growth_table(found)
+    ratios = slower(seen.beside)
+    text = growth_table(found) + "\n\n" + times_table(ratios)
     (folder / "soak.txt").write_text(text + "\n")
     say(text)
-    wrong = verdict(found, seen.readings)
+    wrong = verdict(found, seen.readings, ratios)
     last = seen.readings[-1]
     say(
         f"{seen.rows} processes in {last['seconds'] / 60:.1f} minutes, {seen.bad} failed; "

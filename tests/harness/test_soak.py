@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.harness.growth import LEAST, growth_of
+from dgbench.harness.store import Store
 from dgbench.runtime.errors import InvalidInputError
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -99,7 +100,14 @@ def soaked(script, folder, leak, cells=20):
         fake_papers.cell("ok", number=1), fake_papers.cell("ok", number=2, group="other")
     )
     seen = script.soak(
-        [paper], folder, minutes=1, every=0.0, lookup=fake_papers.lookup, watch=Leaky, modules=()
+        [paper],
+        folder,
+        minutes=1,
+        every=0.0,
+        lookup=fake_papers.lookup,
+        watch=Leaky,
+        modules=(),
+        pairs=6,
     )
     return seen, held
 
@@ -132,14 +140,14 @@ COUNTS = ("descriptors", "threads", "temporary files", "processes left behind")
 def test_a_planted_leak_is_found_and_what_is_sound_is_not_blamed(script, tmp_path):
     before = dict(os.environ), tempfile.gettempdir()
     leaking, held = soaked(script, tmp_path / "soak", leak_all)
-    assert (leaking.rows, leaking.bad, len(leaking.readings)) == (20, 0, 21)
+    assert (leaking.rows, leaking.bad, len(leaking.readings)) == (20 + 12, 0, 22)
     try:
         growth = script.judge(leaking.readings)
         words = {g.name: g.word for g in growth}
         memory = "memory of the runner, without rows"
         assert {words[name] for name in (*COUNTS, memory)} == {"grows"}
         assert words["memory of the fork server"] == "steady"
-        wrong = script.verdict(growth, leaking.readings)
+        wrong = script.verdict(growth, leaking.readings, script.slower(leaking.beside))
         assert all(any(text.startswith(name) for text in wrong) for name in COUNTS)
         assert any(text.endswith("processes left behind at the end") for text in wrong)
     finally:
@@ -153,11 +161,49 @@ def test_a_planted_leak_is_found_and_what_is_sound_is_not_blamed(script, tmp_pat
 
 def test_a_lap_is_in_the_order_of_full(script):
     made = [fake_papers.cell("ok", number=n, group="g") for n in (1, 2)]
-    plan = script._lap([fake_papers.make_paper(*made)], 3, random.Random(1), set())
+    papers = [fake_papers.make_paper(*made)]
+    plan = script.lap_of(script.draw_groups(papers, random.Random(1), set()), "3")
     steps = [(plan.cells[s.index].cell.params.get("number"), s.round) for s in plan.steps]
     assert steps == [(1, 1), (1, 1), (2, 1), (2, 2), (1, 2), (1, 2), (1, 3), (1, 3), (2, 3)]
     assert [c.control for c in plan.cells] == [False, True, False]
     assert {c.cell.group for c in plan.cells} == {"g lap 3"}
-    assert not script._lap([fake_papers.make_paper(*made)], 4, random.Random(1), {
-        ("fake", "behave", "g")
-    }).cells  # fmt: skip
+    assert not script.draw_groups(papers, random.Random(1), {("fake", "behave", "g")})
+
+
+# -- old and new
+
+
+def test_old_and_new_run_the_same_cells_in_turns(script, tmp_path):
+    seen, _ = soaked(script, tmp_path / "soak", lambda held: None, cells=3)
+    assert set(seen.beside) == set(script.TIMES)
+    assert all(len(found) >= 6 for found in seen.beside.values())
+    assert all(old > 0 and new > 0 for found in seen.beside.values() for old, new in found)
+    assert all(r.low is not None for r in script.slower(seen.beside).values())
+    groups = [
+        row.group for folder in ("runs", "new")
+        for run in (tmp_path / "soak" / folder).iterdir()
+        for row in Store.open(run).rows()
+    ]  # fmt: skip
+    shared = [g.partition(" lap ") for g in groups if " of " in g]
+    old, new = ({(g, lap.split()[0]) for g, _, lap in shared if lap.endswith(side)}
+                for side in ("old", "new"))  # fmt: skip
+    assert old == new
+    assert len(old) >= 6
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 10_000), st.integers(12, 60), st.floats(0.5, 20))
+def test_a_machine_that_slows_down_is_not_blamed_and_a_slow_old_run_is(script, seed, n, drift):
+    draw = random.Random(seed)
+    # The machine's speed wanders over an order of magnitude; both sides of a pair meet the same.
+    pace = [drift ** (i / n) for i in range(n)]
+
+    def beside(share):
+        pairs = [(share * p * draw.uniform(0.97, 1.03), p * draw.uniform(0.97, 1.03)) for p in pace]
+        return script.slower(dict.fromkeys(script.TIMES, pairs))
+
+    readings = [{"temporary files": 0.0, "processes left behind": 0.0}] * 4
+    assert script.verdict([], readings, beside(1.0)) == []
+    wrong = script.verdict([], readings, beside(1.7))
+    assert [text.partition(" is ")[0] for text in wrong] == list(script.TIMES)
+    assert all(name in script.times_table(beside(1.7)) for name in script.TIMES)
