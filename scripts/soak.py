@@ -35,7 +35,7 @@ from dgbench.harness.runner import run_plan
 from dgbench.harness.runner.client import ForkServer
 from dgbench.harness.store import Store
 from dgbench.harness.terminal.text import say, table
-from dgbench.runtime.errors import StoreError
+from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.runtime.statistics import Interval
 from dgbench.runtime.threads import default_threads
 from dgbench.systems.base import Broken, find_paper, get_paper, paper_names
@@ -191,6 +191,14 @@ def main() -> int:
     if not Path("/proc/self/statm").exists():
         print("a soak reads /proc, which this system has not", file=sys.stderr)
         return 0
+    try:
+        return _main(given)
+    except DgbenchError as error:
+        print(f"{error} {error.hint}".strip(), file=sys.stderr)
+        return 2
+
+
+def _main(given: argparse.Namespace) -> int:
     names = given.papers or paper_names()
     papers = [p for p in map(find_paper, names) if not isinstance(p, Broken)]
     folder = given.out or Path(tempfile.mkdtemp(prefix="dgbench-soak-"))

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from dgbench.harness.plan import Plan
+from dgbench.runtime.errors import InvalidInputError
 
 ROUNDS = 3
 """Of every cell of a lap; from three on an experiment gets its A/A control, as in `full`."""
@@ -35,7 +36,11 @@ class Lap:
 def draw_groups(
     papers: Sequence[Any], draw: random.Random, slow: set[tuple[str, str, str]]
 ) -> list[tuple[Any, str, str]]:
-    """One group of every paper, as (paper, experiment, group), papers in any order."""
+    """One group of every paper, as (paper, experiment, group), papers in any order.
+
+    Raises:
+        InvalidInputError: no paper has a group that is not slow.
+    """
     chosen = []
     for paper in draw.sample(list(papers), len(papers)):
         groups = sorted(
@@ -49,6 +54,8 @@ def draw_groups(
         )  # fmt: skip
         if groups:
             chosen.append((paper, *draw.choice(groups)))
+    if not chosen:
+        raise InvalidInputError("'papers' have no group left whose cells are quick enough")
     return chosen
 
 

@@ -12,7 +12,7 @@ from soak_watch import Watch
 
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.terminal.text import table
-from dgbench.runtime.errors import StoreError
+from dgbench.runtime.errors import InvalidInputError, StoreError
 from dgbench.runtime.statistics import Interval, paired_ratio
 
 PAIRS = 40
@@ -58,7 +58,8 @@ def pairs_of(
     """
     seen.beside = {name: [] for name in TIMES}
     turn = 0
-    while len(next(iter(seen.beside.values()))) < count:
+    # Cells may fail on one of the sides, so there is a last turn.
+    while len(next(iter(seen.beside.values()))) < count and turn < 10 * count:
         for group in draw_groups(papers, draw, seen.slow):
             turn += 1
             times = Times(seen), Times(seen)
@@ -73,7 +74,13 @@ def pairs_of(
 
 
 def slower(beside: dict[str, list[tuple[float, float]]]) -> dict[str, Interval]:
-    """Times of the old run over those of the new one: the median of the pairs."""
+    """Times of the old run over those of the new one: the median of the pairs.
+
+    Raises:
+        InvalidInputError: no cell ran on both sides.
+    """
+    if not all(beside.values()):
+        raise InvalidInputError("no cell ran both in the old run and in the new one")
     return {
         name: paired_ratio(*zip(*found, strict=True), method="sign")
         for name, found in beside.items()

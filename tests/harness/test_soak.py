@@ -167,10 +167,16 @@ def test_a_lap_is_in_the_order_of_full(script):
     assert steps == [(1, 1), (1, 1), (2, 1), (2, 2), (1, 2), (1, 2), (1, 3), (1, 3), (2, 3)]
     assert [c.control for c in plan.cells] == [False, True, False]
     assert {c.cell.group for c in plan.cells} == {"g lap 3"}
-    assert not script.draw_groups(papers, random.Random(1), {("fake", "behave", "g")})
+    with pytest.raises(InvalidInputError, match="no group left"):
+        script.draw_groups(papers, random.Random(1), {("fake", "behave", "g")})
 
 
 # -- old and new
+
+
+def test_where_no_cell_runs_on_both_sides_there_is_no_verdict(script):
+    with pytest.raises(InvalidInputError, match="no cell ran both"):
+        script.slower({name: [] for name in script.TIMES})
 
 
 def test_old_and_new_run_the_same_cells_in_turns(script, tmp_path):
