@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -42,7 +43,11 @@ MACHINE = Cell(paper="-", experiment="machine", params={}, group="limits", timeo
 """The cell that measures the machine's own limits; its row stands first."""
 NOISE = Cell(paper="-", experiment="noise", params={"system": "reference"}, group="noise")
 """The cell whose pairs give a noise floor where not every paper of a run has a control."""
-NOISE_PAIRS = 5
+NOISE_PAIRS = (5, 21)
+"""Fewest and most of them: of 21 pairs the floor holds 95 % and leaves one out, so that no single
+visit of a neighbour decides it."""
+STEPS_A_PAIR = 10
+"""Between fewest and most, a pair for so many processes of the plan."""
 
 Retry = Literal["", "failed", "all"]
 
@@ -211,22 +216,33 @@ class _Runner:
         machine = cell_hash(MACHINE, self.plan.preset, self.plan.device)
         if limits and todo and (machine, 1, False) not in kept:
             self._one(MACHINE, machine, 1, False)
-        if limits and todo and PRESETS[self.plan.preset].control != "none":
-            self._noise(kept)
-        for step in todo:
+        pairs = self._noise(kept) if limits and todo else []
+        # Spread over the run, as rounds are: the floor is that of the minutes it is held against.
+        for number, step in enumerate(todo):
+            due = len(pairs) * number // len(todo), len(pairs) * (number + 1) // len(todo)
+            for cell, key, round_ in itertools.chain.from_iterable(pairs[slice(*due)]):
+                self._one(cell, key, round_, False)
             planned = self.plan.cells[step.index]
             self._one(planned.cell, planned.hash, step.round, step.instrumented)
 
-    def _noise(self, kept: dict[tuple[str, int, bool], Row]) -> None:
-        """A/A pairs of processes that train the reference, where a paper has no control."""
-        if self.plan.controlled or not self.plan.runnable:
-            return
+    def _noise(self, kept: dict[tuple[str, int, bool], Row]) -> list[list[tuple[Cell, str, int]]]:
+        """A/A pairs of processes that train the reference, where a paper has no control.
+
+        A pair is what is missing of it, as (cell, hash, round); its two stand back to back.
+        """
+        wanted = PRESETS[self.plan.preset].control != "none"
+        if not wanted or self.plan.controlled or not self.plan.runnable:
+            return []
+        least, most = NOISE_PAIRS
         again = msgspec.structs.replace(NOISE, params={**NOISE.params, CONTROL: "aa"})
-        for number in range(1, NOISE_PAIRS + 1):
-            for cell in (NOISE, again) if number % 2 else (again, NOISE):
-                key = cell_hash(cell, self.plan.preset, self.plan.device)
-                if (key, number, False) not in kept:
-                    self._one(cell, key, number, False)
+        both = [(c, cell_hash(c, self.plan.preset, self.plan.device)) for c in (NOISE, again)]
+        count = min(most, max(least, len(self.plan.steps) // STEPS_A_PAIR))
+        pairs = [
+            [(c, key, number) for c, key in both[:: 1 if number % 2 else -1]
+             if (key, number, False) not in kept]
+            for number in range(1, count + 1)
+        ]  # fmt: skip
+        return [pair for pair in pairs if pair]
 
     def _key(self, step: Step) -> tuple[str, int, bool]:
         return self.plan.cells[step.index].hash, step.round, step.instrumented

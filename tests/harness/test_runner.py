@@ -25,7 +25,7 @@ from dgbench.harness.runner.protocol import name_of, signal_name
 from dgbench.harness.store import Store
 from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.runtime.statistics import noise_floor
-from dgbench.systems.base.compare import control_ratios
+from dgbench.systems.base.compare import CONTROL, control_ratios
 
 LIGHT = ("torch",)
 """The server of a test need not import torch-geometric."""
@@ -301,6 +301,16 @@ def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(tmp_path
     with Store.create(tmp_path) as store:
         go(store, *own, preset="quick", server=server, limits=True)
         assert not [r for r in store.rows() if r.experiment == "noise"]
+
+
+def test_the_pairs_of_the_noise_floor_are_spread_over_the_run(tmp_path, server, monkeypatch):
+    monkeypatch.setattr(run_module, "STEPS_A_PAIR", 2)
+    cells = [cell("ok", number=n) for n in range(14)]
+    with Store.create(tmp_path) as store:
+        go(store, *cells, preset="quick", server=server, limits=True)
+        order = ["A" if CONTROL in r.params else "a" if r.experiment == "noise" else "."
+                 for r in store.rows() if r.experiment != "machine"]  # fmt: skip
+    assert "".join(order) == ".aA..Aa..aA..Aa..aA..Aa..aA."
 
 
 def test_the_seed_reaches_the_process(tmp_path, server):
