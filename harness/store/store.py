@@ -13,6 +13,8 @@ import contextlib
 import errno
 import hashlib
 import os
+from collections import Counter
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -79,6 +81,7 @@ class Store:
                 _try_disk(path)
                 self._tidy()
             self._rows = self._load()
+            self._attempts = Counter(name for row in self._rows for name in _names(row.id))
             if writable:
                 self._appender = Appender(self.rows_path)
         except BaseException:
@@ -167,6 +170,7 @@ class Store:
             ) from error
         self._appender.append(payload)
         self._rows.append(row)
+        self._attempts.update(_names(row.id))
 
     def rows(self, *, latest: bool = True) -> list[Row]:
         """Rows in the order of writing; with `latest`, only the last attempt of each process."""
@@ -178,7 +182,7 @@ class Store:
 
     def attempts(self, row_id: str) -> int:
         """How many rows there are whose id is `row_id`, or that followed by `.<attempt>`."""
-        return sum(r.id == row_id or r.id.startswith(f"{row_id}.") for r in self._rows)
+        return self._attempts[row_id]
 
     def write_plan(self, plan: Any) -> None:
         """Keep the plan (any JSON-encodable value or msgspec struct) as plan.json."""
@@ -357,6 +361,14 @@ def find_runs(name: str, root: Path | None = None) -> list[Path]:
             hint="a run is a folder with run.json and rows.jsonl (or rows.jsonl.gz)",
         )
     return found
+
+
+def _names(row_id: str) -> Iterator[str]:
+    """The ids of which a row is an attempt: its own, and what stands before each of its points."""
+    yield row_id
+    while (at := row_id.rfind(".")) >= 0:
+        row_id = row_id[:at]
+        yield row_id
 
 
 def _started(path: Path) -> tuple[str, str]:

@@ -155,6 +155,18 @@ def test_only_the_last_attempt_counts(store):
     assert store.attempts("x-r1") == 2
 
 
+def test_attempts_are_counted_as_rows_come_and_as_they_are_read_again(store):
+    names = ["x-r1", "x-r1.2", "x-r1i", "x-r1.2.3", "x-r10", ".", "y", "y."]
+    for name in names:
+        one = row()
+        one.id = name
+        store.append(one)
+    wanted = {n: sum(m == n or m.startswith(f"{n}.") for m in names) for n in [*names, "x", ""]}
+    store.close()
+    for again in (store, Store.open(store.path)):
+        assert {n: again.attempts(n) for n in wanted} == wanted
+
+
 def test_one_writer_at_a_time(store):
     with pytest.raises(StoreError, match="another process"):
         Store.open(store.path, writable=True)
