@@ -294,7 +294,7 @@ def error_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """A dot per predictor and encoder, one panel per model; and what measuring again gives."""
     found: list[dict[str, Any]] = []
     for row in rows:
-        if row.experiment != "fig16":
+        if row.experiment != "fig16" or row.instrumented:
             continue
         base = {"panel": MODEL_TITLES[row.params["model"]], "row_ids": [row.id]}
         if row.status != "ok":

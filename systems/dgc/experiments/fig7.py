@@ -192,7 +192,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """A dot per model and chunk, one panel per graph."""
     found: list[dict[str, Any]] = []
     for row in rows:
-        if row.experiment != "fig7":
+        if row.experiment != "fig7" or row.instrumented:
             continue
         base = {"panel": panel(row), "row_ids": [row.id]}
         if row.status != "ok":

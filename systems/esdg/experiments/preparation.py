@@ -157,7 +157,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """A dot per way to deal out, one row per graph and number of ranks."""
     found = []
     for row in rows:
-        if row.experiment != "preparation":
+        if row.experiment != "preparation" or row.instrumented:
             continue
         title = BY_NAME[row.params["dataset"]].title
         point = {

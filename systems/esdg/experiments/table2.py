@@ -338,7 +338,8 @@ def volume_points(rows: Rows) -> list[dict[str, Any]]:
 
 def time_points(rows: Rows) -> list[dict[str, Any]]:
     """Gains by model, and by cut, ranks and transport that more than one model ran with."""
-    mine = [r for r in rows if r.experiment == "table2" and r.params.get("part") == "time"]
+    mine = [r for r in rows if r.experiment == "table2" and not r.instrumented]
+    mine = [r for r in mine if r.params.get("part") == "time"]
     models: dict[tuple[str, int, str], set[str]] = {}
     for row in mine:
         key = tuple(row.params[k] for k in ("cut", "ranks", "transport"))
