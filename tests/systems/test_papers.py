@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 from paper_rows import failed_rows
 
@@ -50,6 +51,39 @@ def test_names_of_experiments_and_figures_are_their_own(paper) -> None:
     experiments = PAPERS[paper].experiments
     assert set(Counter(e.name for e in experiments).values()) == {1}
     assert set(Counter(f.name for e in experiments for f in e.figures()).values()) == {1}
+
+
+class AskedName(str):
+    """Name of an experiment that notes what it is compared with."""
+
+    asked: set[str] = set()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        self.asked.add(str.__str__(other))
+        return str.__eq__(self, other)
+
+
+@per_paper
+def test_experiments_declare_the_claims_whose_checks_read_their_rows(paper) -> None:
+    """A plan for a device orders experiments by the claims that they may decide."""
+    declared = {e.name: set(e.claims) for e in PAPERS[paper].experiments}
+    assert set().union(*declared.values()) <= {claim.id for claim in LEDGERS[paper]}
+    rows = [
+        msgspec.structs.replace(row, experiment=AskedName(row.experiment))
+        for experiment in PAPERS[paper].experiments
+        for row in failed_rows(experiment)
+    ]
+    missing = []
+    for claim in LEDGERS[paper]:
+        AskedName.asked.clear()
+        PAPERS[paper].checks[claim.id](claim, rows)
+        missing += [
+            (claim.id, name)
+            for name in AskedName.asked & set(declared)
+            if claim.id not in declared[name]
+        ]
+    assert not missing
 
 
 @per_claim

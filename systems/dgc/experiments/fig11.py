@@ -20,6 +20,12 @@ GRID = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 class Fig11(StaleTable):
     name = "fig11"
     title = "Figure 11: change of embeddings between epochs"
+    claims = (
+        "dgc-fig11-movie-10",
+        "dgc-fig11-stack-10",
+        "dgc-fig11-movie-100",
+        "dgc-s52-distance-shrinks",
+    )
     question = "How far do embeddings move from one epoch to the next, and does it become less?"
     reading = (
         "Euclidean distance between a vertex-step's output in an epoch and in the one before, all "

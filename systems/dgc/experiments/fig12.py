@@ -96,6 +96,7 @@ class Fig12(Experiment):
         "dgc-fig12-avg-dysat",
         "dgc-fig12-avg-mpnn-lstm",
         "dgc-fig12-dgc-best",
+        "dgc-s71-protocol",
         "dgc-fig12-amazon-order",
         "dgc-fig12-epinion-order",
         "dgc-s72-tgcn-movie",

@@ -52,6 +52,10 @@ class Fig14(Experiment):
     paper = "dgc"
     name = "fig14"
     title = "Figures 13, 14: synthetic graphs"
+    claims = (
+        "dgc-s731-synthetic",
+        "dgc-fig14-nonuniform-trend",
+    )
     question = "Does partition by chunks gain as snapshots and sequences get less even?"
     reading = (
         "Totals are the paper's, scaled: vertices and edges summed over 100 snapshots. It prints "

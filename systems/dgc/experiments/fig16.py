@@ -66,6 +66,12 @@ class Fig16(Experiment):
     paper = "dgc"
     name = "fig16"
     title = "Figure 16: predicted chunk times, even work"
+    claims = (
+        "dgc-s64-mlp-training",
+        "dgc-fig16-mlp-error",
+        "dgc-fig16-divergence-mlp",
+        "dgc-fig16-divergence-vertices",
+    )
     question = "How well are times of unseen chunks predicted, and does it even out the workers?"
     reading = (
         "The paper does not say whether its 1000 chunks were unseen; ours are. Its perceptrons see "

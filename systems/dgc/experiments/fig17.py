@@ -41,6 +41,12 @@ class Fig17(Experiment):
     paper = "dgc"
     name = NAME
     title = "Figure 17: cost of partition and fusion"
+    claims = (
+        "dgc-fig17-overhead",
+        "dgc-fig17-amazon-gen",
+        "dgc-fig17-fusion-larger",
+        "dgc-s75-partition-once",
+    )
     question = "How long do partition and fusion take beside 100 epochs of training?"
     reading = (
         "T-GCN's model, chunks for 8 workers; every part is processor time of one core, and so is "

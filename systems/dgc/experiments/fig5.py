@@ -19,6 +19,11 @@ class Fig5(Experiment):
     paper = "dgc"
     name = "fig5"
     title = "Figure 5(a, b): one graph in four quarters"
+    claims = (
+        "dgc-fig5a-vertices-parts",
+        "dgc-fig5b-edges-parts",
+        "dgc-s22-others-same",
+    )
     question = "Do parts of one timeline differ as much as graphs do?"
     reading = (
         "Four runs of equally many snapshots; counts are means of a run's snapshots. Figure 5 "

@@ -41,6 +41,7 @@ class Fig7(Experiment):
     paper = "dgc"
     name = "fig7"
     title = "Figure 7: times of chunks with equally many vertices"
+    claims = ("dgc-fig7-chunk-time-gap",)
     question = "How far apart are the times of chunks that have the same number of vertices?"
     reading = (
         "The paper names neither the graph, the model nor the size of its four chunks. Ours come "

@@ -50,6 +50,12 @@ class Partition(Experiment):
     paper = "dgc"
     name = NAME
     title = "What partitions send"
+    claims = (
+        "dgc-s41-spatial-weight-twice",
+        "dgc-s72-tgcn-spatial-more",
+        "dgc-s72-mpnn-more-comm",
+        "dgc-s72-attention-neighbours",
+    )
     question = "Do chunks send less than snapshots, sequences and both, at even work?"
     reading = (
         "Bytes of an epoch, forward and backward, are counted from the partition: a vertex-step "

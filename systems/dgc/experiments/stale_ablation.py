@@ -49,6 +49,10 @@ Sums in another order may move a row across its threshold, and what it held then
 class StaleAblation(StaleTable):
     name = "stale_ablation"
     title = "Stale aggregation: what its parts do"
+    claims = (
+        "dgc-s52-cache-memory",
+        "dgc-s52-eq6-direction",
+    )
     question = "Which choices of stale aggregation matter, and does one process train as ranks do?"
     reading = COMMON_READING + (
         " Equation 6 as printed makes theta fall with the loss, the text wants it to rise; with "

@@ -27,6 +27,19 @@ _ALL = ("without", *THETAS)
 class Table2(StaleTable):
     name = "table2"
     title = "Table 2: fixed stale thresholds"
+    claims = (
+        "dgc-tab2-acc-amazon",
+        "dgc-tab2-comm-amazon",
+        "dgc-tab2-acc-epinion",
+        "dgc-tab2-comm-epinion",
+        "dgc-tab2-acc-movie",
+        "dgc-tab2-comm-movie",
+        "dgc-tab2-acc-stack",
+        "dgc-tab2-comm-stack",
+        "dgc-s52-stack-03d",
+        "dgc-s52-movie-05d",
+        "dgc-s52-theta-monotone",
+    )
     question = "How do savings and accuracy move with the threshold?"
     reading = COMMON_READING + (
         " Table 2 does not name its model; its numbers come closest to DySAT, which is trained "

@@ -37,6 +37,36 @@ _ASKED = {
 class Table3(StaleTable):
     name = "table3"
     title = "Table 3: stale aggregation on every model"
+    claims = (
+        "dgc-tab3-acc-amazon-t-gcn",
+        "dgc-tab3-comm-amazon-t-gcn",
+        "dgc-tab3-acc-amazon-dysat",
+        "dgc-tab3-comm-amazon-dysat",
+        "dgc-tab3-acc-amazon-mpnn-lstm",
+        "dgc-tab3-comm-amazon-mpnn-lstm",
+        "dgc-tab3-acc-epinion-t-gcn",
+        "dgc-tab3-comm-epinion-t-gcn",
+        "dgc-tab3-acc-epinion-dysat",
+        "dgc-tab3-comm-epinion-dysat",
+        "dgc-tab3-acc-epinion-mpnn-lstm",
+        "dgc-tab3-comm-epinion-mpnn-lstm",
+        "dgc-tab3-acc-movie-t-gcn",
+        "dgc-tab3-comm-movie-t-gcn",
+        "dgc-tab3-acc-movie-dysat",
+        "dgc-tab3-comm-movie-dysat",
+        "dgc-tab3-acc-movie-mpnn-lstm",
+        "dgc-tab3-comm-movie-mpnn-lstm",
+        "dgc-tab3-acc-stack-t-gcn",
+        "dgc-tab3-comm-stack-t-gcn",
+        "dgc-tab3-acc-stack-dysat",
+        "dgc-tab3-comm-stack-dysat",
+        "dgc-tab3-acc-stack-mpnn-lstm",
+        "dgc-tab3-comm-stack-mpnn-lstm",
+        "dgc-s733-comm-range",
+        "dgc-s733-adaptive-mean",
+        "dgc-s733-static-spread",
+        "dgc-s733-static-epinion",
+    )
     question = "What do fixed and adaptive thresholds save, and what does accuracy lose?"
     reading = COMMON_READING + (
         " Beside the paper's adaptive threshold stands ours, whose D is the largest distance of "

@@ -72,6 +72,7 @@ class Ablation(Experiment):
     paper = "esdg"
     name = "ablation"
     title = "Ablation: what each technique brings"
+    claims = ("esdg-s55-precompute",)
     question = "Which technique earns time, memory or bytes, and does any of them cost time?"
     reading = (
         "The paper separates only the graph difference. Techniques are added one after another to "

@@ -46,6 +46,7 @@ class Encoding(Experiment):
     paper = "esdg"
     name = "encoding"
     title = "Section 3.2: making and applying a difference"
+    claims = ("esdg-s32-gd-bytes",)
     question = (
         "What does a difference cost to make and to apply, and is it exactly as large as said?"
     )

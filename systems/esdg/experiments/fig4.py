@@ -65,6 +65,17 @@ class Fig4(Experiment):
     paper = "esdg"
     name = "fig4"
     title = "Figure 4: Base and graph difference"
+    claims = (
+        "esdg-abs-gd-transfer",
+        "esdg-abs-gd-overall",
+        "esdg-s62-gd-benefit-fraction",
+        "esdg-s62-gd-gains-shrink",
+        "esdg-s62-cdgcn-gd",
+        "esdg-s62-gd-order-smoothing",
+        "esdg-s61-settings",
+        "esdg-fig4-components",
+        "esdg-s32-transfer-important",
+    )
     question = "How much sooner are snapshots on the device by difference, and an epoch done?"
     reading = (
         "Bytes are counted exactly for up to 128 ranks: a rank's first snapshot of each block goes "

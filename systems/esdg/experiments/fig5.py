@@ -69,6 +69,26 @@ class Fig5(Experiment):
     paper = "esdg"
     name = NAME
     title = "Figure 5: strong scaling"
+    claims = (
+        "esdg-abs-strong-scaling",
+        "esdg-fig5-compute-scales",
+        "esdg-fig5-comm-bottleneck",
+        "esdg-fig5-node-boundary-drop",
+        "esdg-s63-inter-node-share",
+        "esdg-s63-recovers-with-nodes",
+        "esdg-s1-sublinear-nodes",
+        "esdg-s63-weak-tmgcn",
+        "esdg-s63-weak-cdgcn",
+        "esdg-s63-weak-evolvegcn",
+        "esdg-s63-weak-drop",
+        "esdg-tab2-time-tmgcn",
+        "esdg-tab2-hyper-time-tmgcn",
+        "esdg-tab2-time-cdgcn",
+        "esdg-tab2-hyper-time-cdgcn",
+        "esdg-tab2-time-egcn",
+        "esdg-tab2-hyper-time-egcn",
+        "esdg-s65-idle-when-t-small",
+    )
     question = "How does an epoch shrink with the number of ranks, and what stops it?"
     reading = (
         "Measured are processes of this machine with one thread each, as a CPU analogue: one rank "

@@ -83,6 +83,14 @@ class Fig7(Experiment):
     paper = "esdg"
     name = NAME
     title = "Figure 7: weak scaling"
+    claims = (
+        "esdg-s63-weak-tmgcn",
+        "esdg-s63-weak-cdgcn",
+        "esdg-s63-weak-evolvegcn",
+        "esdg-s63-weak-drop",
+        "esdg-s63-weak-sizes",
+        "esdg-s63-weak-n",
+    )
     question = "Does throughput grow with the ranks when the graph grows with them?"
     reading = (
         "Random graphs by the paper's recipe: 256 snapshots, three random pairs per vertex, 2^14 "

@@ -73,6 +73,14 @@ class Memory(Experiment):
     paper = "esdg"
     name = "memory"
     title = "Sections 3.1 and 6.2: what fits, and what checkpoints cost"
+    claims = (
+        "esdg-s31-oom-below-8",
+        "esdg-s62-baseline-oom-node",
+        "esdg-s31-block-memory",
+        "esdg-s31-fewer-blocks-faster",
+        "esdg-s32-transfer-twice",
+        "esdg-s62-bsize-tuned",
+    )
     question = (
         "How much memory do blocks save, what fits on how many devices, and what does it cost?"
     )

@@ -36,6 +36,10 @@ class Smoothing(Experiment):
     paper = "esdg"
     name = "smoothing"
     title = "Smoothing and the graph difference"
+    claims = (
+        "esdg-s32-gd-bytes",
+        "esdg-s54-window-equivalence",
+    )
     question = "How long must edges live for the difference to pay, and what does it save then?"
     reading = (
         "delta is (added + removed) / entries between neighbouring snapshots. Bytes are those of "

@@ -20,6 +20,12 @@ class Table1(Experiment):
     paper = "esdg"
     name = "table1"
     title = "Table 1: the graphs"
+    claims = (
+        "esdg-tab1-epinions",
+        "esdg-tab1-flickr",
+        "esdg-tab1-youtube",
+        "esdg-tab1-amlsim",
+    )
     question = "Are the graphs the ones that the paper describes, and how long must edges live?"
     reading = (
         "nnz are distinct edges of each snapshot without self loops, summed over snapshots. The "

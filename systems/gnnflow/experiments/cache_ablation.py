@@ -88,6 +88,7 @@ class CacheAblation(Experiment):
         "gnnflow-s62-lru-best-dynamic",
         "gnnflow-s43-lambda-stabilises",
         "gnnflow-s43-vectorised-faster",
+        "gnnflow-fig14cd-rr-gain",
     )
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:

@@ -72,6 +72,26 @@ class Table6(Experiment):
     paper = "gnnflow"
     name = "table6"
     title = "Table 6: how large a block should be"
+    claims = (
+        "gnnflow-s22-tegra-snapshots",
+        "gnnflow-s41-edge-block-size",
+        "gnnflow-s41-append-no-resort",
+        "gnnflow-s41-adaptive-size-rule",
+        "gnnflow-s41-waste-bound",
+        "gnnflow-s42-metadata-much-smaller",
+        "gnnflow-s62-edge-memory-overhead",
+        "gnnflow-tab6-gdelt-avg-list",
+        "gnnflow-tab6-gdelt-max-list",
+        "gnnflow-tab6-gdelt-edge-mb",
+        "gnnflow-tab6-gdelt-meta-mb",
+        "gnnflow-tab6-netflix-avg-list",
+        "gnnflow-tab6-netflix-max-list",
+        "gnnflow-tab6-netflix-edge-mb",
+        "gnnflow-tab6-netflix-meta-mb",
+        "gnnflow-s62-list-reduction",
+        "gnnflow-s62-extra-edge-memory",
+        "gnnflow-s62-metadata-reduced",
+    )
     question = "What do lists and memory come to under five ways to size a block?"
     reading = (
         "The printed rule, min(degree, threshold) slots for a new block, cannot give the printed "

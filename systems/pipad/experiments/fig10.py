@@ -53,6 +53,44 @@ class Fig10(Experiment):
     paper = "pipad"
     name = "fig10"
     title = "Figure 10: end-to-end training"
+    claims = (
+        "pipad-abs-speedup-range",
+        "pipad-s43-preprocessing-epochs",
+        "pipad-s44-reuse-removes-topology-transfer",
+        "pipad-s43-epochs-similar",
+        "pipad-fig10-speedup-range-pygt",
+        "pipad-fig10-avg-evolvegcn",
+        "pipad-fig10-avg-mpnn-lstm",
+        "pipad-fig10-avg-t-gcn",
+        "pipad-fig10-pipad-best",
+        "pipad-fig10-pygtg-second",
+        "pipad-fig10-small-gain-more",
+        "pipad-s52-csc-extra-transfer",
+        "pipad-s52-evolvegcn-vs-pygtg",
+        "pipad-s52-model-order-vs-pygtg",
+        "pipad-s52-mpnn-lowest",
+        "pipad-s52-mpnn-highest",
+        "pipad-s52-tgcn-all-agg-removed",
+        "pipad-tab2-util-evolvegcn-pygt",
+        "pipad-tab2-util-evolvegcn-pygt-a",
+        "pipad-tab2-util-evolvegcn-pygt-r",
+        "pipad-tab2-util-evolvegcn-pygt-g",
+        "pipad-tab2-util-evolvegcn-pipad",
+        "pipad-tab2-util-mpnn-lstm-pygt",
+        "pipad-tab2-util-mpnn-lstm-pygt-a",
+        "pipad-tab2-util-mpnn-lstm-pygt-r",
+        "pipad-tab2-util-mpnn-lstm-pygt-g",
+        "pipad-tab2-util-mpnn-lstm-pipad",
+        "pipad-tab2-util-t-gcn-pygt",
+        "pipad-tab2-util-t-gcn-pygt-a",
+        "pipad-tab2-util-t-gcn-pygt-r",
+        "pipad-tab2-util-t-gcn-pygt-g",
+        "pipad-tab2-util-t-gcn-pipad",
+        "pipad-tab2-order-pipad-over-pygtg",
+        "pipad-tab2-order-ra-highest",
+        "pipad-tab2-small-low",
+        "pipad-s51-protocol",
+    )
     question = "How much faster does PiPAD train than the PyG-Temporal family?"
     reading = (
         "The paper gives no task, loss or optimiser: here node regression with mean squared error "

@@ -107,6 +107,13 @@ class Fig11(Experiment):
     paper = "pipad"
     name = "fig11"
     title = "Figure 11: one graph layer"
+    claims = (
+        "pipad-fig11a-gnn-speedup-pygt",
+        "pipad-fig11a-gnn-speedup-pygtg",
+        "pipad-fig11a-denser-better",
+        "pipad-fig11b-dim-sensitivity",
+        "pipad-fig11b-small-dim-better",
+    )
     question = "How much faster is PiPAD's parallel graph layer, and for which feature lengths?"
     reading = (
         "The forward pass of one layer (aggregation and update) over eight snapshots, reuse off. "

@@ -50,7 +50,12 @@ class Fig3(Experiment):
     name = "fig3"
     title = "Figure 3: transfer share and device utilisation of PyGT"
     question = "How much of its time does PyGT spend copying, and how busy is the device?"
-    claims = ("pipad-fig3-transfer-share", "pipad-fig3-sm-util", "pipad-s1-transfer-share-approx")
+    claims = (
+        "pipad-fig3-transfer-share",
+        "pipad-fig3-sm-util",
+        "pipad-s1-transfer-share-approx",
+        "pipad-s1-gpu-util-bound",
+    )
     reading = (
         "On CUDA: time of copies over the time of copies and compute, by stream events, and "
         "NVML's share of active multiprocessors. On a CPU the bytes that a device would be sent "

@@ -37,6 +37,11 @@ class Fig9(Experiment):
     paper = "pipad"
     name = "fig9"
     title = "Figure 9: gain of a partition by overlap rate and dimension"
+    claims = (
+        "pipad-fig9a-sper-order-vs-or",
+        "pipad-fig9b-sper-order-vs-dim",
+        "pipad-s44-low-or-penalty",
+    )
     question = "Do more snapshots in a partition speed the graph kernels up, and when?"
     reading = (
         "Each group has the size and degrees of a graph's last snapshot; its snapshots share the "

@@ -25,6 +25,18 @@ class MemoryTraffic(Experiment):
     paper = "pipad"
     name = "memory"
     title = "Figures 5 and 11a: memory requests and transactions"
+    claims = (
+        "pipad-s32-access-granularity",
+        "pipad-fig5-request-transaction-knees",
+        "pipad-s42-coalesce-num",
+        "pipad-s42-vector-widths",
+        "pipad-fig11a-requests",
+        "pipad-fig11a-transactions",
+        "pipad-fig11a-youtube-memory",
+        "pipad-s53-example-dim2",
+        "pipad-s53-example-dim16",
+        "pipad-s53-thread-util",
+    )
     question = "How many memory requests and transactions does PiPAD save against GE-SpMM?"
     reading = (
         "Loads are counted from the topology, not read from a profiler: a request is one load of "

@@ -29,6 +29,12 @@ class Preparation(Experiment):
     paper = "pipad"
     name = "preparation"
     title = "Sections 2.2, 3.3, 4.3, 4.4: preparation, reuse and memory"
+    claims = (
+        "pipad-s2-reordering-cost",
+        "pipad-s33-first-agg-param-free",
+        "pipad-s33-stride",
+        "pipad-s44-memory-bound",
+    )
     question = (
         "What does preparation cost, is reuse exact, and how much memory does a partition take?"
     )

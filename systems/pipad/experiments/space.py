@@ -29,6 +29,16 @@ class Space(Experiment):
     paper = "pipad"
     name = "space"
     title = "Sections 4.1 and 5.4: words of the formats"
+    claims = (
+        "pipad-s1-topology-slow-change",
+        "pipad-s41-space-sliced-csr",
+        "pipad-s41-space-csr",
+        "pipad-s41-space-coo",
+        "pipad-s41-slice-cap",
+        "pipad-s41-space-between",
+        "pipad-s41-overlap-transfer-less",
+        "pipad-s54-youtube-space",
+    )
     question = "What do sliced CSR and the overlap of snapshots save in space and transfer?"
     reading = (
         "A word is four bytes. Values are counted, as in the paper's formulas, although the "

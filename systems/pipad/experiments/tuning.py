@@ -39,6 +39,10 @@ class Tuning(Experiment):
     paper = "pipad"
     name = "tuning"
     title = "Section 4.4: the tuner against fixed partitions"
+    claims = (
+        "pipad-s43-sper-options",
+        "pipad-s52-sper-large",
+    )
     question = "Is the tuner's choice of S_per as good as the best fixed one?"
     reading = (
         "Training steps of PiPAD with S_per fixed to 1, 2, 4 and 8 and with the tuner, in turns "
