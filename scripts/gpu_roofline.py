@@ -21,14 +21,13 @@ import json
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from gpu_timing import call_seconds, need_device
+from gpu_timing import LATE, Rows, call_seconds, need_device
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -317,7 +316,8 @@ def main() -> None:
     options = parser.parse_args()
     device = options.device
     need_device(device)
-    end = time.monotonic() + options.seconds
+    out = Rows(options.out, options.seconds)
+    kept = out.kept("name", "size")
     torch.backends.cuda.matmul.allow_tf32 = False
     limits = measure_limits(device, budget_s=0.4)
     copy, products = (
@@ -327,27 +327,23 @@ def main() -> None:
     roofs = {"copy": 1e9 * limits[copy], "products": 1e9 * limits[products]}
     spills = spills_of(options.resources)
 
-    def add(row: dict[str, Any], *text: str) -> None:
-        with open(options.out, "a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(*text, sep="\n", flush=True)
-
-    add({"what": "roofs", **limits}, f"roofs: {limits[copy]:.0f} GB/s copied, "
-        f"{limits[products]:.0f} GFLOP/s multiplied")  # fmt: skip
-    failed = 0
+    out.add(f"roofs: {limits[copy]:.0f} GB/s copied, {limits[products]:.0f} GFLOP/s multiplied",
+            what="roofs", **limits)  # fmt: skip
     for family in (aggregations, recurrences, samplers, interactions):
         try:
             for work in family(options, device):
-                if time.monotonic() > end:
-                    add({"what": "cut", "name": work.name}, f"{work.name}: out of time")
+                if f"{work.name} {work.size}" in kept:
+                    continue
+                if out.over:
+                    out.add(f"{work.name}: {LATE}", what="cut", name=work.name, failed=LATE)
                     break
                 row = measure(work, device, roofs, options, spills)
-                add(row, *shown(row))
+                out.add("\n".join(shown(row)), **row)
         except (DgbenchError, RuntimeError, MemoryError) as error:
-            failed += 1
-            add({"what": "failed", "name": family.__name__, "failed": str(error)[:300]},
-                f"{family.__name__}: {type(error).__name__}: {str(error)[:200]}")  # fmt: skip
-    sys.exit(1 if failed else 0)
+            out.failed += 1
+            out.add(f"{family.__name__}: {type(error).__name__}: {str(error)[:200]}",
+                    what="failed", name=family.__name__, failed=str(error)[:300])  # fmt: skip
+    sys.exit(out.status)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,12 @@
 #
 #   scripts/gpu_run.sh [PART...] [OUT]            OUT: folder for logs and rows, default ./gpu_run
 #   scripts/gpu_run.sh --dry-run [PART...] [OUT]  say what would run, and run nothing
+#   scripts/gpu_run.sh session [OUT]              one call of a run that goes on over many calls
+#
+# session: checks, then what answers most claims and predictions per second, of all papers. Call it
+# again until nothing is left: it goes on in build/gpu_session, or from build/gpu_session.tar.gz on
+# another machine (the file that each call leaves in OUT). What it installs from and reads comes
+# from build/gpu_parcel where scripts/gpu_pack.sh has made one. DGBENCH_SECONDS: of a call (540).
 #
 # Parts, `operators` where none is named; time is shared between them in the order given:
 #   operators   tests of the operators, sanitizer, one table of measurements
@@ -39,6 +45,12 @@ dry=
 if [ "${1:-}" = --dry-run ]; then
   dry=yes
   shift
+fi
+if [ "${1:-}" = session ]; then
+  # shellcheck source=scripts/gpu/session.sh
+  source scripts/gpu/session.sh
+  session "${2:-}"
+  exit
 fi
 parts=()
 seconds=560

@@ -24,16 +24,43 @@ AHEAD = 400_000
 WARM_UP = 3
 
 
+LATE = "out of time"
+"""What stands in `failed` of a row that was not begun."""
+
+
 class Rows:
-    """Rows to a file and lines to the screen as they are found; knows when the time is over."""
+    """Rows to a file and lines to the screen as they are found; knows when the time is over.
+
+    A second call with the same file goes on: `kept` names what it need not measure again.
+    """
 
     def __init__(self, path: str | Path, seconds: float) -> None:
         self.path, self.end = path, time.monotonic() + seconds
-        self.failed = 0
+        self.failed = self.late = 0
+
+    def kept(self, *keys: str) -> dict[str, dict[str, Any]]:
+        """Rows of earlier calls that were measured, by the words in their fields `keys`."""
+        found: dict[str, dict[str, Any]] = {}
+        for line in Path(self.path).read_text().splitlines() if Path(self.path).exists() else ():
+            try:
+                row = json.loads(line)
+            except ValueError:  # the last line of a call that was killed
+                continue
+            if all(key in row for key in keys) and row.get("failed") != LATE:
+                found[" ".join(str(row[key]) for key in keys)] = row
+        return found
+
+    @property
+    def status(self) -> int:
+        """Exit status: 1 where a row failed, 124 where one was not begun, 0 otherwise."""
+        return 1 if self.failed else 124 if self.late else 0
 
     def add(self, text: str, **row: Any) -> None:
-        with open(self.path, "a") as file:
-            file.write(json.dumps(row) + "\n")
+        self.late += row.get("failed") == LATE
+        with open(self.path, "a+b") as file:
+            file.seek(max(0, file.seek(0, 2) - 1))
+            torn = file.read(1) not in (b"", b"\n")
+            file.write((b"\n" if torn else b"") + json.dumps(row).encode() + b"\n")
         print(text, flush=True)
 
     @property

@@ -75,6 +75,9 @@ def code_version() -> dict[str, Any]:
     here = Path(__file__).resolve().parent
     top = run_line(["git", "rev-parse", "--show-toplevel"], cwd=here)
     if not top or not (Path(top) / "pyproject.toml").is_file():
+        if stated := os.environ.get("DGBENCH_COMMIT", "").strip():
+            note = "installed package; the commit is that of DGBENCH_COMMIT"
+            return {"commit": stated, "dirty": None, "note": note}
         return {"commit": "", "dirty": None, "note": "installed package, no git tree"}
     dirty = run_line(["git", "status", "--porcelain", "--untracked-files=no"], whole=True, cwd=here)
     return {

@@ -1,6 +1,15 @@
 """What a run will do: cells, their order, what is skipped, and how long it should take."""
 
-from dgbench.harness.plan.plan import Plan, PlannedCell, Step, cell_hash, read_plan
+from dgbench.harness.plan.plan import GroupKey, Plan, PlannedCell, Step, cell_hash, read_plan
 from dgbench.harness.plan.presets import PRESETS, PresetInfo
 
-__all__ = ["PRESETS", "Plan", "PlannedCell", "PresetInfo", "Step", "cell_hash", "read_plan"]
+__all__ = [
+    "PRESETS",
+    "GroupKey",
+    "Plan",
+    "PlannedCell",
+    "PresetInfo",
+    "Step",
+    "cell_hash",
+    "read_plan",
+]

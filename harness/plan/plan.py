@@ -34,6 +34,11 @@ _PROCESS_S = 0.1
 _UNKNOWN_S = 0.9
 """What a process that has never run costs beside its budget: 886 processes of all papers at quick,
 on two cores with data that were prepared on the way, took 1.04 s each."""
+_UNKNOWN_CUDA_S = 1.9
+"""The same on a device, which each process opens anew: 1.5 to 2.5 s in three runs on an H200."""
+
+GroupKey = tuple[str, str, str]
+"""Paper, experiment and group of cells that run interleaved."""
 
 
 class PlannedCell(msgspec.Struct, kw_only=True):
@@ -193,6 +198,11 @@ class Plan(msgspec.Struct, kw_only=True):
                 for group, members in groups.items():
                     yield from self._round(members, number, last=number == rounds[group])
 
+    def group_of(self, step: Step) -> GroupKey:
+        """The group whose cells are interleaved with a step's cell."""
+        cell = self.cells[step.index].cell
+        return cell.paper, cell.experiment, cell.group
+
     def _most(self, members: Sequence[int]) -> int:
         """Rounds of the cell that has most of them."""
         return max(self.cells[i].cell.repeats for i in members)
@@ -257,7 +267,8 @@ class Plan(msgspec.Struct, kw_only=True):
                 planned.estimate_s = statistics.median(seconds) + _PROCESS_S
                 planned.known = planned.hash in by_hash
             else:
-                planned.estimate_s = min(cell.timeout_s, self.budget_s + _UNKNOWN_S)
+                start_s = _UNKNOWN_CUDA_S if self.device == "cuda" else _UNKNOWN_S
+                planned.estimate_s = min(cell.timeout_s, self.budget_s + start_s)
 
 
 def read_plan(store: Store) -> Plan:

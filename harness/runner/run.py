@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from dgbench.harness.machine.provenance import provenance
-from dgbench.harness.plan import PRESETS, Plan, PlannedCell, Step, cell_hash
+from dgbench.harness.plan import PRESETS, GroupKey, Plan, PlannedCell, Step, cell_hash
 from dgbench.harness.probes.cpu import Surroundings, available_memory
 from dgbench.harness.probes.nvml import GpuSampler, Nvml
 from dgbench.harness.probes.series import Recording
@@ -104,6 +105,8 @@ def run_plan(
     listener: Listener | None = None,
     resume: bool = True,
     retry: Retry = "",
+    groups: Sequence[GroupKey] | None = None,
+    until: Callable[[], bool] | None = None,
     lookup: Callable[[str], Any] = get_paper,
     limits: bool = True,
     watch: bool = True,
@@ -123,6 +126,9 @@ def run_plan(
         resume: leave out steps that have a row; False runs all of them again.
         retry: with `resume`, `failed` runs again what is oom, time, crash or check, and `all`
             whatever is not ok.
+        groups: run these groups of the plan only, one after the other with all their rounds; the
+            rest stays for a later part of the run. None runs all, round by round.
+        until: asked before each process; True ends the run as Ctrl-C does.
         lookup: module-level function from a paper's name to its `Paper`.
         limits: also measure the machine's limits, once a run.
         watch: False takes no probes and holds no process to its memory limit, to find out what
@@ -139,6 +145,7 @@ def run_plan(
     runner = _Runner(plan, store, threads or default_threads(), listener or Listener(), watch)
     runner.lookup, runner.modules, runner.seed = lookup, modules, seed
     runner.server, runner.lent = server, server
+    runner.groups, runner.until = groups, until
     return runner.run(resume, retry, limits)
 
 
@@ -151,6 +158,8 @@ class _Runner:
         self.lookup: Callable[[str], Any] = get_paper
         self.modules: tuple[str, ...] = MODULES
         self.seed = 1
+        self.groups: Sequence[GroupKey] | None = None
+        self.until: Callable[[], bool] | None = None
         self.server: ForkServer | None = None
         self.lent: ForkServer | None = None
         self.stopping = self.ending = False
@@ -210,13 +219,20 @@ class _Runner:
             if planned.status and (planned.hash, 1, False) not in kept:
                 self._append(self._row(planned.cell, planned.hash, 1, False, planned))
         steps = self.plan.steps
-        todo = [s for s in steps if self._key(s) not in kept]
+        mine = steps
+        if self.groups is not None:
+            place = {key: number for number, key in enumerate(self.groups)}
+            mine = [s for s in steps if self.plan.group_of(s) in place]
+            mine.sort(key=lambda step: place[self.plan.group_of(step)])
+        todo = [s for s in mine if self._key(s) not in kept]
         if self.plan.device == "cuda":
             self.nvml = Nvml()
         machine = cell_hash(MACHINE, self.plan.preset, self.plan.device)
         if limits and todo and (machine, 1, False) not in kept:
             self._one(MACHINE, machine, 1, False)
-        pairs = self._noise(kept) if limits and todo else []
+        # A part of a run takes as many of the pairs as it has of the plan's processes.
+        share = math.ceil(len(self._noise({})) * len(mine) / max(1, len(steps)))
+        pairs = self._noise(kept)[:share] if limits and todo else []
         # Spread over the run, as rounds are: the floor is that of the minutes it is held against.
         for number, step in enumerate(todo):
             due = len(pairs) * number // len(todo), len(pairs) * (number + 1) // len(todo)
@@ -256,7 +272,7 @@ class _Runner:
         return rows
 
     def _one(self, cell: Cell, hash_: str, number: int, instrumented: bool) -> None:
-        if self.stopping:
+        if self.stopping or (self.until is not None and self.until()):
             raise Stopped
         self.listener.on_start(cell, number)
         row = self._row(cell, hash_, number, instrumented)
@@ -394,8 +410,10 @@ class _Runner:
         by_cell: dict[str, list[Row]] = {}
         for row in self.store.rows():
             by_cell.setdefault(row.cell_hash, []).append(row)
+        waiting = 0
         for planned in self.plan.cells:
             rows = by_cell.get(planned.hash, [])
+            waiting += not rows
             wanted = planned.cell.repeats if not planned.status else 1
             if any(r.status in FAILED for r in rows):
                 self.summary.cells_failed += 1
@@ -406,6 +424,8 @@ class _Runner:
         self.summary.noise_floor = noise_floor(control_ratios(self.store.rows()))
         early = self.summary.interrupted or bool(self.summary.trouble)
         note = self.summary.trouble or ("stopped by the user" if early else "")
+        if waiting and self.groups is not None:
+            early, note = True, note or f"{waiting} cells wait for a later part"
         with contextlib.suppress(DgbenchError):  # a full disk is already in `trouble`
             self.store.update(
                 state="partial" if early else "done",
