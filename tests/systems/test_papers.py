@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import ClassVar
 
 import msgspec
 import pytest
@@ -56,7 +57,7 @@ def test_names_of_experiments_and_figures_are_their_own(paper) -> None:
 class AskedName(str):
     """Name of an experiment that notes what it is compared with."""
 
-    asked: set[str] = set()
+    asked: ClassVar[set[str]] = set()
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
