@@ -89,6 +89,19 @@ class Address(msgspec.Struct, **_Strict):
     note: str = ""
 
 
+class BundledFile(msgspec.Struct, **_Strict):
+    """The copy of a file that dgbench carries, where the licence allows it.
+
+    Attributes:
+        path: place inside `datasets/bundled`; a folder there holds LICENSE and SOURCE.
+        bytes, sha256: size and hash of the copy, which may be packed differently.
+    """
+
+    path: str
+    bytes: int
+    sha256: str
+
+
 class FileRef(msgspec.Struct, **_Strict):
     """One file of a dataset.
 
@@ -98,21 +111,30 @@ class FileRef(msgspec.Struct, **_Strict):
         sha256: hash of the stored file, None if it was never seen.
         content_sha256: hash of what a .gz file unpacks to; a file that was compressed
             differently is accepted by it.
+        git_blob: name of the file in git, where only a repository vouches for its content.
         unhashed: why there is no hash, where there is none.
         url, mark: where `fetch` takes it from, see `Address`.
         member: name inside the archive behind `url`, if it is one.
         max_bytes: most bytes that are downloaded or unpacked for it.
+        bundled: the copy of it that dgbench carries, if any.
     """
 
     path: str
     bytes: int | None = None
     sha256: str | None = None
     content_sha256: str | None = None
+    git_blob: str | None = None
     unhashed: str = ""
     url: str | None = None
     mark: Literal["seen", "memory"] = "memory"
     member: str | None = None
     max_bytes: int = 4 * 2**30
+    bundled: BundledFile | None = None
+
+    @property
+    def hashed(self) -> bool:
+        """Whether the card can tell the right content from any other."""
+        return bool(self.sha256 or self.content_sha256 or self.git_blob)
 
 
 class ReaderSpec(msgspec.Struct, **_Strict):
@@ -264,11 +286,12 @@ def load_cards(path: Path) -> list[DatasetCard]:
     for entry in found:
         if not _plain(entry.name):
             raise DataError(f"{path.name}: a card has no name")
-        for ref in (*entry.beside, *(ref for form in entry.forms for ref in form.files)):
-            place = PurePosixPath(ref.path)
+        refs = [*entry.beside, *(ref for form in entry.forms for ref in form.files)]
+        for file in (*refs, *(ref.bundled for ref in refs if ref.bundled)):
+            place = PurePosixPath(file.path)
             if place.is_absolute() or ".." in place.parts or not place.name:
                 raise DataError(
-                    f"{path.name}: '{ref.path}' of '{entry.name}' is no path in a folder"
+                    f"{path.name}: '{file.path}' of '{entry.name}' is no path in a folder"
                 )
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import zlib
 from dataclasses import dataclass
@@ -67,19 +68,21 @@ class Signals:
 MAX_UNPACKED: Final = 16 * 2**30
 """Most bytes that a file is unpacked to: a bomb ends here and not with the machine's memory."""
 _CHUNK: Final = 1 << 24
+_UNPACKERS: Final = {".gz": gzip.open, ".bz2": bz2.open}
 
 
 def read_bytes(path: Path, most: int = MAX_UNPACKED) -> bytes:
-    """The content of a file, unpacked if it ends in .gz.
+    """The content of a file, unpacked if it ends in .gz or .bz2.
 
     Raises:
         DataError: it cannot be read, is damaged, or unpacks to more than `most` bytes.
     """
     try:
-        if path.suffix != ".gz":
+        unpack = _UNPACKERS.get(path.suffix)
+        if unpack is None:
             return path.read_bytes()
         parts, size = [], 0
-        with gzip.open(path) as stream:
+        with unpack(path) as stream:
             while part := stream.read(_CHUNK):
                 size += len(part)
                 if size > most:
@@ -87,8 +90,13 @@ def read_bytes(path: Path, most: int = MAX_UNPACKED) -> bytes:
                 parts.append(part)
         return b"".join(parts)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(
-            f"{path} is not a whole gzip file: {error}", hint="fetch the file again"
-        ) from None
+        raise _damaged(path, error) from None
     except OSError as error:
+        if path.suffix == ".bz2" and error.errno is None:  # how bz2 says that its data is none
+            raise _damaged(path, error) from None
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    kind = {".gz": "gzip", ".bz2": "bzip2"}[path.suffix]
+    return DataError(f"{path} is not a whole {kind} file: {error}", hint="fetch the file again")

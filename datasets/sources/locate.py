@@ -1,15 +1,24 @@
-"""Finding the files of a dataset on this machine."""
+"""Finding the files of a dataset on this machine.
+
+Three places are looked at, file by file: the folder in `DGBENCH_DATA`, because its owner put the
+files there to be used; then what was downloaded, because somebody asked for it; then the copies
+that dgbench carries, which are always there. All three must pass the same hashes.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from dgbench.datasets.catalogue import DatasetCard, Form
 from dgbench.datasets.sources.hashing import check_file
 from dgbench.datasets.store import cache_root
 from dgbench.runtime.errors import InvalidInputError, MissingDataError
+
+BUNDLED: Final = Path(__file__).parents[1] / "bundled"
+"""Copies of datasets whose licence lets dgbench carry them, each folder with LICENSE and SOURCE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,16 @@ class Held:
     def hashes(self) -> list[str]:
         """sha256 of each file, checked against the card (DataError)."""
         return [check_file(p, ref) for p, ref in zip(self.paths, self.form.files, strict=True)]
+
+    @property
+    def bundled(self) -> bool:
+        """Whether any of its files is a copy that dgbench carries."""
+        return any(path.is_relative_to(BUNDLED) for path in self.paths)
+
+    @property
+    def downloaded(self) -> bool:
+        """Whether any of its files was downloaded by dgbench."""
+        return any(path.is_relative_to(download_dir()) for path in self.paths)
 
 
 def data_dir() -> Path | None:
@@ -49,12 +68,14 @@ def download_dir() -> Path:
 
 
 def find_form(card: DatasetCard) -> Held | None:
-    """The first form of a card whose files are all in `DGBENCH_DATA` or were downloaded."""
+    """The first form of a card whose files are all in `DGBENCH_DATA`, downloaded or bundled."""
     folders = [f for f in (data_dir(), download_dir()) if f is not None]
     for form in card.forms:
         paths = []
         for ref in form.files:
-            places = (os.path.join(folder, ref.path) for folder in folders)
+            places = [os.path.join(folder, ref.path) for folder in folders]
+            if ref.bundled is not None:
+                places.append(os.path.join(BUNDLED, ref.bundled.path))
             found = next((place for place in places if os.path.isfile(place)), None)
             if found is None:
                 break
