@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from dgbench.datasets.catalogue import DatasetCard, FileRef, Form
 from dgbench.datasets.sources.extract import extract_member
 from dgbench.datasets.sources.hashing import check_file, file_sha256
 from dgbench.datasets.sources.locate import download_dir
+from dgbench.datasets.sources.transfer import TransferLimits, transfer
 from dgbench.datasets.sources.trusted import pin
 from dgbench.runtime.errors import DataError, MissingDataError, UnsupportedError, unknown_key
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the file, the bytes so far and the bytes in all (None if not announced)."""
 
-_TIMEOUT_S = 60
+LOCK_TIMEOUT_S: Final = 3600.0
+
+
+def offline() -> bool:
+    """Whether `DGBENCH_OFFLINE` forbids downloads: any value but 0, false, no and off does."""
+    return os.environ.get("DGBENCH_OFFLINE", "").strip().lower() not in (
+        "",
+        "0",
+        "false",
+        "no",
+        "off",
+    )
 
 
 def downloadable(card: DatasetCard) -> list[Form]:
@@ -34,6 +47,7 @@ def fetch(
     form: str | None = None,
     trust: bool = False,
     progress: Progress | None = None,
+    limits: TransferLimits | None = None,
 ) -> list[Path]:
     """Download the files of a form that are not here yet; return all paths.
 
@@ -43,14 +57,21 @@ def fetch(
         trust: accept files whose hash is not on the card. What comes is written down, and must
             be the same the next time.
         progress: told about bytes as they come.
+        limits: of each transfer, None for patient ones without a limit of size but the card's.
 
     Raises:
         UnsupportedError: no form can be downloaded.
         DataError: a file without a known hash and no `trust`, or one with the wrong content.
-        MissingDataError: the publisher does not answer, or the disk cannot be written.
+        MissingDataError: `DGBENCH_OFFLINE` forbids it, the publisher does not answer, or the disk
+            cannot be written.
     """
     chosen = _choose(card, form)
-    unknown = [r.path for r in chosen.files if not (r.sha256 or r.content_sha256)]
+    if offline():
+        raise MissingDataError(
+            f"'{card.name}' is not fetched: DGBENCH_OFFLINE is set", hint="unset it to fetch data"
+        )
+    limits = limits or TransferLimits()
+    unknown = [r.path for r in chosen.files if not r.hashed]
     if unknown and not trust:
         why = next((r.unhashed for r in chosen.files if r.unhashed), "")
         raise DataError(
@@ -63,14 +84,26 @@ def fetch(
     folder = download_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        from filelock import FileLock
+        from filelock import FileLock, Timeout
 
-        with FileLock(folder / f".{card.name}.lock"):
-            found = [_fetch_file(folder, ref, progress) for ref in chosen.files]
+        # Whoever comes second waits, and then finds the files.
+        with FileLock(folder / f".{card.name}.lock", timeout=limits.total_s or LOCK_TIMEOUT_S):
+            for stale in folder.glob(f".fetch-{card.name}.*"):  # of a process that died
+                shutil.rmtree(stale, ignore_errors=True)
+            with tempfile.TemporaryDirectory(prefix=f".fetch-{card.name}.", dir=folder) as scratch:
+                found = [
+                    _fetch_file(folder, ref, Path(scratch), progress, limits)
+                    for ref in chosen.files
+                ]
             for path, ref in zip(found, chosen.files, strict=True):
                 if ref.path in unknown:
                     pin(ref.path, file_sha256(path), ref.url or "")
             return found
+    except Timeout:
+        raise MissingDataError(
+            f"another process has been fetching '{card.name}' for too long",
+            hint=f"if none is running, remove {folder}/.{card.name}.lock",
+        ) from None
     except OSError as error:
         raise MissingDataError(
             f"'{card.name}' cannot be stored in {folder}: {error.strerror or error}",
@@ -93,68 +126,42 @@ def _choose(card: DatasetCard, name: str | None) -> Form:
     return forms[name]
 
 
-def _fetch_file(folder: Path, ref: FileRef, progress: Progress | None) -> Path:
+def _fetch_file(
+    folder: Path, ref: FileRef, scratch: Path, progress: Progress | None, limits: TransferLimits
+) -> Path:
     target = folder / ref.path
     if target.is_file():
         check_file(target, ref)
         return target
+
+    def told(done: int, total: int | None) -> None:
+        free = shutil.disk_usage(scratch).free
+        if total is not None and free < total - done:
+            raise OSError(errno.ENOSPC, f"{total:,} bytes are needed, {free:,} are free")
+        if progress is not None:
+            progress(ref.path, done, total)
+
+    got = scratch / "download"
+    transfer(ref.url or "", got, ref.max_bytes, limits, told)
+    if ref.member is not None:
+        member = scratch / "member"
+        extract_member(got, ref.member, member, ref.max_bytes)
+        got = member
+    if target.suffix == ".gz" and not _gzipped(got):
+        packed = scratch / "packed.gz"
+        with (
+            open(got, "rb") as plain,
+            open(packed, "wb") as raw,
+            gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as out,
+        ):
+            shutil.copyfileobj(plain, out)
+        got = packed
+    named = scratch / target.name  # .gz is told by the name
+    os.replace(got, named)
+    check_file(named, ref)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
-        got = _retrieve(ref, Path(scratch), progress)
-        if ref.member is not None:
-            member = Path(scratch) / "member"
-            extract_member(got, ref.member, member, ref.max_bytes)
-            got = member
-        if target.suffix == ".gz" and not _gzipped(got):
-            packed = Path(scratch) / "packed.gz"
-            with (
-                open(got, "rb") as plain,
-                open(packed, "wb") as raw,
-                gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as out,
-            ):
-                shutil.copyfileobj(plain, out)
-            got = packed
-        named = Path(scratch) / target.name  # .gz is told by the name
-        os.replace(got, named)
-        check_file(named, ref)
-        os.replace(named, target)
+    os.replace(named, target)
     return target
-
-
-def _retrieve(ref: FileRef, scratch: Path, progress: Progress | None) -> Path:
-    import logging
-
-    import pooch
-    import requests
-
-    pooch.get_logger().setLevel(logging.WARNING)
-
-    def download(url: str, output: str | Path, _: Any) -> None:
-        with requests.get(url, stream=True, timeout=_TIMEOUT_S) as answer:
-            answer.raise_for_status()
-            total = answer.headers.get("content-length")
-            done = 0
-            with open(output, "wb") as out:
-                for part in answer.iter_content(1 << 18):
-                    done += len(part)
-                    if done > ref.max_bytes:
-                        raise DataError(f"{url} sends more than {ref.max_bytes:,} bytes")
-                    out.write(part)
-                    if progress is not None:
-                        progress(ref.path, done, int(total) if total else None)
-
-    try:
-        # The hash is checked by `check_file`, which also knows the hash of unpacked content.
-        return Path(
-            pooch.retrieve(
-                ref.url, known_hash=None, fname="download", path=scratch, downloader=download
-            )
-        )
-    except requests.RequestException as error:
-        raise MissingDataError(
-            f"{ref.url} cannot be fetched: {error}",
-            hint="try later, or put the file into DGBENCH_DATA as " + ref.path,
-        ) from None
 
 
 def _gzipped(path: Path) -> bool:

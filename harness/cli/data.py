@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -82,9 +80,10 @@ def fetch(
     """
     from dgbench import datasets
     from dgbench.datasets.sources.download import fetch as download
+    from dgbench.harness.terminal.downloads import DownloadBar
     from dgbench.harness.terminal.text import say
 
-    bar = _Bar()
+    bar = DownloadBar()
     try:
         paths = download(datasets.card(name), form=form or None, trust=trust, progress=bar.update)
     finally:
@@ -177,36 +176,6 @@ def twin(
     say(f"  made or loaded in {seconds:.3f} s")
     for note in stream.origin.notes:
         say(f"  note: {note}")
-
-
-class _Bar:
-    """Progress of a download on stderr: one line redrawn on a terminal, else one line a file."""
-
-    def __init__(self) -> None:
-        self._live = sys.stderr.isatty()
-        self._shown = 0.0
-        self._file = ""
-
-    def update(self, file: str, done: int, total: int | None) -> None:
-        """Say how far a file is; at most ten times a second."""
-        now = time.monotonic()
-        if file != self._file:
-            self.close()
-            self._file = file
-            if not self._live:
-                size = "" if total is None else f" ({total:,} bytes)"
-                print(f"fetching {file}{size}", file=sys.stderr)
-        if self._live and (now - self._shown > 0.1 or done == total):
-            self._shown = now
-            share = f"{100 * done / total:5.1f} %" if total else "       "
-            line = f"\rfetching {Path(file).name[:40]:40} {share} {done / 1e6:10.1f} MB"
-            print(line, end="", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """End the line that is being redrawn."""
-        if self._live and self._file:
-            print(file=sys.stderr)
-        self._file = ""
 
 
 def _row(card: Any) -> dict[str, Any]:

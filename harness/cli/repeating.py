@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,9 @@ def _twice(papers: list[str], options: Options) -> list[Path]:
     folders = []
     for number in (1, 2):
         say(f"run {number} of 2", sys.stderr)
-        folder, summary = run_once(chosen, [], options)
+        # The second run has what the first one had, and fetches nothing of its own.
+        again = options if number == 1 else replace(options, offline=True)
+        folder, summary = run_once(chosen, [], again)
         say(summary.sentence, sys.stderr)
         if summary.interrupted:
             raise typer.Exit(130)

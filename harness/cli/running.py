@@ -17,6 +17,7 @@ RETRY = typer.Option(
 )
 OUT = typer.Option(None, "--out", help="Folder for runs (default results/runs).")
 SEED = typer.Option(None, "--seed", help="Replaces the seed of every cell that has one.")
+OFFLINE = typer.Option(False, "--offline", help="Fetch no data: what is not here runs on its twin.")
 LIMIT = typer.Option(0, "--limit", help="Only the first N groups of each experiment.", min=0)
 
 
@@ -31,6 +32,7 @@ class Options:
     out: Path | None
     seed: int | None
     limit: int
+    offline: bool = False
 
     def check(self) -> None:
         """Raise for values that cannot be meant."""
@@ -63,6 +65,7 @@ def run(
     out: Path = OUT,
     seed: int = SEED,
     limit: int = LIMIT,
+    offline: bool = OFFLINE,
 ) -> None:
     """Run experiments and write their report.
 
@@ -72,7 +75,7 @@ def run(
 
     if not experiments and not resume:
         raise DgbenchError("no experiment is named", hint="list them: dgbench list experiments")
-    options = Options(preset, device, resume, retry, out, seed, limit)
+    options = Options(preset, device, resume, retry, out, seed, limit, offline)
     _go(_papers_of(experiments or []), experiments or [], options)
 
 
@@ -85,12 +88,14 @@ def reproduce(
     out: Path = OUT,
     seed: int = SEED,
     limit: int = LIMIT,
+    offline: bool = OFFLINE,
 ) -> None:
     """Run all experiments of papers, decide every claim and write the report.
 
     Example: dgbench reproduce pipad
     """
-    _go(chosen_papers(papers or []), [], Options(preset, device, resume, retry, out, seed, limit))
+    options = Options(preset, device, resume, retry, out, seed, limit, offline)
+    _go(chosen_papers(papers or []), [], options)
 
 
 def chosen_papers(names: list[str]) -> list[Any]:
@@ -152,6 +157,7 @@ def _papers_of(experiments: list[str]) -> list[Any]:
 def _go(papers: list[Any], experiments: list[str], options: Options) -> None:
     from dgbench.harness.runner import run_plan
     from dgbench.harness.store import Store, find_run
+    from dgbench.harness.terminal.downloads import sources_text
     from dgbench.harness.terminal.planning import plan_head
     from dgbench.harness.terminal.progress import Progress
     from dgbench.harness.terminal.text import say
@@ -169,6 +175,8 @@ def _go(papers: list[Any], experiments: list[str], options: Options) -> None:
         store = Store.create(root, _settings(papers, experiments), plan)
     with store:
         say(plan_head(plan, papers, _last_time(root, papers, experiments, plan)), sys.stderr)
+        if plan.sources:
+            say(sources_text(plan.sources), sys.stderr)
         summary = run_plan(plan, store, listener=Progress(), retry=options.retry or "")
         _finish(store, papers, summary)
     if summary.interrupted:
@@ -215,8 +223,11 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> None:
 
 
 def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> Any:
+    from functools import partial
+
     from dgbench.harness.machine import gpu_count
     from dgbench.harness.plan import Plan
+    from dgbench.harness.plan.sources import settled
     from dgbench.runtime.errors import DgbenchError
 
     if not papers:
@@ -224,13 +235,17 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
     device = options.device
     if device == "auto":
         device = "cuda" if gpu_count() else "cpu"
-    plan = Plan.build(
-        papers, experiments or None, options.preset, device, last=_earlier_rows(options.out)
-    )
-    if options.limit:
-        _keep_groups(plan, options.limit)
-    if options.seed is not None:
-        _set_seed(plan, options.seed)
+    last = _earlier_rows(options.out)
+
+    def build() -> Plan:
+        plan = Plan.build(papers, experiments or None, options.preset, device, last=last)
+        if options.limit:
+            _keep_groups(plan, options.limit)
+        if options.seed is not None:
+            _set_seed(plan, options.seed)
+        return plan
+
+    plan = settled(build, partial(_settle, options))
     if not plan.runnable:
         reasons = sorted({c.reason for c in plan.cells if c.reason}) or plan.problems
         raise DgbenchError(
@@ -238,6 +253,18 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
             hint="see what this machine offers: dgbench doctor",
         )
     return plan
+
+
+def _settle(options: Options, names: list[str]) -> list[Any]:
+    """Where datasets come from, after fetching what may be fetched."""
+    from dgbench.datasets.first_use import settle_sources
+    from dgbench.harness.terminal.downloads import DownloadBar
+
+    bar = DownloadBar()
+    try:
+        return settle_sources(names, fetching=not options.offline, progress=bar.update)
+    finally:
+        bar.close()
 
 
 def _plan_of(folder: Path) -> tuple[Any, list[Any]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from dgbench.datasets.first_use import DatasetSource
 from dgbench.harness.plan.presets import PRESETS, preset_info
 from dgbench.harness.store.row import Row
 from dgbench.runtime.errors import InvalidInputError, StoreError, unknown_key
@@ -49,6 +50,7 @@ class PlannedCell(msgspec.Struct, kw_only=True):
         hash: content hash, 16 hex digits.
         status, reason: set where the cell will not start (`no-gpu`, `skipped` ...).
         estimate_s: seconds one process should take. known: whether an earlier run says so.
+        data: `real` or `twin`, "" where its parameters name no dataset.
     """
 
     cell: Cell
@@ -57,6 +59,7 @@ class PlannedCell(msgspec.Struct, kw_only=True):
     reason: str = ""
     estimate_s: float = 0.0
     known: bool = False
+    data: str = ""
 
     @property
     def control(self) -> bool:
@@ -80,6 +83,7 @@ class Plan(msgspec.Struct, kw_only=True):
         cells: in the order of papers and experiments; those with a `status` do not start.
         budget_s: steady seconds one process aims for.
         problems: sentences about experiments that could not say their cells.
+        sources: where each dataset comes from, once it is settled (`harness.plan.sources`).
     """
 
     preset: str
@@ -87,6 +91,7 @@ class Plan(msgspec.Struct, kw_only=True):
     cells: list[PlannedCell]
     budget_s: float = 1.0
     problems: list[str] = []
+    sources: list[DatasetSource] = []
 
     @classmethod
     def build(
