@@ -144,5 +144,5 @@ def _source(
 def _unfetchable(one: DatasetCard) -> str:
     """Why a run does not try to fetch a dataset."""
     if downloadable(one):
-        return "no checksum is known, so only `dgbench data fetch NAME --trust` takes it"
+        return "no checksum known: `dgbench data fetch NAME --trust`"
     return "no address to fetch it from"

@@ -6,6 +6,9 @@ import os
 
 from hypothesis import settings
 
+# No test looks for a network; those of downloads have a server of their own and unset this.
+os.environ["DGBENCH_OFFLINE"] = "1"
+
 # In CI the examples are fixed by the test itself, so a change fails for what it changed. Elsewhere
 # they are drawn anew every time, and a failure prints how to repeat it.
 # No example fails for being slow: a busy machine would decide.

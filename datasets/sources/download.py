@@ -81,11 +81,11 @@ def fetch(
             hint="add --trust to accept what the publisher sends now and nothing else later; its "
             "counts are still checked",
         )
+    from filelock import FileLock, Timeout
+
     folder = download_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        from filelock import FileLock, Timeout
-
         # Whoever comes second waits, and then finds the files.
         with FileLock(folder / f".{card.name}.lock", timeout=limits.total_s or LOCK_TIMEOUT_S):
             for stale in folder.glob(f".fetch-{card.name}.*"):  # of a process that died

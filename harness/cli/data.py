@@ -35,12 +35,13 @@ def list_data(
     if paper and paper not in papers:
         raise unknown_key("paper", paper, papers)
     rows = [_row(card) for card in cards.values() if not paper or paper in card.papers]
-    rows = [row for row in rows if not held or row["here"] in ("real", "part")]
+    rows = [row for row in rows if not held or row["here"] in ("real", "part", "bundled")]
     if as_json:
         say_json(rows)
         return
     say(_table(rows))
-    say("\nhere: real, part (a true part of it), fetch (dgbench data fetch), twin (synthetic only)")
+    say("\nhere: real, part (a true part of it), bundled (comes with dgbench), fetch (by a run, or")
+    say("dgbench data fetch), twin (synthetic only)")
 
 
 @app.command("info", short_help="One dataset: counts, papers, files, licence.")
@@ -188,7 +189,7 @@ def _row(card: Any) -> dict[str, Any]:
     twin = twins.supports(card.name)
     here = "no"
     if held is not None:
-        here = "part" if held.form.subset else "real"
+        here = "bundled" if held.bundled else "part" if held.form.subset else "real"
     elif downloadable(card):
         here = "fetch"
     elif twin:
@@ -213,13 +214,13 @@ def _row(card: Any) -> dict[str, Any]:
 
 def _table(rows: list[dict[str, Any]]) -> str:
     width = max([len(row["name"]) for row in rows] + [4])
-    head = f"{'name':{width}}  {'nodes':>11} {'edges':>13}  {'here':5} {'twin':4}  papers / licence"
+    head = f"{'name':{width}}  {'nodes':>11} {'edges':>13}  {'here':7} {'twin':4}  papers / licence"
     lines = [head]
     for row in rows:
         papers = ", ".join(row["papers"]) or "-"
         numbers = [f"{row[k]:,}" if row[k] else "-" for k in ("nodes", "edges")]
         lines.append(
-            f"{row['name']:{width}}  {numbers[0]:>11} {numbers[1]:>13}  {row['here']:5} "
+            f"{row['name']:{width}}  {numbers[0]:>11} {numbers[1]:>13}  {row['here']:7} "
             f"{'yes' if row['twin'] else '-':4}  {papers} / {row['licence']}"
         )
     return "\n".join(lines)
@@ -242,7 +243,12 @@ def _describe(card: Any) -> dict[str, Any]:
 
 def _card_text(found: dict[str, Any]) -> str:
     """The card for people."""
-    words = {"real": "real data", "part": "a part of the real data", "no": "nothing"}
+    words = {
+        "real": "real data",
+        "part": "a part of the real data",
+        "bundled": "bundled, the real data comes with dgbench",
+        "no": "nothing",
+    }
     here = words.get(found["here"], f"not held; {found['here']}")
     lines = [f"{found['name']}: {found['title']}", f"  {found['about']}"]
     if found["aliases"]:
