@@ -17,4 +17,4 @@ exec "${PYTHON:-python3}" -m pip download -q --no-deps --only-binary=:all: \
   --python-version "$version" --implementation cp --abi "$abi" --abi abi3 --abi none \
   --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
   --platform manylinux_2_28_x86_64 --platform any --dest "$1" \
-  "msgspec>=0.18" "pooch>=1.8" platformdirs pyyaml pytest-timeout torch-geometric-temporal==0.56.2
+  "msgspec>=0.18" platformdirs pyyaml pytest-timeout torch-geometric-temporal==0.56.2

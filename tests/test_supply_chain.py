@@ -39,7 +39,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("pickle", "runtime/ranks"): "between a launcher and its own ranks, in a folder only they read",
     ("pickle", "harness/report/parallel.py"): "the error of a pool whose work does not travel",
     ("torch.load", "systems/esdg/ranked.py"): "a sequence on its way to ranks, in a private folder",
-    ("web", "datasets/sources/download.py"): "the one place that downloads; hashes are checked",
+    ("web", "datasets/sources/transfer.py"): "the one place that downloads; hashes are checked",
     ("unpacking", "scripts/build_peers.py"): "sources that the package index vouched for by hash",
     ("import", "kernels_cuda/build_info.py"): "_cpu or _cuda",
     ("import", "runtime/ranks/launcher.py"): "modules that the caller names in code",
@@ -266,9 +266,11 @@ def test_what_ranks_exchange_is_for_their_user_alone(tmp_path, monkeypatch) -> N
 def test_every_file_of_the_catalogue_has_a_hash_or_says_why_not() -> None:
     for card in datasets.cards().values():
         for ref in [r for form in card.forms for r in form.files] + list(card.beside):
-            hashes = [h for h in (ref.sha256, ref.content_sha256) if h is not None]
+            copy = ref.bundled and ref.bundled.sha256
+            hashes = [h for h in (ref.sha256, ref.content_sha256, copy) if h is not None]
             assert all(re.fullmatch(r"[0-9a-f]{64}", h) for h in hashes), ref.path
-            assert bool(hashes) != bool(ref.unhashed), f"{card.name}: {ref.path}"
+            assert ref.git_blob is None or re.fullmatch(r"[0-9a-f]{40}", ref.git_blob), ref.path
+            assert ref.hashed != bool(ref.unhashed), f"{card.name}: {ref.path}"
             if hashes:
                 assert ref.bytes, ref.path
             assert not Path(ref.path).is_absolute()

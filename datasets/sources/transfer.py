@@ -89,8 +89,8 @@ def transfer(
                 raise TransferError(f"{host} sends {_size(total)}, more than {_size(most)}", host)
             if answer.headers.get("content-type", "").lower().startswith("text/html"):
                 raise _page(host)
-            # read1 hands over what is there, so that a slow sender meets the clock; urllib3 before
-            # 2.1 has none, and there the clock is only looked at after every 4 KB.
+            # read1 hands over what is there, so that a slow sender meets the clock; an old urllib3
+            # has none, and there the clock is only looked at after every 4 KB.
             raw = answer.raw
             raw.decode_content = False
             part = raw.read1 if hasattr(raw, "read1") else lambda _: raw.read(1 << 12)

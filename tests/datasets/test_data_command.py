@@ -31,7 +31,10 @@ def test_list_knows_all_cards_without_data(capsys, monkeypatch):
     rows = {r["name"]: r for r in json.loads(run(capsys, "list", "--json")[1])}
     assert rows["reddit"]["here"] == "fetch"
     assert rows["gdelt"]["here"] == "twin"
-    assert json.loads(run(capsys, "list", "--held", "--json")[1]) == []
+    held = json.loads(run(capsys, "list", "--held", "--json")[1])
+    assert {row["here"] for row in held} == {"bundled"}
+    assert "covid19-england" in {row["name"] for row in held}
+    assert "here: bundled" in run(capsys, "info", "covid19-england")[1]
     assert len(json.loads(run(capsys, "list", "--paper", "pipad", "--json")[1])) == 7
     code, _, err = run(capsys, "list", "--paper", "pipat")
     assert (code, "pipad" in err) == (2, True)
@@ -97,7 +100,8 @@ def test_files_beside_a_dataset_are_verified(capsys, tiny):
 
 
 @pytest.mark.parametrize("arguments", [("fetch", "gdelt"), ("fetch", "reddit")])
-def test_fetch_says_why_not(capsys, arguments):
+def test_fetch_says_why_not(capsys, arguments, monkeypatch):
+    monkeypatch.delenv("DGBENCH_OFFLINE", raising=False)
     code, _, err = run(capsys, *arguments)
     assert code == 2
     assert "twin" in err or "--trust" in err

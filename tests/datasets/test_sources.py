@@ -121,8 +121,9 @@ def test_data_dir(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def publisher(tmp_path):
+def publisher(tmp_path, monkeypatch):
     """A server on this machine that offers the files of a folder."""
+    monkeypatch.delenv("DGBENCH_OFFLINE", raising=False)
     folder = tmp_path / "published"
     folder.mkdir()
 
@@ -278,7 +279,7 @@ def test_a_download_stops_at_the_cap(remote):
     tiny, _ = remote
     tiny.ref["max_bytes"] = 10
     tiny.save()
-    with pytest.raises(DataError, match="sends more than 10 bytes"):
+    with pytest.raises(MissingDataError, match="sends 46 bytes, more than 10 bytes"):
         fetch(datasets.card("tiny"))
     assert leftovers() == []
 

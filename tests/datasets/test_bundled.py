@@ -1,0 +1,103 @@
+"""The copies of datasets that dgbench carries."""
+
+import bz2
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from dgbench import datasets
+from dgbench.datasets import SnapshotSpec, open_events, open_snapshots
+from dgbench.datasets.readers.raw import read_bytes
+from dgbench.datasets.sources import check_file, find_form
+from dgbench.datasets.sources.hashing import content_sha256
+from dgbench.datasets.sources.locate import BUNDLED, download_dir
+from dgbench.datasets.verifying import verify_dataset
+from dgbench.runtime.errors import DataError
+
+FILES = {
+    ref.bundled.path: (card, ref)
+    for card in datasets.cards().values()
+    for form in card.forms
+    for ref in form.files
+    if ref.bundled
+}
+NAMES = sorted({card.name for card, _ in FILES.values()})
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_here(monkeypatch):
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+
+
+def test_the_cards_and_the_folder_name_the_same_files():
+    there = {p.relative_to(BUNDLED).as_posix() for p in BUNDLED.rglob("*.bz2")}
+    assert there == set(FILES)
+    assert sum(p.stat().st_size for p in BUNDLED.rglob("*") if p.is_file()) <= 4_000_000
+
+
+@pytest.mark.parametrize("path", sorted(FILES))
+def test_a_copy_holds_the_bytes_of_its_card(path):
+    card, ref = FILES[path]
+    file = BUNDLED / path
+    assert file.stat().st_size == ref.bundled.bytes
+    assert check_file(file, ref) == ref.bundled.sha256
+    assert content_sha256(file) == ref.content_sha256
+    folder = BUNDLED / Path(path).parts[0]
+    licence = (folder / "LICENSE").read_text()
+    kind = re.match(r"MIT|Apache-2\.0", card.licence).group()
+    assert {"MIT": "MIT License", "Apache-2.0": "Apache License"}[kind] in licence
+    source = (folder / "SOURCE").read_text()
+    assert f"Licence: {kind}" in source
+    assert Path(path).relative_to(folder.name).as_posix() in source
+    assert any(
+        re.match(r"Repository: https://github.com/(.+)", line) for line in source.split("\n")
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_opens_as_real_data_without_any_folder(name):
+    card = datasets.card(name)
+    found = verify_dataset(card)
+    assert found["ok"], found["words"]
+    if card.kind == "signals":
+        made = open_snapshots(SnapshotSpec(name, snapshots=3, feature_dim=2))
+    else:
+        made = open_events(name, "real")
+    assert made.origin.kind == "real"
+
+
+def test_the_users_folder_and_downloads_come_first(monkeypatch, tmp_path):
+    card = datasets.card("chickenpox")
+    (ref,) = card.forms[0].files
+    assert find_form(card).bundled
+    downloaded = download_dir() / ref.path
+    downloaded.parent.mkdir(parents=True)
+    downloaded.write_bytes(b"x")
+    assert find_form(card).paths == (downloaded,)
+    assert find_form(card).downloaded
+    own = tmp_path / ref.path
+    own.parent.mkdir(parents=True)
+    own.write_bytes(gzip.compress(b"[]"))
+    monkeypatch.setenv("DGBENCH_DATA", str(tmp_path))
+    assert find_form(card).paths == (own,)
+    with pytest.raises(DataError, match="is not the file of the card"):
+        find_form(card).hashes()
+
+
+@pytest.mark.parametrize("damage", [b"", b"BZh9", b"no bzip2 at all", None])
+def test_a_damaged_bzip2_file_is_refused(tmp_path, damage):
+    path = tmp_path / "x.json.bz2"
+    whole = bz2.compress(b"1,2,3\n" * 5000)
+    path.write_bytes(whole[:-9] if damage is None else damage)
+    with pytest.raises(DataError, match="not a whole bzip2 file"):
+        read_bytes(path)
+
+
+def test_a_bzip2_bomb_stops_at_the_cap(tmp_path):
+    path = tmp_path / "x.csv.bz2"
+    path.write_bytes(bz2.compress(bytes(40_000_000)))
+    assert path.stat().st_size < 1000
+    with pytest.raises(DataError, match="unpacks to more than 1,000 bytes"):
+        read_bytes(path, 1000)
