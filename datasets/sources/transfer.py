@@ -117,8 +117,6 @@ def transfer(
         if done and why == _CUT:
             raise _cut(host, done, total) from None
         raise TransferError(f"{host}: {why}", host, lasting=True) from None
-    if total is not None and done != total:
-        raise _cut(host, done, total)
 
 
 def unreachable(urls: Iterable[str], seconds: float) -> dict[str, str]:

@@ -10,7 +10,7 @@ from dgbench.datasets.first_use import DatasetSource
 from dgbench.harness.cli import app, running
 from dgbench.harness.plan import Plan
 from dgbench.harness.plan.sources import dataset_names, set_sources, settled
-from dgbench.harness.terminal.downloads import sources_text
+from dgbench.harness.terminal.downloads import DownloadBar, sources_text
 from dgbench.systems.base import Cell
 from dgbench.systems.base.registry import get_paper
 
@@ -125,3 +125,13 @@ def test_offline_reaches_the_download(monkeypatch, command, tmp_path):
         assert isinstance(found.exception, Settled)
     assert asked == [True, False]
     assert not any(tmp_path.iterdir())  # no run was begun
+
+
+def test_a_download_is_one_line_a_file_where_nobody_watches(capsys):
+    bar = DownloadBar()
+    for done in (10, 20, 46):
+        bar.update("tiny/tiny.csv.gz", done, 46)
+    bar.update("tiny/more.csv.gz", 5, None)
+    bar.close()
+    said = ["fetching tiny/tiny.csv.gz (46 bytes)", "fetching tiny/more.csv.gz"]
+    assert capsys.readouterr().err.splitlines() == said
