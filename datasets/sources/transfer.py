@@ -150,6 +150,18 @@ def unreachable(urls: Iterable[str], seconds: float) -> dict[str, str]:
     return {host: reason for host, reason in found.items() if reason}
 
 
+def redirected(url: str, location: str) -> str:
+    """Where an address redirects to. TransferError for another scheme, but from http to https."""
+    target = urljoin(url, location)
+    schemes = urlsplit(url).scheme, urlsplit(target).scheme
+    if schemes[0] != schemes[1] and schemes != ("http", "https"):
+        host = host_of(url)
+        raise TransferError(
+            f"{host} redirects from {schemes[0]} to {schemes[1]}, which is refused", host
+        )
+    return target
+
+
 def host_of(url: str) -> str:
     """The host of an address, without port and password."""
     return urlsplit(url).hostname or url
@@ -196,14 +208,7 @@ def _open(url: str, limits: TransferLimits) -> Iterator[Any]:
                     raise TransferError(f"{url} cannot be fetched: {said}", host_of(url))
                 yield answer
                 return
-            before, url = url, urljoin(url, answer.headers["location"])
-            schemes = urlsplit(before).scheme, urlsplit(url).scheme
-            if schemes[0] != schemes[1] and schemes != ("http", "https"):
-                raise TransferError(
-                    f"{host_of(before)} redirects from {schemes[0]} to {schemes[1]}, "
-                    "which is refused",
-                    host_of(before),
-                )
+            url = redirected(url, answer.headers["location"])
     raise TransferError(f"{host_of(url)} redirects more than {MAX_REDIRECTS} times", host_of(url))
 
 

@@ -18,7 +18,12 @@ from dgbench.datasets import first_use, twins
 from dgbench.datasets.first_use import settle_sources
 from dgbench.datasets.sources import download, download_dir, find_form, transfer
 from dgbench.datasets.sources.download import fetch
-from dgbench.datasets.sources.transfer import TransferLimits, unreachable
+from dgbench.datasets.sources.transfer import (
+    TransferError,
+    TransferLimits,
+    redirected,
+    unreachable,
+)
 from dgbench.runtime.errors import DgbenchError, MissingDataError
 
 
@@ -120,6 +125,14 @@ def test_a_redirect_is_followed_on_the_same_server(remote, server):
 def test_a_redirect_elsewhere_is_refused(remote, server, location, words):
     server.answers["/tiny.csv"] = server.redirect(location)
     refused(words)
+
+
+def test_a_redirect_may_be_made_safer_and_never_less_safe():
+    assert redirected("http://a.example/x", "https://b.example/y") == "https://b.example/y"
+    assert redirected("https://a.example/x/1", "../z") == "https://a.example/z"
+    for location in ("http://a.example/x", "ftp://a.example/x", "data:text/plain,x"):
+        with pytest.raises(TransferError, match="which is refused"):
+            redirected("https://a.example/x", location)
 
 
 @pytest.mark.parametrize("kind", ["text/html; charset=utf-8", "application/octet-stream"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
 import io
@@ -112,12 +113,14 @@ def archive_tar(data: bytes) -> None:
 
 
 @target("packed", seeds=[gzip.compress(b"1,2,3\n" * 20, mtime=0),
-                         gzip.compress(b"a", mtime=0) + gzip.compress(b"b", mtime=0)])  # fmt: skip
+                         gzip.compress(b"a", mtime=0) + gzip.compress(b"b", mtime=0),
+                         bz2.compress(b"1,2,3\n" * 20)])  # fmt: skip
 def packed(data: bytes) -> None:
     """A packed file: the bytes that were packed, or refused."""
-    path = scratch("packed") / "x.csv.gz"
+    kind, unpack = ("bz2", bz2.decompress) if data[:3] == b"BZh" else ("gz", gzip.decompress)
+    path = scratch("packed") / f"x.csv.{kind}"
     path.write_bytes(data)
-    sane(read_bytes(path) == gzip.decompress(data), "other bytes came out")
+    sane(read_bytes(path) == unpack(data), "other bytes came out")
 
 
 FIELDS = {"num_nodes": 3, "num_src": None, "origin": ["tiny", "real", 1.0, 1, ["a note"]]}
