@@ -16,7 +16,7 @@ from dgbench.datasets.sources.transfer import (
     host_of,
     unreachable,
 )
-from dgbench.runtime.errors import DgbenchError
+from dgbench.runtime.errors import DataError, DgbenchError
 
 FETCH_BYTES: Final = 200_000_000
 """Largest file that is fetched without being asked for; `dgbench data fetch` has no such limit."""
@@ -116,9 +116,13 @@ def _fetch_all(
         try:
             fetch(one, form=form.name, progress=progress, limits=limits)
         except TransferError as error:
-            reasons[name] = (str(error), ())
+            said = str(error)
+            why = said.removeprefix(f"{error.host}: ")
+            reasons[name] = (said, ()) if said == why else (why, (error.host,))
             if error.lasting:
-                silent[error.host] = str(error).removeprefix(f"{error.host}: ")
+                silent[error.host] = why
+        except DataError:
+            reasons[name] = ("what came is not the file of the card", tuple(sorted(hosts[name])))
         except DgbenchError as error:
             reasons[name] = (str(error), ())
     return reasons

@@ -23,17 +23,12 @@ Progress = Callable[[str, int, int | None], None]
 """Called with the file, the bytes so far and the bytes in all (None if not announced)."""
 
 LOCK_TIMEOUT_S: Final = 3600.0
+_ALLOWING: Final = ("", "0", "false", "no", "off")
 
 
 def offline() -> bool:
     """Whether `DGBENCH_OFFLINE` forbids downloads: any value but 0, false, no and off does."""
-    return os.environ.get("DGBENCH_OFFLINE", "").strip().lower() not in (
-        "",
-        "0",
-        "false",
-        "no",
-        "off",
-    )
+    return os.environ.get("DGBENCH_OFFLINE", "").strip().lower() not in _ALLOWING
 
 
 def downloadable(card: DatasetCard) -> list[Form]:

@@ -104,8 +104,7 @@ def transfer(
                     if limits.total_s is not None and time.monotonic() - begin > limits.total_s:
                         of = "" if total is None else f" of {_size(total)}"
                         raise TransferError(
-                            f"{host} sent {_size(done)}{of} in {limits.total_s:g} s, the time "
-                            "limit",
+                            f"{host}: {_size(done)}{of} in {limits.total_s:g} s, the time limit",
                             host,
                             lasting=True,
                         )

@@ -24,7 +24,7 @@ from dgbench.datasets.sources.transfer import (
     redirected,
     unreachable,
 )
-from dgbench.runtime.errors import DgbenchError, MissingDataError
+from dgbench.runtime.errors import DataError, DgbenchError, MissingDataError
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_slow_publisher_meets_the_clock(remote, server, monkeypatch, stays_sil
 
 def test_wrong_bytes(remote, server):
     server.answers["/tiny.csv"] = server.whole(b"x" * len(remote.content))
-    refused("is not the file of the card")
+    refused("127.0.0.1: what came is not the file of the card")
 
 
 def test_a_file_that_is_not_there(remote, server):
@@ -247,7 +247,9 @@ def test_a_name_in_git_is_a_checksum(remote, server):
     assert settled().source == "fetched"
     server.answers["/tiny.csv"] = server.whole(remote.content[::-1])
     (download_dir() / "tiny/tiny.csv").unlink()
-    refused(f"expected git blob {blob}")
+    refused("what came is not the file of the card")
+    with pytest.raises(DataError, match=f"expected git blob {blob}"):
+        fetch(datasets.card("tiny"))
 
 
 def test_hosts_are_tried_at_once_and_never_for_long(server, monkeypatch):
@@ -294,8 +296,8 @@ def test_a_host_that_was_slow_once_is_not_asked_again(remote, server, monkeypatc
     wanted = {"one": (card, form), "two": (card, form)}
     reasons = first_use._fetch_all(wanted, None)
     assert server.asked == ["/tiny.csv"]
-    assert "not a byte for 0.2 s" in reasons["one"][0]
-    assert "not a byte for 0.2 s" in reasons["two"][0]
+    assert reasons["one"] == ("not a byte for 0.2 s", ("127.0.0.1",))
+    assert reasons["two"] == reasons["one"]  # so that both are said together
 
 
 def test_the_twin_is_named_where_there_is_one(monkeypatch):
