@@ -40,8 +40,9 @@ def list_data(
         say_json(rows)
         return
     say(_table(rows))
-    say("\nhere: real, part (a true part of it), bundled (comes with dgbench), fetch (by a run, or")
-    say("dgbench data fetch), twin (synthetic only)")
+    say("\nhere: real, part (a true part of it), bundled (real, comes with dgbench), fetch")
+    say("(dgbench data fetch; a run does so itself where a checksum is known), twin")
+    say("(synthetic only)")
 
 
 @app.command("info", short_help="One dataset: counts, papers, files, licence.")

@@ -128,6 +128,13 @@ def test_a_card_names_files_inside_its_folder(tmp_path, path):
     )
     with pytest.raises(DataError, match="no path in a folder"):
         catalogue.load_cards(file)
+    file.write_text(
+        "- name: toy\n  title: T\n  about: A.\n  forms:\n    - name: held\n      files:\n"
+        f"        - {{path: a.csv, bundled: {{path: '{path}', bytes: 1, sha256: ab}}}}\n"
+        "      reader: {format: table}\n"
+    )
+    with pytest.raises(DataError, match="no path in a folder"):
+        catalogue.load_cards(file)
     file.write_text("- name: ' '\n  title: T\n  about: A.\n")
     with pytest.raises(DataError, match="no name"):
         catalogue.load_cards(file)

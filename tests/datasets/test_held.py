@@ -1,4 +1,4 @@
-"""On the real files, where DGBENCH_DATA names them; one test per dataset through its card."""
+"""On the real files: bundled, or where DGBENCH_DATA names them; one test per dataset."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from dgbench.datasets.sources import find_form
 
 def held_or_skip(name, held_data):
     if name not in held_data:
-        pytest.skip(f"'{name}' is not in DGBENCH_DATA")
+        pytest.skip(f"'{name}' is neither bundled nor in DGBENCH_DATA")
 
 
 HOLDABLE = [name for name, card in datasets.cards().items() if card.forms]
