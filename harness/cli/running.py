@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 import typer
@@ -190,10 +191,14 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> None:
     from dgbench.harness.claims import evaluate
     from dgbench.harness.report import build_report
     from dgbench.harness.report.run import gpu_name
-    from dgbench.harness.terminal.text import say
+    from dgbench.harness.terminal.answer import RunFacts, answers
+    from dgbench.harness.terminal.answer_words import answer_text
+    from dgbench.harness.terminal.text import WIDTH, say
     from dgbench.harness.terminal.verdicts import contradictions, ending, verdict_table
 
     rows = store.rows()
+    if sentences := answers(papers, rows, RunFacts.of(store)):
+        say("\n" + answer_text(sentences, get_terminal_size((WIDTH, 24)).columns))
     found = [evaluate(paper, rows) for paper in papers]
     say("\n" + verdict_table(found))
     if wrong := contradictions(found):

@@ -19,6 +19,7 @@ from dgbench.harness.report.races import fastest, main_race
 from dgbench.harness.report.reuse import Sketch
 from dgbench.harness.report.run import FAILED, RunData
 from dgbench.harness.report.series import over_time_options, over_time_points
+from dgbench.harness.terminal.answer import RunFacts, answers
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class PaperSection:
         board, versus, over_time: figures of the paper as a whole, where there is something to draw.
         fastest: per workload of the main race the fastest correct system.
         quote: what a reader must know before passing a number on.
+        found: sentences that say how much faster the paper's system was.
     """
 
     paper: Any
@@ -67,6 +69,7 @@ class PaperSection:
     over_time: Drawn | None = None
     fastest: list[dict[str, Any]] = field(default_factory=list)
     quote: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
     sketches: dict[str, Sketch] = field(default_factory=dict)
 
     @property
@@ -129,6 +132,7 @@ def collect(paper: Any, run: RunData) -> PaperSection:
     if series := _over_time(paper, run):
         shown.sketches["over_time"] = series
     shown.quote = before_you_quote(paper, verdicts, run, rows)
+    shown.found = answers([paper], run.everything, RunFacts.of(run.store))
     return shown
 
 

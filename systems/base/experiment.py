@@ -9,11 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
 from dgbench.runtime.meter import Meter
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.main_race import MainRace
 
 Preset = Literal["smoke", "quick", "full", "paper"]
 Scalar = str | int | float | bool | None
@@ -130,6 +133,7 @@ class Experiment(ABC):
     question: ClassVar[str]
     claims: ClassVar[tuple[str, ...]] = ()
     reading: ClassVar[str] = ""  # how our reading differs from the paper, shown on the page
+    main_race: ClassVar[MainRace | None] = None  # where it tells how much faster the system is
 
     @abstractmethod
     def cells(self, preset: Preset, device: str) -> list[Cell]:

@@ -263,6 +263,6 @@ def gain_of(rows: Sequence[Any], name: str) -> Ratio:
         high=high,
         n=pooled.n,
         rows=[row.id for row in rows],
-        deviation=max(gap for row in rows for gap in row.deviation.values()),
+        deviation=max((gap for row in rows for gap in row.deviation.values()), default=None),
         twin=any(bool(row.data.get("twin")) for row in rows),
     )

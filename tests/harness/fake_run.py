@@ -17,6 +17,7 @@ from dgbench.harness.figures.style import Context
 from dgbench.harness.store import Row, Store
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Finding, Measurement, Paper
 from dgbench.systems.base.compare import paired
+from dgbench.systems.base.main_race import MainRace, RaceComparison, paired_systems
 
 CONTEXT = Context(
     machine="2x Xeon (invented)",
@@ -82,8 +83,24 @@ def _check(index: int):
     return check
 
 
+MAIN_RACE = MainRace(
+    verb="trains",
+    comparisons=(
+        RaceComparison(
+            subject="Toy",
+            rival="PyG-Temporal",
+            package="torch-geometric-temporal",
+            rival_without="PyG-Temporal (re-implemented)",
+            systems=("pipad", "pygt"),
+            ratio=paired_systems("pygt", "pipad"),
+        ),
+    ),
+)
+
+
 class Race(Experiment):
     paper = "toy"
+    main_race = MAIN_RACE
     name = "fig1"
     title = "Figure 1: end-to-end training"
     question = "How much faster is the invented system?"
@@ -135,6 +152,7 @@ class Race(Experiment):
 
 
 class Idle(Race):
+    main_race = None
     name = "table9"
     title = "Table 9: never run"
     question = "What would a GPU say?"

@@ -8,6 +8,7 @@ from typing import Any, Final
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.main_race import MainRace, RaceComparison, gain_in_rows
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.tgcn.experiments.common import failed, failures, panel
 from dgbench.systems.tgcn.experiments.races import (
@@ -22,7 +23,7 @@ from dgbench.systems.tgcn.experiments.races import (
     take_turns,
     task_of,
 )
-from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES
+from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES
 
 NAME: Final = "fig6"
 PLAIN: Final = "dygnn, not padded"
@@ -35,6 +36,30 @@ SHOWN: Final = {
 TURNS: Final = {"smoke": 1, "quick": 6, "full": 9, "paper": 11}
 AGAINST: Final = (DYGNN, JODIE, RELAXED, WHOLE)
 LARGE: Final = "twitter"
+RACE: Final = MainRace(
+    verb="trains",
+    dims=("dataset",),
+    where={"what": "race"},
+    titles={name: graph.title for name, graph in BY_NAME.items()},
+    comparisons=(
+        RaceComparison(
+            subject="T-GCN",
+            rival="DyGNN (re-implemented, strict order)",
+            ratio=gain_in_rows(DYGNN),
+        ),
+        RaceComparison(
+            subject="T-GCN",
+            rival="JODIE (re-implemented, strict order)",
+            ratio=gain_in_rows(JODIE),
+        ),
+        RaceComparison(
+            subject="T-GCN",
+            rival="DyGNN with the same relaxed order",
+            ratio=gain_in_rows(RELAXED),
+            fairer=True,
+        ),
+    ),
+)
 
 Rows = Sequence[Any]
 
@@ -44,6 +69,7 @@ class Fig6(Experiment):
     name = NAME
     title = "Figure 6: end-to-end training"
     question = "How much faster than DyGNN and JODIE does T-GCN train, sampling included?"
+    main_race = RACE
     reading = (
         "A turn of T-GCN samples, cuts into grids and trains an epoch; a turn of a baseline is one "
         "optimiser step on all edges in padded t-batches, as section 2.4 describes them. Times are "

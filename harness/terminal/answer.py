@@ -1,0 +1,362 @@
+"""How much faster the system of a paper was in a run: outcomes of its main races."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Literal
+
+import msgspec
+
+from dgbench.harness.figures.noise import side
+from dgbench.harness.store.row import FAILED
+from dgbench.runtime.statistics import noise_floor
+from dgbench.systems.base.compare import Ratio, control_ratios, without_control
+from dgbench.systems.base.main_race import MainRace, RaceComparison
+
+Outcome = Literal["faster", "slower", "no difference", "not counted", "not run"]
+Fault = Literal["", "failed", "check failed", "not checked", "rounding", "unreadable", "missing"]
+
+COUNTED: tuple[Outcome, ...] = ("faster", "slower", "no difference")
+IDLE_BELOW = 20.0
+"""Percent of SM activity below which a GPU is called idle."""
+SM_ACTIVE = "gpm_sm_active_percent"
+NOT_JUDGED = frozenset({"parameters"})
+"""Deviations that a check reports and does not judge, see `systems.base.race.checked`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a run was made on.
+
+    Attributes:
+        cpu, gpu: "2 CPU cores", and the name of the GPU; "" where they are not known.
+        packages: versions of installed distributions.
+        cells: (paper, experiment, params) of all cells of its plan; empty where no plan is kept.
+        stopped: whether the run ended before its plan.
+    """
+
+    cpu: str = ""
+    gpu: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    cells: Sequence[tuple[str, str, Mapping[str, Any]]] = ()
+    stopped: bool = False
+
+    @classmethod
+    def of(cls, store: Any) -> RunFacts:
+        """Facts of a run from its folder."""
+        kept = list(store.provenance().values())
+        newest = kept[-1] if kept else {}
+        machine = newest.get("machine", {})
+        gpus = machine.get("gpus") or []
+        cores = machine.get("cpu", {}).get("usable") or machine.get("cpu", {}).get("cores")
+        try:
+            planned = msgspec.convert(store.read_plan() or {}, _KeptPlan).cells
+        except msgspec.ValidationError:  # then only rows say what was to run
+            planned = []
+        return cls(
+            cpu=f"{cores} CPU core{'s' if cores != 1 else ''}" if cores else "",
+            gpu=str(gpus[0].get("name", "a GPU")) if gpus else "a GPU",
+            packages=newest.get("packages", {}),
+            cells=[(one.cell.paper, one.cell.experiment, one.cell.params) for one in planned],
+            stopped=store.info.get("state") not in ("done", None),
+        )
+
+
+class _KeptCell(msgspec.Struct):
+    paper: str
+    experiment: str
+    params: dict[str, Any] = {}
+
+
+class _KeptPlannedCell(msgspec.Struct):
+    cell: _KeptCell
+
+
+class _KeptPlan(msgspec.Struct):
+    """The part of plan.json that names cells."""
+
+    cells: list[_KeptPlannedCell] = []
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadOutcome:
+    """One workload of a comparison.
+
+    Attributes:
+        dataset: its title. details: titles of its other dims. twin: whether the data are synthetic.
+        outcome: for the subject of the comparison.
+        within_noise: whether its interval leaves 1x out, but not the noise floor.
+        ratio: time of the rival over that of the subject; None where one of them did not run.
+        fault: why it is not counted, or did not run.
+        culprit: title of the system at fault, "" where it is not one of the two.
+        reason: status and reason of its row, or "".
+    """
+
+    dataset: str
+    details: tuple[str, ...]
+    twin: bool
+    outcome: Outcome
+    ratio: Ratio | None = None
+    within_noise: bool = False
+    fault: Fault = ""
+    culprit: str = ""
+    status: str = ""
+    reason: str = ""
+
+    @property
+    def counted(self) -> bool:
+        """Whether it says something about which of the two is faster."""
+        return self.outcome in COUNTED
+
+
+@dataclass(frozen=True, slots=True)
+class RaceAnswer:
+    """A comparison over all workloads of a race, those with real data first.
+
+    Attributes:
+        verb: what is timed. subject, rival: titles, a release with its version.
+        dataset, details: titles of the dataset and of other dims that all workloads of the race
+            have in common; empty where the dataset is not one of them.
+        fairer: see `RaceComparison`.
+        workloads: a fairer comparison has those only on which it ran.
+    """
+
+    verb: str
+    subject: str
+    rival: str
+    fairer: bool
+    workloads: tuple[WorkloadOutcome, ...]
+    dataset: str = ""
+    details: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> list[WorkloadOutcome]:
+        """Workloads that count."""
+        return [one for one in self.workloads if one.counted]
+
+    def having(self, outcome: Outcome) -> list[WorkloadOutcome]:
+        """Workloads with this outcome."""
+        return [one for one in self.workloads if one.outcome == outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class PaperAnswer:
+    """All main races of a paper in a run.
+
+    Attributes:
+        title: of the paper. races: headline comparisons before the fairer ones.
+        device: where it ran. stopped: whether the run ended before its plan.
+        smoke: whether the run was too short to measure anything.
+        sm_active: percent of SM activity of its races on a GPU, or None.
+    """
+
+    title: str
+    races: tuple[RaceAnswer, ...]
+    device: str = ""
+    stopped: bool = False
+    smoke: bool = False
+    sm_active: float | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether the GPU did next to nothing."""
+        return self.sm_active is not None and self.sm_active < IDLE_BELOW
+
+
+def answers(papers: Sequence[Any], rows: Sequence[Any], facts: RunFacts | None = None) -> list[str]:
+    """Sentences that say how much faster the systems of papers were in a run.
+
+    Args:
+        papers: `Paper`s. rows: all rows of the run, A/A controls included.
+        facts: what the run was made on.
+    """
+    from dgbench.harness.terminal.answer_words import sentences
+
+    found = [paper_answer(paper, rows, facts or RunFacts()) for paper in papers]
+    return [text for one in found if one is not None for text in sentences(one)]
+
+
+def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswer | None:
+    """Outcomes of a paper's main races; None where the run was to run none of them."""
+    floor = noise_floor(control_ratios(rows))
+    races: list[RaceAnswer] = []
+    used: list[Any] = []
+    for experiment in paper.experiments:
+        race = experiment.main_race
+        if race is None:
+            continue
+        where = (paper.name, experiment.name)
+        mine = [r for r in without_control(rows) if (r.paper, r.experiment) == where]
+        planned = [params for *place, params in facts.cells if tuple(place) == where]
+        # Params of cells that an older run planned may lack a dim; their rows are then left out.
+        workloads = _workloads(race, [*planned, *(row.params for row in mine)])
+        if not workloads:
+            continue
+        used += [row for row in mine if race.workloads(row.params)]
+        common = _common(race, workloads)
+        for comparison in race.comparisons:
+            outcomes = [_outcome(race, comparison, one, mine, floor) for one in workloads]
+            if comparison.fairer:
+                outcomes = [one for one in outcomes if one.outcome != "not run"]
+            if outcomes:
+                races.append(_race_answer(race, comparison, outcomes, common, facts.packages))
+    if not races:
+        return None
+    return PaperAnswer(
+        title=paper.title,
+        races=tuple(sorted(races, key=lambda one: one.fairer)),
+        device=facts.gpu if any(row.device == "cuda" for row in used) else facts.cpu,
+        stopped=facts.stopped,
+        smoke=any(row.preset == "smoke" for row in used),
+        sm_active=_sm_active(used),
+    )
+
+
+def _race_answer(
+    race: MainRace,
+    comparison: RaceComparison,
+    outcomes: list[WorkloadOutcome],
+    common: list[str],
+    packages: Mapping[str, str],
+) -> RaceAnswer:
+    return RaceAnswer(
+        verb=comparison.verb or race.verb,
+        subject=comparison.subject,
+        rival=_rival(comparison, packages),
+        fairer=comparison.fairer,
+        workloads=tuple(sorted(outcomes, key=lambda one: one.twin)),
+        dataset=common[0] if common else "",
+        details=tuple(common[1:]),
+    )
+
+
+def _common(race: MainRace, workloads: Sequence[dict[str, str]]) -> list[str]:
+    """Titles that several workloads share, where they share the dataset."""
+    values = [set(column) for column in zip(*(one.values() for one in workloads), strict=True)]
+    if len(workloads) < 2 or len(values[0]) > 1:
+        return []
+    return [_title(race, value) for (value,) in (v for v in values if len(v) == 1)]
+
+
+def _title(race: MainRace, value: str) -> str:
+    return race.titles.get(value, value)
+
+
+def _rival(comparison: RaceComparison, packages: Mapping[str, str]) -> str:
+    """Title of the rival, with the version of the run where it is a release."""
+    if not comparison.package:
+        return comparison.rival
+    version = packages.get(comparison.package)
+    return f"{comparison.rival} {version}" if version else comparison.rival_without
+
+
+def _workloads(race: MainRace, cells: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Workloads of a race, each once, in the order of its cells."""
+    found: dict[tuple[str, ...], dict[str, str]] = {}
+    for params in cells:
+        for one in race.workloads(params):
+            found.setdefault(tuple(one.values()), one)
+    return list(found.values())
+
+
+def _outcome(
+    race: MainRace,
+    comparison: RaceComparison,
+    workload: dict[str, str],
+    rows: Sequence[Any],
+    floor: float | None,
+) -> WorkloadOutcome:
+    """What a comparison came to on one workload."""
+    mine = [row for row in rows if workload in race.workloads(row.params)]
+    timed = [row for row in mine if not race.is_check(row.params)]
+    checks = [row for row in mine if race.is_check(row.params)]
+    names = [_title(race, value) for value in workload.values()]
+
+    def outcome(word: Outcome, **fields: Any) -> WorkloadOutcome:
+        twin = any(bool(row.data.get("twin")) for row in mine)
+        return WorkloadOutcome(names[0], tuple(n for n in names[1:] if n), twin, word, **fields)
+
+    for row in timed:
+        culprit = _culprit(comparison, row)
+        if row.status in FAILED and not row.instrumented and culprit is not None:
+            fault = "check failed" if row.status == "check" else "failed"
+            return outcome(
+                "not counted", fault=fault, culprit=culprit, status=row.status, reason=row.reason
+            )
+    try:
+        ratio = comparison.ratio(timed, workload)
+    except Exception as error:  # plugin code: the run must still end with what the others say
+        return outcome("not counted", fault="unreadable", reason=f"{type(error).__name__}: {error}")
+    if ratio is None:
+        lacking = next((row for row in timed if row.status != "ok"), None)
+        why = (lacking.status, lacking.reason) if lacking is not None else ("", "")
+        return outcome("not run", fault="missing", status=why[0], reason=why[1])
+    fault, culprit, row = _check(race, comparison, checks, ratio)
+    if fault:
+        why = (row.status, row.reason) if row is not None else ("", "")
+        return outcome(
+            "not counted",
+            ratio=ratio,
+            fault=fault,
+            culprit=culprit,
+            status=why[0],
+            reason=why[1],
+        )
+    which, apart = _side(ratio, floor), ratio.side != 0
+    return outcome(which, ratio=ratio, within_noise=which == "no difference" and apart)
+
+
+def _culprit(comparison: RaceComparison, row: Any) -> str | None:
+    """Title of the system that a row is of; "" where a row is of both, None where of neither."""
+    if comparison.systems is None:
+        return ""
+    titles = dict(zip(comparison.systems, (comparison.subject, comparison.rival), strict=True))
+    return titles.get(str(row.params.get("system")))
+
+
+def _side(ratio: Ratio, floor: float | None) -> Outcome:
+    if ratio.low is None or ratio.high is None:  # a single pair decides nothing
+        return "no difference"
+    point = {"value": ratio.value, "low": ratio.low, "high": ratio.high}
+    which = side(point, floor)
+    return which if which in ("faster", "slower") else "no difference"  # type: ignore[return-value]
+
+
+def _check(
+    race: MainRace, comparison: RaceComparison, checks: Sequence[Any], ratio: Ratio
+) -> tuple[Fault, str, Any]:
+    """Why the arithmetic of the two is not known to be the same: fault, whose, and its row."""
+    from dgbench.systems.base.race import TOLERANCE
+
+    if not race.checks or comparison.systems is None:
+        if ratio.deviation is None:
+            return "not checked", "", None
+        return ("rounding", "", None) if not ratio.deviation <= TOLERANCE else ("", "", None)
+    excused = ""
+    titles = (comparison.subject, comparison.rival)
+    for system, title in zip(comparison.systems, titles, strict=True):
+        row = next((r for r in reversed(checks) if r.params.get("system") == system), None)
+        if row is not None and row.status == "check":
+            return "check failed", title, row
+        gaps = [] if row is None or not row.ok else _judged(row)
+        if not gaps:
+            return "not checked", title, row
+        if not max(gaps) <= TOLERANCE:
+            excused = excused or title
+    return ("rounding", excused, None) if excused else ("", "", None)
+
+
+def _judged(row: Any) -> list[float]:
+    return [abs(gap) for name, gap in row.deviation.items() if name not in NOT_JUDGED]
+
+
+def _sm_active(rows: Sequence[Any]) -> float | None:
+    """Median over processes of the share of time in which SMs of the GPU were active, percent."""
+    found = [
+        float(row.probes[SM_ACTIVE])
+        for row in rows
+        if row.ok and isinstance(row.probes.get(SM_ACTIVE), int | float)
+    ]
+    return median(found) if found else None
