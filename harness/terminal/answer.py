@@ -160,6 +160,12 @@ class PaperAnswer:
     sm_active: float | None = None
 
     @property
+    def one_process(self) -> bool:
+        """Whether every headline ratio rests on a single process."""
+        ratios = [one.ratio for race in self.races if not race.fairer for one in race.counted]
+        return bool(ratios) and all(r is not None and len(r.rows) == 1 for r in ratios)
+
+    @property
     def idle(self) -> bool:
         """Whether the GPU did next to nothing."""
         return self.sm_active is not None and self.sm_active < IDLE_BELOW

@@ -37,6 +37,12 @@ def sentences(answer: PaperAnswer) -> list[str]:
             rest += [] if race.fairer else _rest(race)
         elif not race.fairer:
             text.append(_nothing(race))
+    if answer.one_process:
+        rest.insert(
+            0,
+            "These intervals are over turns inside one process or group of ranks; another start "
+            "may differ by more.",
+        )
     rest = list(dict.fromkeys(rest))  # two headlines may leave out the same, for the same reason
     if answer.idle:
         rest.append(
@@ -44,7 +50,7 @@ def sentences(answer: PaperAnswer) -> list[str]:
             f"time, set-up included (SMs active for {_percent(answer.sm_active or 0)})."
         )
     if answer.stopped:
-        rest.append(f"The run was stopped early: what is said of {answer.title} rests on a part.")
+        rest.append(f"The run was stopped early, so {answer.title} is judged by part of it.")
     return [*text[: max(1, MAX_SENTENCES - len(rest))], *rest][:MAX_SENTENCES]
 
 

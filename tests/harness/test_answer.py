@@ -223,6 +223,8 @@ def test_gains_of_turns_need_a_deviation_to_count():
     found = outcomes(rows, race=race)
     assert found["covid",].outcome == "faster"
     assert (found["pems",].outcome, found["pems",].fault) == ("not counted", "not checked")
+    assert paper_answer(paper_of(race), rows, FACTS).one_process
+    assert not paper_answer(paper_of(RACE), raced("covid", 8.0), FACTS).one_process
 
 
 def test_a_cell_of_several_models_is_several_workloads():

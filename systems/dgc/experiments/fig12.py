@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio
-from dgbench.systems.base.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.systems.base.turns import TURN_INTERVAL
 from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
 from dgbench.systems.dgc.experiments.fig12_rows import (
     NAME,
+    RACE,
     decisive,
     mean_gain,
     projected,
@@ -47,7 +47,6 @@ from dgbench.systems.dgc.experiments.race_runs import (
     real,
 )
 from dgbench.systems.dgc.experiments.settings import (
-    BY_NAME,
     MODEL_TITLES,
     MODELS,
 )
@@ -71,43 +70,6 @@ STEPS: Final = ((PLAIN, "chunks (PGC)"), (EXACT, "chunk fusion (CF)"), (DGC, "st
 """What each contender adds to the one before it."""
 
 Rows = Sequence[Any]
-
-
-def over_best(baselines: Sequence[str], name: str) -> RatioReader:
-    """Reader of the gain of a contender over the fastest of the baselines that ran."""
-
-    def read(rows: Rows, workload: Mapping[str, str]) -> Ratio | None:
-        for one in races(rows, NAME):
-            if one.model == workload["model"] and set(baselines) & set(one.names):
-                return one.gain(one.best(baselines), name)
-        return None
-
-    return read
-
-
-RACE: Final = MainRace(
-    verb="trains an epoch",
-    dims=("dataset", "model", "ranks", "link"),
-    where={"part": "race"},
-    titles={name: graph.title for name, graph in BY_NAME.items()}
-    | MODEL_TITLES
-    | LINK_TITLES
-    | {"tgcn_2layer": "the T-GCN model"}
-    | {str(ranks): f"{ranks} ranks" for ranks in (2, 4, 8)},
-    comparisons=(
-        RaceComparison(
-            subject="DGC",
-            rival="the best of PyGT-PSS, -PTS and -PSS-TS (re-implemented)",
-            ratio=over_best(BASELINE_NAMES, DGC),
-        ),
-        RaceComparison(
-            subject="DGC without stale rows",
-            rival="the best baseline that has DGC's chunk fusion, too",
-            ratio=over_best(FAIR, EXACT),
-            fairer=True,
-        ),
-    ),
-)
 
 
 class Fig12(Experiment):

@@ -13,7 +13,6 @@ from dgbench.runtime.meter import Meter
 from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.main_race import MainRace, RaceComparison, gain_in_rows
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import TURN_INTERVAL, Truth, gain_of, gains, turns_of
 from dgbench.systems.esdg.experiments.common import (
@@ -23,6 +22,7 @@ from dgbench.systems.esdg.experiments.common import (
     one_thread,
     panel,
 )
+from dgbench.systems.esdg.experiments.main_races import DIFFERENCES
 from dgbench.systems.esdg.experiments.settings import (
     ALL,
     BY_NAME,
@@ -61,21 +61,6 @@ TURNS = {"smoke": 3, "quick": 10, "full": 12, "paper": 12}
 """Turns at least; six are the fewest whose extremes bound a median with 95 %."""
 BUDGETS = {"smoke": 0.5, "quick": 1.0, "full": 10.0, "paper": 30.0}
 
-TITLES = {"flickr": "Flickr", "amlsim-20k-fanin200cycle200": "AMLSim 20K fan-in and cycle"}
-"""Titles of the timed graphs in a sentence."""
-RACE = MainRace(
-    verb="trains an epoch",
-    where={"part": "timed"},
-    titles={name: graph.title for name, graph in BY_NAME.items()} | MODEL_TITLES | TITLES,
-    comparisons=(
-        RaceComparison(
-            subject="ESDG with graph differences",
-            rival="ESDG with whole snapshots",
-            ratio=gain_in_rows("epoch"),
-        ),
-    ),
-)
-
 
 class Fig4(Experiment):
     paper = "esdg"
@@ -93,7 +78,7 @@ class Fig4(Experiment):
         "esdg-s32-transfer-important",
     )
     question = "How much sooner are snapshots on the device by difference, and an epoch done?"
-    main_race = RACE
+    main_race = DIFFERENCES
     reading = (
         "Bytes are counted exactly for up to 128 ranks: a rank's first snapshot of each block goes "
         "plain, and every input is brought twice an epoch. Times are of one rank: Base and "

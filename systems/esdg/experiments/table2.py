@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
-from dgbench.systems.base.main_race import MainRace, RaceComparison, gain_in_rows
 from dgbench.systems.base.transport import TITLES, Transport
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.esdg.experiments.common import devices_lacking
+from dgbench.systems.esdg.experiments.main_races import PARTITIONS
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS
 from dgbench.systems.esdg.experiments.table2_runs import (
     CUTS,
@@ -30,29 +30,6 @@ from dgbench.systems.esdg.experiments.table2_runs import (
 )
 
 KAHYPAR_LIMIT_S: Final = 1800
-RACE: Final = MainRace(
-    verb="trains an epoch",
-    dims=("dataset", "model", "cut", "ranks"),
-    where={"part": "time", "transport": "gloo"},
-    titles={name: graph.title for name, graph in BY_NAME.items()}
-    | MODEL_TITLES
-    | {"dense": "9 windows", "own": "its own steps"}
-    | {str(ranks): f"{ranks} ranks" for ranks in (2, 4, 8)},
-    comparisons=(
-        RaceComparison(
-            subject="ESDG",
-            rival="a re-implemented vertex partition",
-            ratio=gain_in_rows("snapshot"),
-        ),
-        RaceComparison(
-            subject="ESDG",
-            rival="a vertex partition that skips the needless first pass, too",
-            ratio=gain_in_rows(LEAN),
-            fairer=True,
-        ),
-    ),
-)
-"""Rows travel over Gloo's sockets, as between machines."""
 
 Rows = Sequence[Any]
 
@@ -62,7 +39,7 @@ class Table2(Experiment):
     name = "table2"
     title = "Table 2: volume and time of both partitions"
     question = "What do snapshot and vertex partition send, and which of them is faster?"
-    main_race = RACE
+    main_race = PARTITIONS
     reading = (
         "Volumes of the snapshot partition are counted at the paper's size, message by message and "
         "without data, as three passes: forward, its re-run and backward. For the vertex partition "

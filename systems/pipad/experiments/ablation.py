@@ -15,12 +15,11 @@ from typing import Any
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.main_race import MainRace, RaceComparison, gain_in_rows
 from dgbench.systems.base.race import open_trainer
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.turns import Truth, gain_of, gains, take_turns
-from dgbench.systems.pipad.experiments.fig10 import RACE as FIG10_RACE
+from dgbench.systems.pipad.experiments.main_races import RECURRENCE
 from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 
 LADDERS = {
@@ -87,28 +86,13 @@ GRAPHS = {
     "paper": ("epinions", "hepth", "pems08", "covid19-england"),
 }
 
-RACE = MainRace(
-    verb="takes a step",
-    where={"kind": "removed", "link": ("plain", "device")},
-    titles=FIG10_RACE.titles,
-    comparisons=(
-        RaceComparison(
-            subject="PiPAD",
-            rival="PiPAD without its fused recurrence, which is our addition",
-            ratio=gain_in_rows("fused_gates"),
-            fairer=True,
-        ),
-    ),
-)
-"""How much of the main race's factors is ours and not the paper's."""
-
 
 class Ablation(Experiment):
     paper = "pipad"
     name = "ablation"
     title = "Ablation: what each technique brings"
     question = "Which technique earns the speed-up, and does any of them cost time?"
-    main_race = RACE
+    main_race = RECURRENCE
     reading = (
         "The paper separates only asynchronous copies, reuse and the CSR variant. Techniques are "
         "added one after another, switched on alone, and left out of everything. A CPU copies "

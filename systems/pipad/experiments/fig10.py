@@ -7,8 +7,8 @@ from typing import Any
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import paired, select
-from dgbench.systems.base.main_race import MainRace, RaceComparison, paired_systems
 from dgbench.systems.base.race import checked, timed
+from dgbench.systems.pipad.experiments.main_races import TRAINING
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,
@@ -48,36 +48,6 @@ def graphs(preset: Preset) -> list[str]:
     if preset == "smoke":
         return list(SMOKE_GRAPHS)
     return list(QUICK_GRAPHS) if preset == "quick" else [g.name for g in ALL]
-
-
-RACE = MainRace(
-    verb="trains",
-    checks={"check": True},
-    titles={
-        **{graph.name: graph.title for graph in ALL},
-        **MODEL_TITLES,
-        "covid19-england": "England-Covid",
-        "tgcn_model": "T-GCN model",
-    },
-    comparisons=(
-        RaceComparison(
-            subject="PiPAD",
-            rival="PyG-Temporal",
-            package="torch-geometric-temporal",
-            rival_without="PyG-Temporal (re-implemented)",
-            systems=("pipad", "pygt"),
-            ratio=paired_systems("pygt", "pipad", "end_to_end_s"),
-        ),
-        RaceComparison(
-            subject="PiPAD",
-            rival="PyGT-G, the paper's strongest variant of it (re-implemented)",
-            systems=("pipad", "pygt-g"),
-            ratio=paired_systems("pygt-g", "pipad", "end_to_end_s"),
-            fairer=True,
-        ),
-    ),
-)
-"""End to end: preparation and `EPOCHS` epochs."""
 
 
 class Fig10(Experiment):
@@ -123,7 +93,7 @@ class Fig10(Experiment):
         "pipad-s51-protocol",
     )
     question = "How much faster does PiPAD train than the PyG-Temporal family?"
-    main_race = RACE
+    main_race = TRAINING
     reading = (
         "The paper gives no task, loss or optimiser: here node regression with mean squared error "
         "and Adam. End-to-end time is preparation plus 200 epochs of the median step, measured "

@@ -1,0 +1,53 @@
+"""The races that say how much faster PiPAD is, and how much of that is ours."""
+
+from dgbench.systems.base.main_race import (
+    MainRace,
+    RaceComparison,
+    gain_in_rows,
+    paired_systems,
+)
+from dgbench.systems.pipad.experiments.settings import ALL, MODEL_TITLES
+
+TRAINING = MainRace(
+    verb="trains",
+    checks={"check": True},
+    titles={
+        **{graph.name: graph.title for graph in ALL},
+        **MODEL_TITLES,
+        "covid19-england": "England-Covid",
+        "tgcn_model": "T-GCN model",
+    },
+    comparisons=(
+        RaceComparison(
+            subject="PiPAD",
+            rival="PyG-Temporal",
+            package="torch-geometric-temporal",
+            rival_without="PyG-Temporal (re-implemented)",
+            systems=("pipad", "pygt"),
+            ratio=paired_systems("pygt", "pipad", "end_to_end_s"),
+        ),
+        RaceComparison(
+            subject="PiPAD",
+            rival="PyGT-G, the paper's strongest variant of it (re-implemented)",
+            systems=("pipad", "pygt-g"),
+            ratio=paired_systems("pygt-g", "pipad", "end_to_end_s"),
+            fairer=True,
+        ),
+    ),
+)
+"""End to end: preparation and all epochs."""
+
+RECURRENCE = MainRace(
+    verb="takes a step",
+    where={"kind": "removed", "link": ("plain", "device")},
+    titles=TRAINING.titles,
+    comparisons=(
+        RaceComparison(
+            subject="PiPAD",
+            rival="PiPAD without its fused recurrence, which is our addition",
+            ratio=gain_in_rows("fused_gates"),
+            fairer=True,
+        ),
+    ),
+)
+"""How much of the main race's factors is ours and not the paper's."""
