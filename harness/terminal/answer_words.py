@@ -195,7 +195,8 @@ def _rest(race: RaceAnswer) -> list[str]:
         causes = [f"{fault} on {_some(names)}" for fault, names in groups.items()]
         sentence = f"Not counted: {'; '.join(causes)}."
         if len(sentence) > MAX_LENGTH:
-            sentence = f"Not counted: {_workloads(sum(map(len, groups.values())))} that failed."
+            number = _workloads(sum(map(len, groups.values())))
+            sentence = f"Not counted: {number} that failed, were not checked or are excused."
         text.append(sentence)
     missing = race.having("not run")
     if missing:
@@ -232,7 +233,8 @@ def _fault(one: WorkloadOutcome) -> str:
 def _nothing(race: RaceAnswer) -> str:
     """A main race without a factor."""
     total = len(race.workloads)
-    word = "ran" if len(race.having("not run")) == total else "counts"
+    counts = "counts" if total == 1 else "count"
+    word = "ran" if len(race.having("not run")) == total else counts
     sentence = f"There is no factor of {race.subject} over {race.rival}: "
     sentence += f"0 of {_workloads(total)} {word}"
     return _with_reason(sentence, race.workloads)
