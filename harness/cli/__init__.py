@@ -7,10 +7,14 @@ hint and exit code 2, never with a traceback unless `--debug` asks for one.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
@@ -23,6 +27,7 @@ from dgbench.harness.cli import (
     reporting,
     running,
 )
+from dgbench.harness.cli.help_pages import fit_help
 from dgbench.runtime.errors import DgbenchError
 
 app = typer.Typer(
@@ -32,7 +37,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for module in (listing, running, repeating, claiming, comparing, reporting, exporting):
     module.register(app)
@@ -82,8 +87,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     debug = "--debug" in arguments
     # The switch may stand anywhere: people add it at the end of the line that failed.
     arguments = (["--debug"] if debug else []) + [a for a in arguments if a != "--debug"]
+    command = typer.main.get_command(app)
+    fit_help(command)
     try:
-        app(args=arguments)
+        command(args=arguments)
+        sys.stdout.flush()  # a disk that is full says so here and not while Python ends
     except DgbenchError as error:
         if debug:
             raise
@@ -94,6 +102,42 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         raise SystemExit(130) from None
+    except SystemExit as end:
+        raise SystemExit(_flushed(end.code)) from None
     except BrokenPipeError:
-        sys.stderr.close()
-        raise SystemExit(0) from None
+        raise SystemExit(_without_reader()) from None
+    except OSError as error:
+        if debug or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        raise SystemExit(_unwritten(error)) from None
+
+
+def _flushed(code: Any) -> Any:
+    """The exit code of a command, once everything it said is written."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _without_reader()
+    except OSError as error:
+        return _unwritten(error)
+    return code
+
+
+def _without_reader() -> int:
+    """The exit code where whoever read the output has gone, as in `dgbench list | head -1`."""
+    _discard_output()
+    return 0
+
+
+def _unwritten(error: OSError) -> int:
+    """The exit code where the output cannot be written; says why."""
+    _discard_output()
+    reason = (error.strerror or str(error)).lower()
+    print(f"error: the standard output cannot be written: {reason}", file=sys.stderr)
+    return 2
+
+
+def _discard_output() -> None:
+    """Let what is still buffered go nowhere, so that Python's own flush at the end is silent."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -26,7 +26,7 @@ def claims(
     """
     from dgbench.harness.claims import evaluate
     from dgbench.harness.claims.plain import as_plain
-    from dgbench.harness.terminal.text import say, say_json
+    from dgbench.harness.terminal.text import columns, fitted, say, say_json
     from dgbench.harness.terminal.verdicts import needs_text, paper_text
     from dgbench.systems.base import get_paper
 
@@ -36,8 +36,9 @@ def claims(
     if as_json:
         say_json([as_plain(c, v) for c, v in zip(found.claims, found.verdicts, strict=True)])
         return
-    say(needs_text(found) if needs else paper_text(found))
-    say(where)
+    width = columns()
+    say(needs_text(found, width) if needs else paper_text(found, width))
+    say(fitted(where, width))
 
 
 def _rows(run: str) -> tuple[list[Any], str]:

@@ -74,7 +74,7 @@ def compare(
         _races(states, out)
     from dgbench.harness.compare import compare_states
     from dgbench.harness.terminal.comparison import comparison_text
-    from dgbench.harness.terminal.text import say, say_json
+    from dgbench.harness.terminal.text import columns, say, say_json
 
     found = compare_states(*states)
     if out is not None:
@@ -82,7 +82,7 @@ def compare(
     if as_json:
         say_json(found.as_plain())
     else:
-        text = comparison_text(found, every=every)
+        text = comparison_text(found, every=every, width=columns())
         if out is not None:
             *body, last = text.splitlines()
             text = "\n".join([*body, f"Page: {out / 'compare.html'}", last])
@@ -100,7 +100,7 @@ def _races(states: list[State], out: Path) -> None:
     """Figures of the same races on every side; says what was drawn."""
     from dgbench.harness.figures.compared import draw_races
     from dgbench.harness.figures.style import Context
-    from dgbench.harness.terminal.text import say
+    from dgbench.harness.terminal.text import columns, say, wrapped
     from dgbench.runtime.statistics import noise_floor
     from dgbench.systems.base import Broken, find_paper, paper_names
 
@@ -116,7 +116,8 @@ def _races(states: list[State], out: Path) -> None:
         preset = {row.preset for state in states for row in state.rows if row.paper == name}
         context = Context(noise=floor, device="", preset=" and ".join(sorted(preset)))
         for figure in draw_races(states, paper, out, context):
-            say(f"{out / figure.name}-full.svg   {figure.title}: {figure.alt}")
+            say(str(out / f"{figure.name}-full.svg"))
+            say(wrapped(f"{figure.title}: {figure.alt}", "  ", columns()))
             drawn += 1
     if not drawn:
         say("No race that two of the sides have. Races are figures of kind 'speedup'.")
@@ -126,7 +127,7 @@ def _races(states: list[State], out: Path) -> None:
 def _histories(a: Path, b: Path, *, every: bool, keep: bool, as_json: bool) -> None:
     from dgbench.harness.history import compare_histories, keep_baseline, newest_results
     from dgbench.harness.terminal.history import history_text
-    from dgbench.harness.terminal.text import say, say_json
+    from dgbench.harness.terminal.text import columns, say, say_json
 
     if b.is_dir():
         b = newest_results(b)
@@ -137,5 +138,5 @@ def _histories(a: Path, b: Path, *, every: bool, keep: bool, as_json: bool) -> N
     if as_json:
         say_json(found.as_plain())
     else:
-        say(history_text(found, every=every))
+        say(history_text(found, every=every, width=columns()))
     raise typer.Exit(found.exit_code)

@@ -27,7 +27,7 @@ def list_data(
     Example: dgbench data list --paper pipad
     """
     from dgbench import datasets
-    from dgbench.harness.terminal.text import say, say_json
+    from dgbench.harness.terminal.text import columns, say, say_json, wrapped
     from dgbench.runtime.errors import unknown_key
 
     cards = datasets.cards()
@@ -39,10 +39,14 @@ def list_data(
     if as_json:
         say_json(rows)
         return
-    say(_table(rows))
-    say("\nhere: real, part (a true part of it), bundled (real, comes with dgbench), fetch")
-    say("(dgbench data fetch; a run does so itself where a checksum is known), twin")
-    say("(synthetic only)")
+    width = columns()
+    say(_table(rows, width))
+    words = (
+        "here: real, part (a true part of it), bundled (real, comes with dgbench), fetch "
+        "(dgbench data fetch; a run does so itself where a checksum is known), twin "
+        "(synthetic only). One dataset with its licence: dgbench data info NAME"
+    )
+    say("\n" + wrapped(words, "", width))
 
 
 @app.command("info", short_help="One dataset: counts, papers, files, licence.")
@@ -56,7 +60,7 @@ def info(
     Example: dgbench data info england-covid --time
     """
     from dgbench import datasets
-    from dgbench.harness.terminal.text import say, say_json
+    from dgbench.harness.terminal.text import columns, fitted, say, say_json
 
     card = datasets.card(name)
     found = _describe(card)
@@ -67,7 +71,7 @@ def info(
     if as_json:
         say_json(found)
         return
-    say(_card_text(found))
+    say(fitted(_card_text(found), columns()))
 
 
 @app.command("fetch", short_help="Download a dataset from its publisher.")
@@ -105,7 +109,7 @@ def verify(
     """
     from dgbench import datasets
     from dgbench.datasets.verifying import verify_beside, verify_dataset, verify_prepared
-    from dgbench.harness.terminal.text import say, say_json
+    from dgbench.harness.terminal.text import columns, fitted, say, say_json
 
     chosen = [datasets.card(n) for n in names or ()] or list(datasets.cards().values())
     rows = [row for card in chosen if (row := verify_dataset(card, asked=bool(names)))]
@@ -115,7 +119,8 @@ def verify(
         say_json(rows)
     else:
         for row in rows:
-            say(f"{'ok  ' if row['ok'] else 'BAD '} {row['what']}: {row['words']}")
+            line = f"{'ok  ' if row['ok'] else 'BAD '} {row['what']}: {row['words']}"
+            say(fitted(line, columns()))
         if not rows:
             say("nothing is here to verify; see: dgbench data list")
     if not all(row["ok"] for row in rows):
@@ -213,18 +218,21 @@ def _row(card: Any) -> dict[str, Any]:
     }
 
 
-def _table(rows: list[dict[str, Any]]) -> str:
-    width = max([len(row["name"]) for row in rows] + [4])
-    head = f"{'name':{width}}  {'nodes':>11} {'edges':>13}  {'here':7} {'twin':4}  papers / licence"
-    lines = [head]
-    for row in rows:
-        papers = ", ".join(row["papers"]) or "-"
-        numbers = [f"{row[k]:,}" if row[k] else "-" for k in ("nodes", "edges")]
-        lines.append(
-            f"{row['name']:{width}}  {numbers[0]:>11} {numbers[1]:>13}  {row['here']:7} "
-            f"{'yes' if row['twin'] else '-':4}  {papers} / {row['licence']}"
-        )
-    return "\n".join(lines)
+def _table(rows: list[dict[str, Any]], width: int) -> str:
+    from dgbench.harness.terminal.text import listing
+
+    cells = [
+        [
+            row["name"],
+            *(f"{row[k]:,}" if row[k] else "-" for k in ("nodes", "edges")),
+            row["here"],
+            "yes" if row["twin"] else "-",
+            " ".join(row["papers"]) or "-",
+        ]
+        for row in rows
+    ]
+    header = ["name", "nodes", "edges", "here", "twin", "papers"]
+    return listing(header, cells, width, {1, 2}, min_last=8)
 
 
 def _describe(card: Any) -> dict[str, Any]:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import typer
+
+if TYPE_CHECKING:
+    from dgbench.harness.doctor import Check
+
+_PAINT = {"ok": 32, "warn": 33, "missing": 31}
+"""ANSI colours of states: green, yellow and red."""
 
 
 def doctor(
@@ -29,24 +36,22 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _show(checks: list) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _show(checks: list[Check]) -> None:
+    from dgbench.harness.terminal.text import NARROW, colours, columns, fitted, say, wrapped
 
-    from dgbench.harness.terminal.text import encodable
-
-    console = Console(highlight=False)
-    colours = {"ok": "green", "warn": "yellow", "missing": "red"}
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
+    width, painted = columns(), colours(sys.stdout)
+    start = max(len(check.name) for check in checks) + 11
     for check in checks:
-        found = Text(encodable(check.found, sys.stdout))
+        head = f"{check.state:<8} {check.name}"
+        indent = "    " if width < NARROW else " " * start
+        first = head if width < NARROW else head.ljust(start)
+        text = f"{first}\n" if width < NARROW else ""
+        begin = indent if width < NARROW else first
+        text += wrapped(check.found, begin, width, hanging=indent)
         if check.hint and check.state != "ok":
-            found.append(encodable(f"\n{check.hint}", sys.stdout), style="dim")
-        table.add_row(Text(check.state, style=colours[check.state]), Text(check.name), found)
-    console.print(table)
+            text += "\n" + wrapped(check.hint, indent, width)
+        if painted:
+            text = f"\x1b[{_PAINT[check.state]}m{check.state}\x1b[0m{text[len(check.state) :]}"
+        say(text)
     counts = [f"{sum(c.state == s for c in checks)} {s}" for s in ("ok", "warn", "missing")]
-    console.print(f"{', '.join(counts)}")
+    say(fitted(", ".join(counts), width))

@@ -22,7 +22,7 @@ def list_all(
 
     Example: dgbench list experiments
     """
-    from dgbench.harness.terminal.text import say, say_json
+    from dgbench.harness.terminal.text import columns, say, say_json, wrapped
     from dgbench.runtime.errors import unknown_key
 
     if what and what not in WHAT:
@@ -32,13 +32,15 @@ def list_all(
     if as_json:
         say_json({**wanted, "broken": everything["broken"]} if not what else wanted[what])
         return
+    width = columns()
     for number, (key, entries) in enumerate(wanted.items()):
-        say(("\n" if number else "") + _section(key, entries))
+        say(("\n" if number else "") + _section(key, entries, width))
     for entry in everything["broken"]:
-        say(f"\nbroken: {entry['kind']} '{entry['name']}' from {entry['origin']}")
-        say(f"  {entry['reason']}")
+        origin = f"broken: {entry['kind']} '{entry['name']}' from {entry['origin']}"
+        say("\n" + wrapped(origin, "", width, hanging="  "))
+        say(wrapped(entry["reason"], "  ", width))
     for note in everything["colours"]:
-        say(f"\nnote: {note}")
+        say("\n" + wrapped(f"note: {note}", "", width, hanging="  "))
 
 
 def inventory() -> dict[str, list[Any]]:
@@ -107,20 +109,20 @@ def _broken(kind: str, entry: Any) -> dict[str, str]:
     return {"kind": kind, "name": entry.name, "origin": entry.origin, "reason": entry.reason}
 
 
-def _section(key: str, entries: list[dict[str, Any]]) -> str:
-    from dgbench.harness.terminal.text import table
+def _section(key: str, entries: list[dict[str, Any]], width: int) -> str:
+    from dgbench.harness.terminal.text import listing
 
     if not entries:
         return f"{key}: none"
     if key == "systems":
         rows = [[e["name"], e["kind"], e["title"], e["provenance"]] for e in entries]
-        return table(["system", "kind", "title", "what it is"], rows)
+        return listing(["system", "kind", "title", "what it is"], rows, width)
     if key == "papers":
         rows = [[e["name"], str(e["claims"]), e["title"], e["venue"]] for e in entries]
-        return table(["paper", "claims", "title", "venue"], rows, right={1})
+        return listing(["paper", "claims", "title", "venue"], rows, width, right={1})
     if key == "experiments":
         rows = [[e["id"], e["title"], e["question"]] for e in entries]
-        return table(["experiment", "title", "question"], rows)
+        return listing(["experiment", "", ""], rows, width)
     rows = [
         [
             e["system"],
@@ -131,4 +133,5 @@ def _section(key: str, entries: list[dict[str, Any]]) -> str:
         ]
         for e in entries
     ]
-    return table(["system", "technique", "mathematics", "default", "what it does"], rows)
+    header = ["system", "technique", "mathematics", "default", "what it does"]
+    return listing(header, rows, width)

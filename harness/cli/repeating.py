@@ -41,7 +41,7 @@ def repeat(
     """
     from dgbench.harness.store import find_run
     from dgbench.harness.terminal.agreement import agreement_text
-    from dgbench.harness.terminal.text import say, say_json
+    from dgbench.harness.terminal.text import columns, say, say_json
     from dgbench.runtime.errors import InvalidInputError
 
     if of and papers:
@@ -52,7 +52,7 @@ def repeat(
     if as_json:
         say_json(found.as_plain())
     else:
-        say(agreement_text(found, every=every))
+        say(agreement_text(found, every=every, width=columns()))
     raise typer.Exit(found.exit_code)
 
 

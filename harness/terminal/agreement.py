@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dgbench.harness.claims.verdict import digits
 from dgbench.harness.quantities import percent, spread
 from dgbench.harness.repeat import LEVEL, Agreement, Apart, Pair, coverage
-from dgbench.harness.terminal.text import WIDTH, table, wrapped
+from dgbench.harness.terminal.text import WIDTH, fitted, listing, wrapped
 
 MOST = 12
 """Lines of each kind; --all lists the rest."""
 
 
-def agreement_text(found: Agreement, *, every: bool = False) -> str:
+def agreement_text(found: Agreement, *, every: bool = False, width: int = WIDTH) -> str:
     """A line per paper, what is not the same, how often ratios agree, and the exit code last."""
     lines = [f"{found.a} and {found.b}: {_some(found.processes, 'process', 'processes')} in both"]
-    lines += [wrapped(f"warning: {note}", "  ", WIDTH) for note in found.identity[:MOST]]
-    lines.append(_by_paper(found))
+    lines += [wrapped(f"warning: {note}", "  ", width) for note in found.identity[:MOST]]
+    lines.append(_by_paper(found, width))
     for names, run in ((found.only_a, found.a), (found.only_b, found.b)):
         if names:
             lines.append(f"only in {run}: {_some(len(names), 'process', 'processes')}")
@@ -40,10 +40,10 @@ def agreement_text(found: Agreement, *, every: bool = False) -> str:
         )
     lines += _ratios(found, every)
     lines.append(f"exit {found.exit_code}: {_why(found)}")
-    return "\n".join(lines)
+    return fitted("\n".join(lines), width)
 
 
-def _by_paper(found: Agreement) -> str:
+def _by_paper(found: Agreement, width: int) -> str:
     pairs: dict[str, list[Pair]] = defaultdict(list)
     for pair in found.pairs:
         pairs[pair.cluster[0]].append(pair)
@@ -59,9 +59,8 @@ def _by_paper(found: Agreement) -> str:
         )
     if not rows:
         return "no ratios"
-    return table(
-        ["paper", "not same", "ratios", "with interval", "agree", "share"], rows, set(range(1, 6))
-    )
+    header = ["paper", "not same", "ratios", "with interval", "agree", "share"]
+    return listing(header, rows, width, set(range(1, 6)))
 
 
 def _ratios(found: Agreement, every: bool) -> list[str]:

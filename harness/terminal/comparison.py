@@ -5,14 +5,14 @@ from __future__ import annotations
 from dgbench.harness.claims.verdict import digits
 from dgbench.harness.compare import ASSUMED, WORDS, Change, Comparison
 from dgbench.harness.quantities import percent, spread
-from dgbench.harness.terminal.text import WIDTH, wrapped
+from dgbench.harness.terminal.text import WIDTH, fitted, wrapped
 
 MOST_NOTES = 12
 MOST_OPEN = 20
 """Lines of undecided cells; what is slower or faster is always listed."""
 
 
-def comparison_text(found: Comparison, *, every: bool = False) -> str:
+def comparison_text(found: Comparison, *, every: bool = False, width: int = WIDTH) -> str:
     """Headline, warnings, changes by size, SAME folded into a count, and the exit code last.
 
     What a single process a side leaves open is folded, too: it has a ratio and no interval.
@@ -25,7 +25,7 @@ def comparison_text(found: Comparison, *, every: bool = False) -> str:
     if found.differs:
         what = ", ".join(found.differs)
         lines.append(f"warning: the two sides differ in more than time: {what}")
-        lines += [wrapped(note, "  ", WIDTH) for note in found.identity[:MOST_NOTES]]
+        lines += [wrapped(note, "  ", width) for note in found.identity[:MOST_NOTES]]
         if len(found.identity) > MOST_NOTES:
             lines.append(f"  and {len(found.identity) - MOST_NOTES} more (--json lists all)")
     shown = [c for c in found.changes if every or _tells(c)]
@@ -56,7 +56,7 @@ def comparison_text(found: Comparison, *, every: bool = False) -> str:
             cells = "1 cell" if len(names) == 1 else f"{len(names)} cells"
             lines.append(f"only in {run}: {cells}")
             lines += [f"  {name}" for name in names] if every else []
-    return "\n".join([*lines, found.why])
+    return fitted("\n".join([*lines, found.why]), width)
 
 
 def _tells(change: Change) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dgbench.harness.history import ORDER, History, Number, Step
 from dgbench.harness.quantities import percent, spread
+from dgbench.harness.terminal.text import WIDTH, fitted
 from dgbench.runtime.statistics import median
 
 FOLDED = {
@@ -14,18 +15,18 @@ FOLDED = {
 """Words that are folded into a count, and what is said of them."""
 
 
-def history_text(found: History, *, every: bool = False) -> str:
+def history_text(found: History, *, every: bool = False, width: int = WIDTH) -> str:
     """Headline, what differs with the worst first, the rest folded into counts, exit code last."""
     counts = ", ".join(f"{found.count(word)} {word}" for word in ORDER if found.count(word))
     lines = [f"{found.a} -> {found.b}: {counts or 'nothing'}"]
     shown = [step for step in found.steps if every or step.word not in FOLDED]
-    width = max((len(step.name) for step in shown), default=0)
-    lines += [_line(step, width) for step in shown]
+    longest = max((len(step.name) for step in shown), default=0)
+    lines += [_line(step, longest) for step in shown]
     for word, said in FOLDED.items():
         if not every and (count := found.count(word)):
             what = f"{count} {'more ' if shown else ''}benchmarks"
             lines.append(f"{word:6} {what}{f' {said}' if said else ''} (--all lists them)")
-    return "\n".join([*lines, found.why])
+    return fitted("\n".join([*lines, found.why]), width)
 
 
 def _line(step: Step, width: int) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import textwrap
 from typing import Any, TextIO
 
 WIDTH = 80
+"""Columns of a line, at most; also where the output is no terminal."""
+MIN_WIDTH = 24
+NARROW = 64
+"""Below this width a table becomes blocks of lines."""
 
 _PLAIN = {
     "±": "+-",
@@ -53,6 +58,20 @@ def colours(stream: TextIO) -> bool:
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and is_utf8(stream)
 
 
+def columns(stream: TextIO | None = None) -> int:
+    """Columns to write to `stream` (default stdout): those of its terminal, 24 to 80.
+
+    `COLUMNS` has precedence, as in other programs. 80 where it is no terminal.
+    """
+    stream = stream or sys.stdout
+    asked = os.environ.get("COLUMNS", "")
+    found = int(asked) if asked.isdecimal() else 0
+    if not found and stream.isatty():
+        with contextlib.suppress(OSError, ValueError):
+            found = os.get_terminal_size(stream.fileno()).columns
+    return max(MIN_WIDTH, min(found or WIDTH, WIDTH))
+
+
 def say(text: str = "", stream: TextIO | None = None) -> None:
     """Print to stdout (or `stream`), whatever its encoding."""
     stream = stream or sys.stdout
@@ -74,16 +93,72 @@ def _ascii_json(text: bytes) -> str:
     return json.dumps(json.loads(text), indent=2)
 
 
-def wrapped(text: str, indent: str, width: int = WIDTH) -> str:
-    """A paragraph with a hanging indent; words are never cut."""
-    return textwrap.fill(
+def wrapped(text: str, indent: str, width: int = WIDTH, *, hanging: str | None = None) -> str:
+    """A paragraph with an indent, and another one from its second line on with `hanging`.
+
+    Words are cut only where they are longer than a line; addresses and paths never.
+    """
+    lines = textwrap.wrap(
         text,
         width,
         initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
+        subsequent_indent=indent if hanging is None else hanging,
+        break_long_words="://" not in text and "/" not in text.strip()[:1],
         break_on_hyphens=False,
     )
+    return "\n".join(lines)
+
+
+def fitted(text: str, width: int) -> str:
+    """Lines that are longer than `width` wrapped, each below its own indent."""
+    lines = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        fits = len(line) <= width
+        lines.append(line if fits else wrapped(line.strip(), indent, width, hanging=f"{indent}  "))
+    return "\n".join(lines)
+
+
+def listing(
+    header: list[str],
+    rows: list[list[str]],
+    width: int = WIDTH,
+    right: set[int] | None = None,
+    *,
+    min_last: int = 24,
+) -> str:
+    """A table that fits `width`: as it is, with its last column wrapped, or as blocks.
+
+    Blocks stand below the name of the first column and begin with its cell; every other cell
+    follows as `header: cell`.
+
+    Args:
+        right: columns that are aligned right. min_last: columns that the last one needs to be
+            wrapped in its place.
+    """
+    indent = "    "
+    flat = table(header, rows, right)
+    if all(len(line) <= width for line in flat.splitlines()):
+        return flat
+    short = table(header[:-1], [row[:-1] for row in rows], right).splitlines()
+    start = max(map(len, short), default=0) + 2
+    if width >= NARROW and width - start >= min_last:
+        lasts = [header[-1], *(row[-1] for row in rows)]
+        pairs = zip(short, lasts, strict=True)
+        return "\n".join(
+            wrapped(last, first.ljust(start), width, hanging=" " * start).rstrip() or first
+            for first, last in pairs
+        )
+    blocks = [header[0]]
+    for row in rows:
+        lines = [wrapped(row[0], "", width, hanging=indent)]
+        lines += [
+            wrapped(f"{name}: {cell}" if name else cell, indent, width)
+            for name, cell in zip(header[1:], row[1:], strict=True)
+            if cell
+        ]
+        blocks.append("\n".join(lines))
+    return "\n".join(blocks)
 
 
 def table(header: list[str], rows: list[list[str]], right: set[int] | None = None) -> str:

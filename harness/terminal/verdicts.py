@@ -7,7 +7,7 @@ from typing import Any
 
 from dgbench.harness.claims.evaluate import PaperVerdicts
 from dgbench.harness.claims.verdict import GLYPHS, Verdict, show, unit_rest
-from dgbench.harness.terminal.text import WIDTH, table, wrapped
+from dgbench.harness.terminal.text import WIDTH, fitted, table, wrapped
 
 COLUMNS = ("reproduced", "direction", "contradicted", "projected", "not run")
 
@@ -57,7 +57,7 @@ def contradictions(papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
         return flat
     lines = [head]
     for (name, evidence, paper, here, why), _ in zip(rows, found, strict=True):
-        lines.append(f"{name}   {evidence}")
+        lines.append(fitted(f"{name}   {evidence}", width))
         lines.append(wrapped(f"paper {paper}, here {here}: {why}", "  ", width))
     return "\n".join(lines)
 
@@ -143,7 +143,7 @@ def paper_text(found: PaperVerdicts, width: int = WIDTH) -> str:
     """All claims of a paper: letter, id, both values, evidence, and why."""
     lines = [verdict_table([found], width), ""]
     for claim, verdict in zip(found.claims, found.verdicts, strict=True):
-        lines.append(f"{letter(verdict)} {claim.id}   {marks(verdict)}".rstrip())
+        lines.append(fitted(f"{letter(verdict)} {claim.id}   {marks(verdict)}".rstrip(), width))
         lines.append(wrapped(claim.statement, "    ", width))
         here = show(verdict.measured, verdict.unit) or "nothing"
         paper = show(claim.value, claim.unit, printed=True)
@@ -160,7 +160,7 @@ def needs_text(found: PaperVerdicts, width: int = WIDTH) -> str:
         if verdict.verdict == "not run here":
             groups.setdefault(verdict.reason, []).append(verdict)
     if not groups:
-        return f"Every claim of {found.paper.name} has a verdict."
+        return fitted(f"Every claim of {found.paper.name} has a verdict.", width)
     lines = [f"{sum(map(len, groups.values()))} of {len(found.verdicts)} claims not run here"]
     for reason, verdicts in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
         lines += ["", wrapped(f"{len(verdicts)}: {reason}", "", width)]
