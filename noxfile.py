@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
+
+if sys.version_info < (3, 10):  # noqa: UP036  (nox itself still runs there)
+    sys.exit(
+        "error: dgbench needs Python 3.10 or newer, and nox runs on Python {}.{}. "
+        "Start it with a newer one, as in: python3.12 -m nox".format(*sys.version_info[:2])
+    )
 
 import nox
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dgbench.harness.store import Store, find_run, list_runs
-from dgbench.runtime.errors import DgbenchError, InvalidInputError, UnknownKeyError
+from dgbench.runtime.errors import DgbenchError, InvalidInputError, UnknownKeyError, unknown_key
 from dgbench.systems.base.compare import control_ratios, without_control
 
 REFERENCE: Final = Path("results") / "reference"
@@ -111,10 +111,7 @@ def _paths(name: str, root: Path | None, reference: Path) -> list[Path]:
         return _below(reference / slug)
     if name.startswith("machine:"):
         known = sorted(p.name for p in reference.glob("*") if p.is_dir())
-        raise UnknownKeyError(
-            f"machine '{slug}' has no folder under {reference}",
-            hint=f"known: {', '.join(known) or 'none'}",
-        )
+        raise unknown_key("machine", slug, known, of=str(reference))
     try:
         return [find_run(name, root)]
     except UnknownKeyError:

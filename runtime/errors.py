@@ -69,6 +69,7 @@ def unknown_key(what: str, found: str, allowed: Iterable[str], *, of: str = "") 
     """Build the error for a misspelt name, with the nearest names suggested."""
     names = sorted(allowed)
     where = f" of {of}" if of else ""
-    near = get_close_matches(found, names, n=3, cutoff=0.5)
+    folded = {name.casefold(): name for name in names}
+    near = [folded[one] for one in get_close_matches(found.casefold(), folded, n=3, cutoff=0.5)]
     hint = f"did you mean: {', '.join(near)}?" if near else f"known: {', '.join(names) or 'none'}"
     return UnknownKeyError(f"{what} '{found}'{where} is not known", hint=hint)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dgbench.datasets.catalogue import ReaderSpec
 from dgbench.datasets.readers.raw import RawEvents, read_bytes
-from dgbench.runtime.errors import DataError
+from dgbench.runtime.errors import DataError, unknown_key
 
 _DELIMITERS: Final = {"comma": ",", "space": " ", "tab": "\t"}
 _LINE_END: Final = re.compile(rb"\r\n|\n|\r")
@@ -121,7 +121,8 @@ def _names(path: Path, data: bytes, spec: ReaderSpec) -> list[str]:
     ]
     unknown = [role for role in spec.columns if role not in _ROLES]
     if unknown:
-        raise DataError(f"column role '{unknown[0]}' is not known; allowed: {', '.join(_ROLES)}")
+        error = unknown_key("column role", unknown[0], _ROLES)
+        raise DataError(str(error), hint=error.hint)
     lines = _LINE_END.split(data[:1_000_000], spec.skip + 1)
     if len(lines) <= spec.skip or not lines[spec.skip].strip():
         return names

@@ -43,11 +43,12 @@ def _show(checks: list[Check]) -> None:
     start = max(len(check.name) for check in checks) + 11
     for check in checks:
         head = f"{check.state:<8} {check.name}"
-        indent = "    " if width < NARROW else " " * start
-        first = head if width < NARROW else head.ljust(start)
-        text = f"{first}\n" if width < NARROW else ""
-        begin = indent if width < NARROW else first
-        text += wrapped(check.found, begin, width, hanging=indent)
+        if width < NARROW:
+            indent = "    "
+            text = f"{fitted(head, width)}\n{wrapped(check.found, indent, width)}"
+        else:
+            indent = " " * start
+            text = wrapped(check.found, head.ljust(start), width, hanging=indent)
         if check.hint and check.state != "ok":
             text += "\n" + wrapped(check.hint, indent, width)
         if painted:

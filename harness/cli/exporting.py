@@ -31,7 +31,7 @@ def export(
     from dgbench.systems.base import get_paper
 
     if what not in TABLES:
-        raise unknown_key("what", what, TABLES)
+        raise unknown_key("table", what, TABLES, of="--what")
     plugins = [get_paper(name) for name in papers or ()]
     rows = Store.open(find_run(run)).rows()
     if what == "claims" and not plugins:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Any
 
 import typer
@@ -161,7 +160,7 @@ def _go(papers: list[Any], experiments: list[str], options: Options) -> None:
     from dgbench.harness.terminal.downloads import sources_text
     from dgbench.harness.terminal.planning import plan_head
     from dgbench.harness.terminal.progress import Progress
-    from dgbench.harness.terminal.text import say
+    from dgbench.harness.terminal.text import columns, say
 
     options.check()
     root = options.out
@@ -175,7 +174,8 @@ def _go(papers: list[Any], experiments: list[str], options: Options) -> None:
         plan = _new_plan(papers, experiments, options)
         store = Store.create(root, _settings(papers, experiments), plan)
     with store:
-        say(plan_head(plan, papers, _last_time(root, papers, experiments, plan)), sys.stderr)
+        before = _last_time(root, papers, experiments, plan)
+        say(plan_head(plan, papers, before, width=columns(sys.stderr)), sys.stderr)
         if plan.sources:
             say(sources_text(plan.sources), sys.stderr)
         summary = run_plan(plan, store, listener=Progress(), retry=options.retry or "")
@@ -187,44 +187,47 @@ def _go(papers: list[Any], experiments: list[str], options: Options) -> None:
 
 
 def _finish(store: Any, papers: list[Any], summary: Any) -> None:
-    """Verdicts, report and the four last lines, also for a run that was stopped."""
+    """The answer, verdicts, what did not run, and the report; also for a run that was stopped."""
     from dgbench.harness.claims import evaluate
     from dgbench.harness.report import build_report
     from dgbench.harness.report.run import gpu_name
     from dgbench.harness.terminal.answer import RunFacts, answers
     from dgbench.harness.terminal.answer_words import answer_text
-    from dgbench.harness.terminal.text import WIDTH, say
+    from dgbench.harness.terminal.left_out import failed_text, skipped_text
+    from dgbench.harness.terminal.text import columns, say, wrapped
     from dgbench.harness.terminal.verdicts import contradictions, ending, verdict_table
 
     rows = store.rows()
-    if sentences := answers(papers, rows, RunFacts.of(store)):
-        say("\n" + answer_text(sentences, get_terminal_size((WIDTH, 24)).columns))
-    found = [evaluate(paper, rows) for paper in papers]
-    say("\n" + verdict_table(found))
-    if wrong := contradictions(found):
-        say("\n" + wrong)
-    if summary.cells_failed:
-        noun = "cell" if summary.cells_failed == 1 else "cells"
-        say(
-            f"\n{summary.cells_failed} {noun} failed: "
-            f"dgbench run --resume {store.run} --retry failed"
-        )
+    width = columns()
+    early = summary.interrupted or bool(summary.trouble)
+    sentences = answers(papers, rows, RunFacts.of(store, stopped=early))
+    verdicts = [evaluate(paper, rows) for paper in papers]
+    parts = [
+        answer_text(sentences, width) if sentences else "",
+        verdict_table(verdicts, width),
+        contradictions(verdicts, width),
+        failed_text(rows, store.run, width),
+        skipped_text(rows, verdicts, width),
+    ]
+    for part in parts:
+        if part:
+            say("\n" + part)
+    sys.stdout.flush()
     if summary.trouble:
         print(f"error: {summary.trouble}", file=sys.stderr)
     path = build_report(store.path, papers)
-    early = summary.interrupted or bool(summary.trouble)
     done = summary.cells_ok + summary.cells_failed + summary.cells_skipped
-    lines = ending(
+    *lines, last = ending(
         seconds=summary.seconds,
         cells=(summary.cells_ok, summary.cells_failed, summary.cells_skipped),
         rows=rows,
-        papers=found,
+        papers=verdicts,
         noise=summary.noise_floor,
         gpu=gpu_name(store) if store.info.get("device") == "cuda" else "",
         report=str(path),
         stopped=(done, summary.cells) if early else None,
     )
-    say("\n" + "\n".join(lines))
+    say("\n" + "\n".join([*(wrapped(line, "", width) for line in lines), last]))
 
 
 def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> Any:
@@ -233,6 +236,7 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
     from dgbench.harness.machine import gpu_count
     from dgbench.harness.plan import Plan
     from dgbench.harness.plan.sources import settled
+    from dgbench.harness.store import list_runs
     from dgbench.runtime.errors import DgbenchError
 
     if not papers:
@@ -240,10 +244,13 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
     device = options.device
     if device == "auto":
         device = "cuda" if gpu_count() else "cpu"
-    last = _earlier_rows(options.out)
+    last = _rows_of(list_runs(options.out)[-3:])
+    elsewhere = _rows_of(_references(papers))
 
     def build() -> Plan:
-        plan = Plan.build(papers, experiments or None, options.preset, device, last=last)
+        plan = Plan.build(
+            papers, experiments or None, options.preset, device, last=last, elsewhere=elsewhere
+        )
         if options.limit:
             _keep_groups(plan, options.limit)
         if options.seed is not None:
@@ -313,13 +320,20 @@ def _set_seed(plan: Any, seed: int) -> None:
         raise DgbenchError("--seed changes nothing: no cell of this plan has a seed")
 
 
-def _earlier_rows(root: Path | None) -> list[Any]:
-    """Rows of the newest runs, from which the plan estimates how long cells take."""
-    from dgbench.harness.store import Store, list_runs
+def _references(papers: list[Any]) -> list[Path]:
+    """Kept runs of these papers by other machines, where the repository is the current folder."""
+    names = {paper.name for paper in papers}
+    folders = (Path("results") / "reference").glob("*/*/run.json")
+    return sorted(path.parent for path in folders if path.parent.name in names)
+
+
+def _rows_of(runs: list[Path]) -> list[Any]:
+    """Rows of runs, from which the plan estimates how long cells take."""
+    from dgbench.harness.store import Store
     from dgbench.runtime.errors import DgbenchError
 
     rows: list[Any] = []
-    for path in list_runs(root)[-3:]:
+    for path in runs:
         try:
             rows += Store.open(path).rows()
         except DgbenchError:

@@ -102,6 +102,7 @@ class Plan(msgspec.Struct, kw_only=True):
         device: str = "cpu",
         *,
         last: Iterable[Row] = (),
+        elsewhere: Iterable[Row] = (),
         control: str | None = None,
         gpus: int | None = None,
     ) -> Plan:
@@ -111,7 +112,8 @@ class Plan(msgspec.Struct, kw_only=True):
             papers: loaded papers. experiments: names to keep, `fig10` or `pipad/fig10`; None or
                 an empty list keeps all.
             preset, device: `device` is `cpu` or `cuda`.
-            last: rows of earlier runs, for estimates.
+            last: rows of earlier runs of this machine, for estimates. elsewhere: rows of other
+                machines, for cells that have none of this one.
             control: `none`, `paper` or `experiment`; None takes the preset's.
             gpus: GPUs here, None to look.
 
@@ -140,7 +142,7 @@ class Plan(msgspec.Struct, kw_only=True):
                     covered = True
                 plan.cells.extend(plan._planned(cell, gpus) for cell in cells)
         plan._refuse_twice()
-        plan._estimate(list(last))
+        plan._estimate(list(last), list(elsewhere))
         return plan
 
     @property
@@ -258,22 +260,30 @@ class Plan(msgspec.Struct, kw_only=True):
             kept.append(planned)
         self.cells = kept
 
-    def _estimate(self, last: list[Row]) -> None:
-        by_hash: dict[str, list[float]] = defaultdict(list)
-        by_experiment: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for row in last:
-            if row.device == self.device and row.preset == self.preset and row.seconds > 0:
-                by_hash[row.cell_hash].append(row.seconds)
-                by_experiment[row.paper, row.experiment].append(row.seconds)
+    def _estimate(self, last: list[Row], elsewhere: list[Row]) -> None:
+        here, there = self._seconds_of(last), self._seconds_of(elsewhere)
         for planned in self.cells:
             cell = planned.cell
-            seconds = by_hash.get(planned.hash) or by_experiment.get((cell.paper, cell.experiment))
-            if seconds:
-                planned.estimate_s = statistics.median(seconds) + _PROCESS_S
-                planned.known = planned.hash in by_hash
+            name = cell.paper, cell.experiment
+            planned.known = planned.hash in here
+            seconds = next(
+                (times[key] for key in (planned.hash, name) for times in (here, there)
+                 if key in times), None
+            )  # fmt: skip
+            if seconds is not None:
+                planned.estimate_s = min(cell.timeout_s, seconds + _PROCESS_S)
             else:
                 start_s = _UNKNOWN_CUDA_S if self.device == "cuda" else _UNKNOWN_S
                 planned.estimate_s = min(cell.timeout_s, self.budget_s + start_s)
+
+    def _seconds_of(self, rows: list[Row]) -> dict[Any, float]:
+        """Median seconds of a process by hash of its cell, and by paper and experiment."""
+        times: dict[Any, list[float]] = defaultdict(list)
+        for row in rows:
+            if row.device == self.device and row.preset == self.preset and row.seconds > 0:
+                times[row.cell_hash].append(row.seconds)
+                times[row.paper, row.experiment].append(row.seconds)
+        return {key: statistics.median(found) for key, found in times.items()}
 
 
 def read_plan(store: Store) -> Plan:

@@ -29,7 +29,7 @@ from dgbench.harness.runner.outcome import fill_row
 from dgbench.harness.runner.protocol import UNWRITTEN, Job
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.runner.scratch import Scratch, mark_of
-from dgbench.harness.store import FAILED, Row, Store
+from dgbench.harness.store import FAILED, LACKING, Row, Store
 from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.runtime.statistics import noise_floor
 from dgbench.runtime.threads import default_threads
@@ -233,13 +233,18 @@ class _Runner:
         # A part of a run takes as many of the pairs as it has of the plan's processes.
         share = math.ceil(len(self._noise({})) * len(mine) / max(1, len(steps)))
         pairs = self._noise(kept)[:share] if limits and todo else []
+        lacking = {row.cell_hash for row in kept.values() if row.status in LACKING}
         # Spread over the run, as rounds are: the floor is that of the minutes it is held against.
         for number, step in enumerate(todo):
             due = len(pairs) * number // len(todo), len(pairs) * (number + 1) // len(todo)
             for cell, key, round_ in itertools.chain.from_iterable(pairs[slice(*due)]):
                 self._one(cell, key, round_, False)
             planned = self.plan.cells[step.index]
-            self._one(planned.cell, planned.hash, step.round, step.instrumented)
+            if planned.hash in lacking:
+                continue  # a second process would say the same
+            row = self._one(planned.cell, planned.hash, step.round, step.instrumented)
+            if row.status in LACKING:
+                lacking.add(planned.hash)
 
     def _noise(self, kept: dict[tuple[str, int, bool], Row]) -> list[list[tuple[Cell, str, int]]]:
         """A/A pairs of processes that train the reference, where a paper has no control.
@@ -271,7 +276,7 @@ class _Runner:
             return {k: r for k, r in rows.items() if r.ok}
         return rows
 
-    def _one(self, cell: Cell, hash_: str, number: int, instrumented: bool) -> None:
+    def _one(self, cell: Cell, hash_: str, number: int, instrumented: bool) -> Row:
         if self.stopping or (self.until is not None and self.until()):
             raise Stopped
         self.listener.on_start(cell, number)
@@ -302,6 +307,7 @@ class _Runner:
             self.store.try_disk()  # no row for a cell that only lacked room: it runs again
         self.same.check(row)
         self._append(row)
+        return row
 
     def _keeps_series(self, cell: Cell, number: int, instrumented: bool) -> bool:
         """The instrumented process of a cell does, or its first one where there is no such."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import gzip
 import io
@@ -25,6 +26,9 @@ _MIDDLE = b'","row":'
 _START = len(_HEAD) + 8 + len(_MIDDLE)
 _CHECK = "crc32"
 _CHUNK = 1 << 22
+_NO_FOLDER = {
+    errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.EEXIST, errno.ENOTDIR,
+}  # fmt: skip
 MAX_UNPACKED = 2 << 30
 """Bytes of a kept run's rows; the largest of ours has a few million."""
 
@@ -142,11 +146,9 @@ def _sum_of(plain: dict[str, Any]) -> str:
 
 def cannot_write(path: Path, error: OSError) -> StoreError:
     """The error for a file that cannot be written, with what to do."""
-    import errno
-
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = "the disk is full: free some space, then go on with --resume"
-    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+    elif error.errno in _NO_FOLDER:
         hint = "choose a folder that can be written with --out or DGBENCH_RESULTS"
     else:
         hint = ""

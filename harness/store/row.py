@@ -27,6 +27,8 @@ STATUSES = (
 )
 FAILED = ("oom", "time", "crash", "check")
 """Statuses that `--retry failed` runs again; the others say what this machine lacks."""
+LACKING = tuple(status for status in STATUSES if status != "ok" and status not in FAILED)
+"""Statuses of cells that cannot run here: a second process of such a cell would say the same."""
 
 
 class Row(msgspec.Struct, kw_only=True):

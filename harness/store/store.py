@@ -339,7 +339,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
     if not hits and Path(name).is_dir():
         raise StoreError(f"{name} holds no run.json, so it is not the folder of a run")
     if not hits:
-        raise unknown_key("run", name, names)
+        raise unknown_key("run", name, [*names, "last"])
     return hits.pop()
 
 

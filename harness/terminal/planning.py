@@ -6,12 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.harness.claims.ledger import load_ledger
-from dgbench.harness.terminal.text import wrapped
+from dgbench.harness.terminal.estimate import TimeEstimate
+from dgbench.harness.terminal.text import WIDTH, wrapped
 from dgbench.harness.terminal.verdicts import clock
 
+_INDENT = " " * 6
 
-def plan_head(plan: Any, papers: Sequence[Any], last_s: float | None = None) -> str:
+
+def plan_head(
+    plan: Any, papers: Sequence[Any], last_s: float | None = None, width: int = WIDTH
+) -> str:
     """The lines above the progress.
+
+    A time is said only where earlier runs of this machine know nearly every process.
 
     Args:
         plan: the plan. papers: the papers it covers, with their ledgers.
@@ -19,17 +26,22 @@ def plan_head(plan: Any, papers: Sequence[Any], last_s: float | None = None) -> 
     """
     names = " ".join(p.name for p in papers)
     count = len(plan.runnable)
-    pairs = f", up to {plan.pairs} pairs each" if plan.pairs > 1 else ""
-    before = f" (last time {clock(last_s)})" if last_s else ""
-    head = f"plan  {names} {plan.preset} {plan.device}"
-    lines = [f"{head:<24}  {count} cells{pairs}, about {_about(plan.seconds)}{before}"]
+    if TimeEstimate(plan).known:
+        when = f"about {_about(plan.seconds)}"
+        when += f" (last time {clock(last_s)})" if last_s else ""
+    else:
+        when = "the time left is shown once some have run here"
+    head = (
+        f"plan  {names} {plan.preset} {plan.device}: {count} cells in {len(plan.steps)} processes"
+    )
+    lines = [wrapped(f"{head}, {when}", "", width, hanging=_INDENT)]
     for paper in papers:
-        lines.append(wrapped(claims_line(paper, plan.device), " " * 6))
-    skipped = [c for c in plan.cells if c.status]
-    if skipped:
-        reasons = sorted({c.reason for c in skipped})
-        lines.append(wrapped(f"{len(skipped)} cells will not start: {'; '.join(reasons)}", " " * 6))
-    lines += [wrapped(f"warning: {problem}", " " * 6) for problem in plan.problems]
+        lines.append(wrapped(claims_line(paper, plan.device), _INDENT, width))
+    if skipped := len(plan.cells) - count:
+        verb = "cell will" if skipped == 1 else "cells will"
+        text = f"{skipped} {verb} not start here; the end of the run says what they need"
+        lines.append(wrapped(text, _INDENT, width))
+    lines += [wrapped(f"warning: {problem}", _INDENT, width) for problem in plan.problems]
     return "\n".join(lines)
 
 

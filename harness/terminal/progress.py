@@ -1,73 +1,86 @@
-"""Progress of a run: three lines redrawn on a terminal, one plain line a cell elsewhere."""
+"""Progress of a run: one line and what failed below it on a terminal, a line a group elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from dgbench.harness.plan import cell_hash
 from dgbench.harness.runner.listener import Listener
-from dgbench.harness.terminal.text import WIDTH, colours, encodable, is_utf8
+from dgbench.harness.store.row import FAILED, LACKING
+from dgbench.harness.terminal.estimate import TimeEstimate
+from dgbench.harness.terminal.left_out import failure
+from dgbench.harness.terminal.text import colours, columns, encodable, is_utf8
 from dgbench.harness.terminal.verdicts import clock
 
-_REASONS = {
-    "oom": "out of memory",
-    "time": "time limit",
-    "crash": "crashed",
-    "check": "wrong result",
-}
+MAX_FAILED = 4
+"""Failed cells below the progress of a terminal; the end of the run lists all."""
+MAX_PLAIN_FAILED = 10
+PLAIN_S = 60.0
+"""Seconds after which a line is written elsewhere even if its group goes on."""
 
 
 class Progress(Listener):
     """Shows a run while it goes on. Writes to stderr."""
 
-    def __init__(self, stream: TextIO | None = None, *, live: bool | None = None) -> None:
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        live: bool | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.stream = stream or sys.stderr
         self.live = bool(self.stream.isatty()) if live is None else live
-        self.done = self.total = self.ok = self.failed = 0
-        self._plan: Any = None
-        self._left_s = 0.0
-        self._spent_s = self._guessed_s = 0.0
-        self._now = self._last_failed = self._where = ""
-        self._estimates: dict[str, float] = {}
-        self._known: set[str] = set()
+        self.done = self.ok = self.failed = 0
+        self._now = now
+        self._estimate: TimeEstimate | None = None
+        self._rounds: dict[tuple[str, str], int] = {}
+        self._where = self._what = ""
+        self._failures: dict[str, str] = {}
+        self._said: set[str] = set()
         self._drawn = 0
-        self._started = time.monotonic()
+        self._last_row: float | None = None
+        self._group = _Group()
+
+    @property
+    def total(self) -> int:
+        """Processes that have run and that still will; cells that lack something are left out."""
+        return self.done + (self._estimate.left if self._estimate else 0)
 
     def on_plan(self, plan: Any, kept: Sequence[Any] = ()) -> None:
         """A plan is about to run; `kept` rows are not measured again."""
-        self._plan = plan
-        self.total = len(plan.steps)
-        self._left_s = plan.seconds
+        self._estimate = TimeEstimate(plan)
         for planned in plan.cells:
-            self._estimates[planned.hash] = planned.estimate_s
-            if planned.known:
-                self._known.add(planned.hash)
+            name = planned.cell.paper, planned.cell.experiment
+            self._rounds[name] = max(self._rounds.get(name, 0), planned.cell.repeats)
         for row in kept:
-            self._count(row)
+            self._count(row, None)
         self._draw()
 
     def on_start(self, cell: Any, round: int) -> None:
         """A process starts."""
         if cell.paper == "-":
-            self._where, self._now = "machine", "now    measuring what this machine can do"
+            if self._last_row is None:
+                self._where, self._what = "machine", "measuring what this machine can do"
         else:
-            key = cell_hash(cell, self._plan.preset, self._plan.device) if self._plan else ""
-            self._where = f"{cell.paper} {cell.experiment}"
-            last = f"last time {self._estimates[key]:.1f} s" if key in self._known else ""
-            turn = f"pair {round} of {cell.repeats}" if cell.repeats > 1 else "once"
-            self._now = _line(f"now    {turn:<13} {describe(cell)}", last)
+            self._where, self._what = f"{cell.paper}/{cell.experiment}", describe(cell)
+            if self._last_row is None:
+                self._last_row = self._now()
         self._draw()
 
     def on_row(self, row: Any) -> None:
         """A row was kept."""
-        self._count(row)
+        if row.paper == "-":
+            return
+        now = self._now()
+        self._count(row, None if self._last_row is None else now - self._last_row)
+        self._last_row = now if self._last_row is not None else None
         if self.live:
             self._draw()
-        elif row.paper != "-":
-            self._plain(row)
+        else:
+            self._plain(row, now)
 
     def on_note(self, text: str) -> None:
         """Something a reader should know."""
@@ -78,44 +91,62 @@ class Progress(Listener):
     def on_end(self, *_: Any) -> None:
         """The run is over; the redrawn lines are taken away."""
         self._erase()
+        if not self.live:
+            self._write_group()
 
-    def _count(self, row: Any) -> None:
-        if row.paper == "-" or row.status in ("no-gpu", "skipped"):
+    def _count(self, row: Any, passed_s: float | None) -> None:
+        """Count a row. passed_s: seconds since the one before, None for a row that was kept."""
+        estimate = self._estimate
+        if row.paper == "-" or estimate is None:
             return
-        self.done = min(self.done + 1, self.total)
-        guess = self._estimates.get(row.cell_hash, 0.0)
-        self._left_s -= guess
-        if row.seconds:
-            self._spent_s += row.seconds
-            self._guessed_s += guess
+        left = estimate.left
+        if passed_s is None:
+            estimate.keep(row.cell_hash, row.instrumented)
+        else:
+            estimate.ended(row.cell_hash, row.instrumented, row.seconds)
+            estimate.between(max(0.0, passed_s - row.seconds))
+        ran = estimate.left < left
+        if row.status in LACKING:
+            estimate.drop(row.cell_hash)
+            return
+        self.done += ran
         if row.status == "ok":
             self.ok += 1
-        elif row.status in _REASONS:
+        elif row.status in FAILED:
             self.failed += 1
-            self._last_failed = f"failed {describe(row)}   {failure(row)}"
+            self._failures.pop(row.cell_hash, None)
+            self._failures[row.cell_hash] = f"failed  {describe(row)}: {failure(row)}"
 
     @property
-    def left_s(self) -> float:
-        """Seconds that should be left: the plan's estimates, corrected by how they have held."""
-        pace = self._spent_s / self._guessed_s if self._guessed_s > 1 else 1.0
-        return max(0.0, self._left_s) * min(max(pace, 0.2), 5.0)
+    def left_s(self) -> float | None:
+        """Seconds that should be left, or None before enough has run to say it."""
+        estimate = self._estimate
+        return estimate.left_s if estimate is not None and estimate.learned else None
 
     def lines(self) -> list[str]:
-        """The three lines (or two) as they stand now, each at most 79 columns."""
-        full = "█" if is_utf8(self.stream) else "#"
-        size = 20
+        """The line of progress and the newest failures, each shorter than the terminal is wide."""
+        width = columns(self.stream) - 1
+        left = "" if self.left_s is None else f"left ~{clock(self.left_s)}"
+        count = f"{self.done}/{self.total}"
+        if self.failed:
+            count += f", {self.failed} failed"
+        size = 20 if width >= 60 else 0
         filled = size * self.done // self.total if self.total else 0
-        bar = f"[{full * filled}{'.' * (size - filled)}]"
-        count = f"{self.done}/{self.total}   ok {self.ok}  failed {self.failed}"
-        left = f"left ~{clock(self.left_s)}"
-        head = _line(f"{self._where[:24]:<12} {bar}  {count}", left)
-        return [line for line in (head, self._now, self._last_failed) if line]
+        full = "█" if is_utf8(self.stream) else "#"
+        bar = f"[{full * filled}{'.' * (size - filled)}] " if size else ""
+        head = f"{bar}{count}  {left}".rstrip()
+        shown = [f"{head}  {self._where}  {self._what}".rstrip()]
+        newest = list(self._failures.values())[::-1]
+        shown += newest[:MAX_FAILED]
+        if len(newest) > MAX_FAILED:
+            shown.append(f"failed  {len(newest) - MAX_FAILED} more cells")
+        return [line[:width] for line in shown]
 
     def _draw(self) -> None:
         if not self.live:
             return
         self._erase()
-        lines = [encodable(line[: WIDTH - 1], self.stream) for line in self.lines()]
+        lines = [encodable(line, self.stream) for line in self.lines()]
         if colours(self.stream):
             lines = [f"\x1b[31m{t}\x1b[0m" if t.startswith("failed") else t for t in lines]
         self.stream.write("".join(f"{line}\n" for line in lines))
@@ -128,12 +159,53 @@ class Progress(Listener):
             self.stream.flush()
             self._drawn = 0
 
-    def _plain(self, row: Any) -> None:
-        stamp = time.strftime("%H:%M:%S")
-        said = f"{row.seconds:.1f} s" if row.status == "ok" else failure(row)
-        where = f"{row.paper}/{row.experiment}"
-        text = f"{stamp}  {self.done}/{self.total}  {where}  round {row.round}  {describe(row)}"
-        print(encodable(f"{text}  {said}", self.stream), file=self.stream, flush=True)
+    def _plain(self, row: Any, now: float) -> None:
+        group = self._group
+        same = (row.paper, row.experiment) == (group.paper, group.experiment)
+        # An instrumented process has no round of its own: it follows the last one.
+        if not same or not (row.instrumented or row.round == group.round):
+            self._write_group()
+            group = self._group = _Group(row.paper, row.experiment, row.round, now)
+        if row.status in FAILED:
+            group.failed.add(row.cell_hash)
+            if row.cell_hash not in self._said and len(self._said) < MAX_PLAIN_FAILED:
+                self._said.add(row.cell_hash)
+                self._say(self._failures[row.cell_hash])
+        group.ok += row.status == "ok"
+        group.left = self.left_s
+        group.count = f"{self.done}/{self.total}"
+        if now - group.begin > PLAIN_S:
+            self._write_group()
+            self._group = _Group(row.paper, row.experiment, row.round, now)
+
+    def _write_group(self) -> None:
+        """Write what a round of an experiment came to; nothing where none of it ran."""
+        group = self._group
+        if not group.ok and not group.failed:
+            return
+        most = self._rounds.get((group.paper, group.experiment), 1)
+        turn = f" round {group.round} of {most}" if most > 1 else ""
+        text = f"{time.strftime('%H:%M:%S')}  {group.paper}/{group.experiment}{turn}: {group.ok} ok"
+        text += f", {len(group.failed)} failed" if group.failed else ""
+        left = "" if group.left is None else f", left ~{clock(group.left)}"
+        self._say(f"{text}  {group.count}{left}")
+        self._group = _Group()
+
+    def _say(self, text: str) -> None:
+        print(encodable(text, self.stream), file=self.stream, flush=True)
+
+
+class _Group:
+    """Rows of one round of an experiment that are not yet written."""
+
+    def __init__(
+        self, paper: str = "", experiment: str = "", round: int = 0, begin: float = 0.0
+    ) -> None:
+        self.paper, self.experiment, self.round, self.begin = paper, experiment, round, begin
+        self.ok = 0
+        self.failed: set[str] = set()
+        self.left: float | None = None
+        self.count = ""
 
 
 def describe(item: Any) -> str:
@@ -146,18 +218,3 @@ def describe(item: Any) -> str:
         words[-1] += " (twin)"
     rest = [f"{k}={v}" for k, v in params.items() if k not in ("source", "seed") and v is not None]
     return " | ".join(words + rest[: 3 if words else 5]) or item.group
-
-
-def failure(row: Any) -> str:
-    """Why a row has no result, in words: the kind, then its reason."""
-    kind = _REASONS.get(row.status, row.status)
-    reason = row.reason.strip()
-    if not reason or reason.lower().startswith(kind):
-        return reason or kind
-    return f"{kind}, {reason}"
-
-
-def _line(left: str, right: str) -> str:
-    """Two texts on one line of 79 columns, the second one at the right end where it fits."""
-    room = WIDTH - 1 - len(left) - len(right)
-    return f"{left}{' ' * room}{right}" if right and room >= 2 else left

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import errno
 import json
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import fake_run
 import pytest
@@ -88,6 +93,13 @@ def test_every_command_has_an_example(command, capsys):
         (("reproduce", "toy", "--retry", "failed"), "--resume last"),
         (("reproduce", "toy", "--resume", "nothing"), "run 'nothing' is not known"),
         (("list", "paper"), "papers"),
+        (("list", "SYSTEMS"), "did you mean: systems?"),
+        (("data", "info", "chickenpx"), "did you mean: chickenpox?"),
+        (("data", "list", "--paper", "pipda"), "did you mean: pipad?"),
+        (("calibrate", "pipda"), "did you mean: pipad"),
+        (("export", "rows.csv", "--what", "claim"), "did you mean: claims?"),
+        (("compare", "lst", "last"), "did you mean: last?"),
+        (("compare", "machine:nvidia", "last"), "machine 'nvidia'"),
         (("report", "none-such"), "is not known"),
         (("claims", "toy", "--run", "none-such"), "is not known"),
     ],
@@ -198,7 +210,120 @@ def test_output_survives_a_terminal_without_utf8(toy):
     code = "from dgbench.harness.terminal.text import say; say('±3.5 %')"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
-        env={"PYTHONIOENCODING": "ascii", "PATH": "/usr/bin"},
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == "+-3.5 %\n"
+
+
+LISTINGS = [
+    ("list",),
+    ("data", "list"),
+    ("claims", "toy"),
+    ("claims", "toy", "--needs"),
+    ("doctor",),
+    ("compare", "A", "B"),
+    ("compare", "A", "B", "--all"),
+    ("repeat", "--of", "A", "B"),
+    *(
+        (*command.split(), "--help")
+        for command in (
+            "", "list", "run", "reproduce", "repeat", "claims", "compare", "report", "export",
+            "data", "data list", "data info", "data fetch", "data twin", "doctor", "calibrate",
+        )
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize("words", LISTINGS, ids=" ".join)
+def test_no_line_is_longer_than_the_terminal(toy, tmp_path, words, width, monkeypatch, capsys):
+    other = fake_run.make_run(tmp_path / "runs", scale=1.3, seed=3)
+    names = {"A": str(toy), "B": str(other)}
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert call(*(names.get(word, word) for word in words)) in (0, 1)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 2
+    for line in lines:
+        # a path is not cut, so that it can be copied
+        assert len(line) <= width or len(line.split()) == 1 or str(tmp_path) in line, line
+        assert "\x1b" not in line
+
+
+def _shell(line, tmp_path):
+    command = f"{sys.executable} -m dgbench"
+    return subprocess.run(
+        ["bash", "-c", line.replace("dgbench", command)],
+        capture_output=True, text=True, timeout=120, cwd=tmp_path,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["list", "list --json", "data list", "--help"])
+def test_a_full_output_is_one_sentence(tmp_path, command):
+    done = _shell(f"dgbench {command} > /dev/full", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "error: the standard output cannot be written: no space left on device"
+    ]
+
+
+@pytest.mark.parametrize("command", ["list", "data list"])
+def test_an_output_that_is_closed_early_is_no_error(tmp_path, command):
+    # `true` never reads, and what is written has no reader by then
+    done = _shell(f"(sleep 0.1; dgbench {command}) | true", tmp_path)
+    assert done.stderr == ""
+    done = _shell(f"dgbench {command} | head -1", tmp_path)
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_said_with_what_to_set(toy, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert call("run", "toy/fig1", "--preset", "smoke", "--out", str(tmp_path / "file")) == 2
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert err.startswith(f"error: cannot write {tmp_path / 'file'}")
+    assert "--out" in err
+
+
+def test_a_read_only_clone_is_said_with_what_to_set(toy, tmp_path, capsys, monkeypatch):
+    def refuse(self, *_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setenv("DGBENCH_RESULTS", str(tmp_path / "clone"))
+    assert call("run", "toy/fig1", "--preset", "smoke") == 2
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert "Read-only file system" in err
+    assert "--out" in err
+
+
+@pytest.mark.parametrize("name", ["noxfile.py", "src/dgbench/__main__.py"])
+def test_an_old_python_is_one_sentence(name):
+    path = Path(__file__).parents[2] / name
+    ast.parse(path.read_text(), feature_version=(3, 9))
+    code = (
+        "import runpy, sys\n"
+        "sys.version_info = (3, 9, 2)\n"
+        f"runpy.run_path({str(path)!r}, run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: dgbench needs Python 3.10 or newer")
+    assert "Python 3.9" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_compiler_is_said_by_the_build(tmp_path):
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        pytest.skip("cmake is not installed")
+    done = subprocess.run(
+        [cmake, "-S", str(Path(__file__).parents[2]), "-B", str(tmp_path / "build")],
+        capture_output=True, text=True, timeout=120,
+        env={**os.environ, "CXX": str(tmp_path / "no-compiler")},
+    )  # fmt: skip
+    assert done.returncode != 0
+    said = " ".join(done.stderr.split())
+    assert "found no C++ compiler. Install one (Debian: apt-get install g++)" in said

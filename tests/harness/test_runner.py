@@ -493,3 +493,17 @@ def test_words():
     assert gib(int(21.9 * 2**30), 24 * 2**30) == "21.9 of 24.0 GiB"
     assert signal_name(signal.SIGSEGV) == "SIGSEGV"
     assert signal_name(250) == "signal 250"
+
+
+def test_what_cannot_run_here_is_tried_once(tmp_path):
+    cells = [cell("no_package", repeats=3), cell("ok", repeats=3)]
+    with Store.create(tmp_path) as store:
+        summary, heard = go(store, *cells, control="none")
+        starts = [event[1] for event in heard.events if event[0] == "start"]
+        assert starts.count("no_package") == 1
+        assert starts.count("ok") == 3
+        assert (summary.cells_ok, summary.cells_skipped) == (1, 1)
+        again, heard = go(store, *cells, control="none")
+        assert again.rows == 0
+        retried, _ = go(store, *cells, control="none", retry="all")
+        assert retried.rows == 1

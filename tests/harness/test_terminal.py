@@ -11,9 +11,11 @@ import pytest
 from dgbench.harness.claims import evaluate
 from dgbench.harness.plan import Plan
 from dgbench.harness.store import Store
+from dgbench.harness.terminal.estimate import TimeEstimate
+from dgbench.harness.terminal.left_out import failed_text, failure, skipped_text
 from dgbench.harness.terminal.planning import plan_head
-from dgbench.harness.terminal.progress import Progress, describe, failure
-from dgbench.harness.terminal.text import encodable, table
+from dgbench.harness.terminal.progress import Progress, describe
+from dgbench.harness.terminal.text import encodable, fitted, listing, table
 from dgbench.harness.terminal.verdicts import (
     clock,
     contradictions,
@@ -99,61 +101,169 @@ def _plan(tmp_path):
     return Plan.build([paper], ["fig1"], "quick", "cpu", control="none"), paper
 
 
-def _row(planned, status="ok", reason="", turn=1):
+def _row(planned, status="ok", reason="", turn=1, seconds=1.5):
     return SimpleNamespace(
         paper="toy", experiment="fig1", params=planned.cell.params, status=status, reason=reason,
-        round=turn, seconds=1.5, cell_hash=planned.hash, data={"twin": True}, group="g",
+        round=turn, seconds=seconds, cell_hash=planned.hash, data={"twin": True}, group="g",
+        instrumented=False,
     )  # fmt: skip
 
 
-def test_progress_on_a_terminal_redraws_three_lines(tmp_path):
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def test_progress_on_a_terminal_is_one_line_and_what_failed_below(tmp_path, monkeypatch):
     plan, _ = _plan(tmp_path)
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     progress = Progress(stream, live=True)
     progress.on_plan(plan, [])
     progress.on_start(plan.cells[0].cell, 3)
     progress.on_row(_row(plan.cells[0]))
-    progress.on_row(_row(plan.cells[1], "oom", "21.9 of 24.0 GiB"))
-    lines = progress.lines()
-    assert len(lines) == 3
-    assert lines[0].startswith("toy fig1 ")
-    assert f"2/{len(plan.steps)}   ok 1  failed 1" in lines[0]
-    assert lines[1].startswith("now    pair 3 of 5")
-    assert "out of memory, 21.9 of 24.0 GiB" in lines[2]
-    assert "(twin)" in lines[2]
-    assert all(len(line) <= 79 for line in lines[:2])
+    assert len(progress.lines()) == 1
+    for number in range(1, 7):
+        progress.on_row(_row(plan.cells[number], "oom", f"{number} of 24.0 GiB"))
+    head, *failed = progress.lines()
+    assert f"7/{len(plan.steps)}, 6 failed" in head
+    assert "toy/fig1" in head
+    assert "(twin): out of memory, 6 of 24.0 GiB" in failed[0]
+    assert failed[-1] == "failed  2 more cells"
+    for width in (80, 40):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert all(len(line) < width for line in progress.lines())
     progress.on_end(None)
     stream.seek(0)
     written = stream.read()
-    assert "\x1b[3A" in written
-    assert "#" in written or "." in written
+    assert "\x1b[6A" in written
+    assert "\x1b[31m" not in written
 
 
-def test_progress_elsewhere_is_one_plain_line_a_row(tmp_path):
+def test_progress_elsewhere_is_a_line_a_round_and_not_a_row(tmp_path):
+    plan, _ = _plan(tmp_path)
+    stream = io.StringIO()
+    clock = Clock()
+    progress = Progress(stream, live=False, now=clock)
+    progress.on_plan(plan, [])
+    progress.on_start(plan.cells[0].cell, 1)
+    for turn in (1, 2):
+        for planned in plan.cells[:4]:
+            progress.on_row(_row(planned, turn=turn))
+        progress.on_row(_row(plan.cells[4], "crash", "signal 11", turn=turn))
+    progress.on_note("2 lines were set aside")
+    clock.seconds = 500
+    progress.on_row(_row(plan.cells[5], turn=2))
+    progress.on_row(_row(plan.cells[6], turn=2))
+    progress.on_end(None)
+    lines = stream.getvalue().splitlines()
+    assert "\x1b" not in stream.getvalue()
+    assert sum("crashed, signal 11" in line for line in lines) == 1
+    assert "toy/fig1 round 1 of 5: 4 ok, 1 failed" in "\n".join(lines)
+    assert "note: 2 lines were set aside" in lines
+    # a round that goes on for minutes is said in between
+    assert len([line for line in lines if "round 2 of 5" in line]) == 2
+    assert len(lines) == 5
+
+
+def test_the_counter_counts_what_will_run(tmp_path):
     plan, _ = _plan(tmp_path)
     stream = io.StringIO()
     progress = Progress(stream, live=False)
     progress.on_plan(plan, [])
-    progress.on_start(plan.cells[0].cell, 1)
-    progress.on_row(_row(plan.cells[0]))
-    progress.on_row(_row(plan.cells[1], "crash", "signal 11"))
-    progress.on_note("2 lines were set aside")
-    lines = stream.getvalue().splitlines()
-    assert len(lines) == 3
-    assert "\x1b" not in stream.getvalue()
-    assert "toy/fig1" in lines[0]
-    assert "crashed, signal 11" in lines[1]
-    assert lines[2] == "note: 2 lines were set aside"
+    rounds = [plan.cells[step.index].hash for step in plan.steps].count(plan.cells[0].hash)
+    assert rounds > 1
+    progress.on_row(_row(plan.cells[0], "skipped", "x is not installed"))
+    assert (progress.done, progress.total) == (0, len(plan.steps) - rounds)
+    progress.on_end(None)
+    assert stream.getvalue() == ""
+
+
+def test_the_rest_is_learned_from_what_has_run(tmp_path):
+    plan, _ = _plan(tmp_path)
+    for planned in plan.cells:
+        planned.estimate_s, planned.known = 1.0, False
+    estimate = TimeEstimate(plan)
+    assert not estimate.learned
+    for planned in plan.cells[:3]:
+        estimate.ended(planned.hash, False, 4.0)
+    assert not estimate.learned
+    for planned in plan.cells[3:-3]:
+        estimate.ended(planned.hash, False, 4.0)
+    assert estimate.learned
+    new = {planned.hash for planned in plan.cells[-3:]}
+    other = sum(plan.cells[step.index].hash in new for step in plan.steps)
+    again = estimate.left - other
+    # cells that have run take what they took, the others between one and four times their plan
+    assert 4 * again + other < estimate.left_s < 4 * estimate.left
+    before = estimate.left_s
+    estimate.between(1.0 * (len(plan.cells) - 3))
+    assert estimate.left_s == pytest.approx(before + estimate.left)
+    dropped = estimate.drop(plan.cells[0].hash)
+    assert dropped > 0
+    assert estimate.drop(plan.cells[0].hash) == 0
+
+
+def test_a_machine_that_is_known_says_a_time_at_once(tmp_path):
+    plan, paper = _plan(tmp_path)
+    assert "about" not in plan_head(plan, [paper]).splitlines()[0]
+    assert not TimeEstimate(plan).learned
+    for planned in plan.cells:
+        planned.estimate_s, planned.known = 2.0, True
+    estimate = TimeEstimate(plan)
+    assert estimate.learned
+    assert estimate.left_s == pytest.approx(2.0 * len(plan.steps))
+    assert "about" in plan_head(plan, [paper])
+
+
+def test_reasons_are_said_once_with_what_helps(tmp_path):
+    plan, _ = _plan(tmp_path)
+    reason = "tglite is not installed"
+    rows = [_row(cell, "skipped", reason, turn) for cell in plan.cells[:5] for turn in (1, 2, 3)]
+    rows += [_row(plan.cells[6], "no-gpu", "no device")]
+    text = skipped_text(rows, [])
+    assert text.splitlines()[0] == "not run: 6 cells"
+    assert text.count(reason) == 1
+    assert "nox -s peers" in text
+    assert "needs an NVIDIA GPU" in text
+    assert skipped_text([_row(plan.cells[0])], []) == ""
+    failed = failed_text([_row(plan.cells[0], "time", "stopped")], "7f3a91c2")
+    assert "failed: 1 cell" in failed
+    assert "--resume 7f3a91c2 --retry failed" in failed
+    for width in (80, 40):
+        text = skipped_text(rows, [], width)
+        assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_tables_become_blocks_where_they_do_not_fit():
+    header, rows = ["name", "count", "words"], [["a", "1", "long words " * 9], ["b", "22", "x"]]
+    assert listing(header, [rows[1]]) == table(header, [rows[1]])
+    wide = listing(header, rows, 80, {1}).splitlines()
+    assert wide[1].startswith("a         1  long words")
+    assert wide[2].startswith(" " * 13 + "long")
+    narrow = listing(header, rows, 40, {1})
+    assert "    count: 22" in narrow.splitlines()
+    for width in (80, 40):
+        lines = listing(header, rows, width).splitlines()
+        assert all(len(line) <= width for line in lines)
+    assert "https://" + "x" * 90 in fitted("  see https://" + "x" * 90, 40)
 
 
 def test_the_plan_says_what_is_missing(tmp_path):
     plan, paper = _plan(tmp_path)
     plan.cells[0].status, plan.cells[0].reason = "no-gpu", "no NVIDIA GPU was found here"
     text = plan_head(plan, [paper], last_s=171)
-    assert "23 cells, up to 5 pairs each" in text
-    assert "(last time 2:51)" in text
+    assert f"23 cells in {len(plan.steps)} processes" in text
     assert "of 24 claims can be checked without a GPU" in text
-    assert "1 cells will not start: no NVIDIA GPU was found here" in text
+    assert "1 cell will not start here" in text
+    assert all(len(line) <= 40 for line in plan_head(plan, [paper], width=40).splitlines())
+    for planned in plan.cells:
+        planned.known = True
+    assert "(last time 2:51)" in plan_head(plan, [paper], last_s=171)
 
 
 def test_small_things():
