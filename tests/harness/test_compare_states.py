@@ -278,7 +278,7 @@ def test_a_side_is_a_run_a_folder_a_commit_or_a_machine(tmp_path, monkeypatch):
     ("name", "error", "said"),
     [
         ("nothing", UnknownKeyError, "run 'nothing' is not known"),
-        ("machine:nowhere", UnknownKeyError, "machine 'nowhere' has no folder"),
+        ("machine:nowhere", UnknownKeyError, "machine 'nowhere' of results/reference is not known"),
         ("abcdef1234", UnknownKeyError, "is not known"),
         ("last", StoreError, "there are no runs"),
         ("last,", InvalidInputError, "names an empty state"),
