@@ -200,7 +200,7 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> None:
     rows = store.rows()
     width = columns()
     early = summary.interrupted or bool(summary.trouble)
-    sentences = answers(papers, rows, RunFacts.of(store, stopped=early))
+    sentences = answers(papers, rows, RunFacts.of(store))
     verdicts = [evaluate(paper, rows) for paper in papers]
     parts = [
         answer_text(sentences, width) if sentences else "",
