@@ -36,7 +36,7 @@ from dgbench.harness.device_session.units import (
 from dgbench.harness.plan import GroupKey, Plan, read_plan
 from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.runner.run import MACHINE
-from dgbench.harness.store import Row, Store, find_runs
+from dgbench.harness.store import LACKING, Row, Store, find_runs
 from dgbench.harness.store.files import write_whole
 from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import InvalidInputError, StoreError
@@ -134,7 +134,8 @@ class DeviceSession:
             bears_on = {(paper.name, e.name): e.claims for e in paper.experiments}
             decided = open_claims(evaluate(paper, rows), self.gpus)
             done = {(r.cell_hash, r.round, r.instrumented) for r in rows}
-            experiments += experiment_units(plan, done, bears_on, decided, self.pace)
+            lacking = {r.cell_hash for r in rows if r.status in LACKING}
+            experiments += experiment_units(plan, done, bears_on, decided, self.pace, lacking)
         left = [
             unit
             for unit in self.commands

@@ -130,6 +130,7 @@ def experiment_units(
     bears_on: Mapping[tuple[str, str], Iterable[str]],
     open_ids: Collection[str],
     pace: float = 1.0,
+    lacking: Collection[str] = (),
 ) -> list[ExperimentUnit]:
     """Experiments of a plan with what of them has no row yet.
 
@@ -139,6 +140,7 @@ def experiment_units(
         bears_on: (paper, experiment) -> ids of the claims that it may decide.
         open_ids: claims that are worth measuring for.
         pace: measured over estimated seconds so far.
+        lacking: hashes of cells that cannot run here; they are tried once.
     """
     left: dict[tuple[str, str], dict[str, list[float]]] = {}
     for step in plan.steps:
@@ -146,6 +148,8 @@ def experiment_units(
         paper, experiment, group = plan.group_of(step)
         # Every group has its place, also one of which round 1 is done: it goes on first.
         waiting = left.setdefault((paper, experiment), {}).setdefault(group, [])
+        if planned.hash in lacking:
+            continue
         if (planned.hash, step.round, step.instrumented) not in done:
             waiting.append(planned.estimate_s)
     return [

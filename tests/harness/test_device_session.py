@@ -260,6 +260,24 @@ def test_estimates_follow_the_pace_and_other_machines(paper, tmp_path) -> None:
     assert slow.units()[0].group_seconds == (9 * 20.0, 6 * 20.0)
 
 
+def test_a_cell_that_cannot_run_here_is_not_waited_for(paper, tmp_path) -> None:
+    device = EmulatedDevice(tmp_path / "s")
+    session = rehearsal(tmp_path / "s", paper, [], device)
+
+    def run_experiment(plan, store, keys, end) -> bool:
+        step = plan.steps[0]
+        row = row_of(plan.cells[step.index], step)
+        row.status = "not-supported"
+        store.append(row)
+        return True
+
+    session.run_experiment = run_experiment
+    (unit,) = session.units()
+    session._one_experiment(unit, 1e9)
+    (after,) = session.units()
+    assert sum(after.processes) == sum(unit.processes) - 3  # all rounds of that cell
+
+
 def test_another_commit_or_device_begins_another_folder(paper, tmp_path) -> None:
     device = EmulatedDevice(tmp_path / "s")
     rehearsal(tmp_path / "s", paper, [], device).run(1000)
