@@ -256,9 +256,9 @@ def device_cost(
     scoring = max(3 * hidden, 2 * hidden + 2) if pairs else 2 * hidden
     moments = _plain_moments
     if isinstance(model, TmGcn):
-        moments = partial(_window_moments, first)
+        moments = partial(_window_moments, scored)
     elif isinstance(model, CdGcn):
-        moments = _scan_moments
+        moments = partial(_scan_moments, scored)
     value = 4 if values else 0
     if coordinates:
         per_entry, layout = 16 + value, 0
@@ -309,6 +309,7 @@ def _plain_moments(
 
 
 def _scan_moments(
+    scored: int,
     steps: int,
     before: float,
     after: float,
@@ -319,16 +320,21 @@ def _scan_moments(
 ) -> float:
     """CD-GCN, whose last layer is made and scored in pieces of its own."""
     size = piece_length(steps) if interleave else steps
-    states = 2 * hidden * (-(-steps // size) - 1)
+    pieces = -(-steps // size)
+    states = 2 * hidden * (pieces - 1)
     # Outputs of the first layer, until the last piece has aggregated them and records its own.
     forward = hidden * steps - 3 * hidden * size + 2 * hidden
-    # The last piece's scan: gradients of its outputs, of its inputs, and of the state before.
-    backward = 3 * hidden * size + 2 * hidden + (0 if last else 2 * after)
-    return states + max(forward, backward)
+    # After the last piece's scan: gradients of its inputs and of what the activation was given,
+    # instead of its outputs and of what the head recorded; and of the state before the piece,
+    # which the first one of the timeline has not.
+    begun = 2 * hidden if before or pieces > 1 else 0
+    backward = (3 * hidden - scored) * size + begun + (0 if last else 2 * after)
+    # Before the backward pass all of the state after the block is there.
+    return states + max(forward, after, backward)
 
 
 def _window_moments(
-    first: int,
+    scored: int,
     steps: int,
     before: float,
     after: float,
@@ -350,11 +356,14 @@ def _window_moments(
     # Outputs of the window wait for the last snapshot, or all last gradients for the first one.
     outputs = series - hidden if interleave else hidden
     waiting = 0.0 if interleave else series - hidden
-    return max(
+    of_window = max(  # the head has recorded nothing yet, or its record is gone
         rows + copied - series,  # the window's outputs are there, and the state after is cut out
-        outputs + after,  # the end of the forward pass
-        scoring + waiting + handed,  # the first gradients come from the head
         handed,  # gradients of the window's outputs, singly and stacked
         rows - series + handed + joined,  # through the window
         rows - 2 * series + handed + joined + sums,
+    )
+    return max(
+        of_window - scored * steps,
+        outputs + after,  # the end of the forward pass
+        scoring + waiting + handed,  # the first gradients come from the head
     )
