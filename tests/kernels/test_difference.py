@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from csr_cases import csr_of, entries, random_csr, snapshot_groups
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dgbench.kernels_cuda import _cpu
@@ -287,14 +287,23 @@ def test_a_difference_of_another_matrix_is_refused(dtype):
             rebuild(a, _difference(a, removed, added, dtype=dtype))
 
 
+CHANGES = st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 40)), max_size=8)
+
+
 @settings(deadline=None, max_examples=80)
-@given(data=st.data(), dtype=st.sampled_from([torch.int64, torch.int32]))
-def test_random_nonsense_never_writes_out_of_bounds(data, dtype):
+# Removals in another order, of entries that one vector compares, are made all the same.
+@example(2, [(2, 1), (2, 0)], [], False, torch.int64)
+@given(
+    seed=st.integers(0, 99),
+    gone=CHANGES,
+    come=CHANGES,
+    ordered=st.booleans(),
+    dtype=st.sampled_from([torch.int64, torch.int32]),
+)
+def test_random_nonsense_never_writes_out_of_bounds(seed, gone, come, ordered, dtype):
     """Either refused or right; a canary behind the output shows a write past its end."""
-    a = random_csr(data.draw(st.integers(0, 99)), 5, 40, 0.4)
-    pair = st.tuples(st.integers(-1, 5), st.integers(-1, 40))
-    gone, come = (data.draw(st.lists(pair, max_size=8)) for _ in range(2))
-    if data.draw(st.booleans()):
+    a = random_csr(seed, 5, 40, 0.4)
+    if ordered:
         gone, come = sorted(set(gone)), sorted(set(come))
     sent = _difference(a, gone, come, dtype=dtype)
     if sent.nnz < 0:
@@ -305,15 +314,16 @@ def test_random_nonsense_never_writes_out_of_bounds(data, dtype):
     _cpu.rebuild(a.indptr, a.indices, 40, sent.removed, sent.added, out[1], out[0], found, 1)
     assert bool((room[sent.nnz :] == 77).all())
     old = set(entries(a))
-    right = (
+    sound = (
         set(gone) <= old
         and not set(come) & old
-        and sorted(set(gone)) == gone
-        and sorted(set(come)) == come
         and all(0 <= r < 5 and 0 <= c < 40 for r, c in come)
     )
-    assert bool((found < 0).all()) == right
-    if right:
+    canonical = sorted(set(gone)) == gone and sorted(set(come)) == come
+    accepted = bool((found < 0).all())
+    assert sound or not accepted
+    assert accepted or not (sound and canonical)
+    if accepted:
         assert entries(Csr(out[1], out[0], 40)) == sorted((old - set(gone)) | set(come))
 
 
