@@ -82,6 +82,18 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def search(session: nox.Session) -> None:
+    """Draw new examples for the property tests: nox -s search -- --minutes 120 [--seed S] [TESTS].
+
+    `nox -s tests` draws the same examples every time. What this finds lies in build/search; it ends
+    with 1 where that is something.
+    """
+    _install(session, contenders=True)
+    session.env.setdefault("OMP_NUM_THREADS", "1")
+    session.run("python", "scripts/search_examples.py", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """ruff: lint and format check."""
     session.install("ruff>=0.6")

@@ -1,17 +1,59 @@
-"""Settings for all tests."""
+"""Settings for all tests, what is said at the end of a run, and the check of the working tree."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Any
 
+import pytest
+import skips
+import tree_check
 from hypothesis import settings
 
 # No test looks for a network; those of downloads have a server of their own and unset this.
 os.environ["DGBENCH_OFFLINE"] = "1"
 
-# In CI the examples are fixed by the test itself, so a change fails for what it changed. Elsewhere
-# they are drawn anew every time, and a failure prints how to repeat it.
+# Property tests draw the same examples everywhere, so a change fails for what it changed and a
+# newcomer's run says what ours says. `nox -s search` draws new ones (scripts/search_examples.py).
 # No example fails for being slow: a busy machine would decide.
-settings.register_profile("ci", derandomize=True, database=None, print_blob=True, deadline=None)
-settings.register_profile("search", print_blob=True, deadline=None)
-settings.load_profile("ci" if os.environ.get("CI") else "search")
+settings.register_profile("fixed", derandomize=True, database=None, print_blob=True, deadline=None)
+settings.register_profile("search", database=None, print_blob=True, deadline=None)
+settings.load_profile(os.environ.get("DGBENCH_EXAMPLES", "fixed"))
+
+ROOT = Path(__file__).resolve().parents[1]
+BEFORE = pytest.StashKey[set[str]]()
+LEFT = pytest.StashKey[list[str]]()
+
+
+@pytest.hookimpl(trylast=True)  # after -m and -k
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Where there is no CUDA device, one skipped test a module stands for all that need one."""
+    from dgbench.kernels_cuda import build_info
+
+    cuda: dict[str, Any] = build_info.build_info()["cuda"]
+    if not cuda["usable"]:
+        reason = f"no CUDA device for the operators: {cuda['reason']}"
+        items[:], without = skips.keep_one_a_module(items, reason)
+        config.hook.pytest_deselected(items=without)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):  # once, not in every worker of xdist
+        session.config.stash[BEFORE] = tree_check.left_entries(ROOT)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that left files in the working tree."""
+    if (before := session.config.stash.get(BEFORE, None)) is not None:
+        left = session.config.stash[LEFT] = sorted(tree_check.left_entries(ROOT) - before)
+        if left and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    skips.write_summary(terminalreporter)
+    if left := terminalreporter.config.stash.get(LEFT, []):
+        terminalreporter.section("the tests left files in the working tree", sep="-", red=True)
+        for path in left:
+            terminalreporter.line(path)

@@ -1,0 +1,104 @@
+"""What a test run says at its end: skipped tests by reason, and files left in the tree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from skips import MAX_GROUPS, MAX_WIDTH, reason_groups, summary_lines
+from tree_check import left_entries
+
+TESTS = Path(__file__).parent
+
+CONFTEST = """
+import skips
+
+def pytest_collection_modifyitems(config, items):
+    items[:], without = skips.keep_one_a_module(items, "no device here")
+    config.hook.pytest_deselected(items=without)
+
+def pytest_terminal_summary(terminalreporter):
+    skips.write_summary(terminalreporter)
+"""
+MODULE = """
+import pytest
+
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.cuda) for n in range(5)] + [9])
+def test_device(n):
+    assert n == 9
+
+@pytest.mark.parametrize("n", range(3))
+def test_data(n):
+    pytest.skip(f"'set-{n}' is not in the folder")
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "workers"])
+def test_skips_are_one_a_module_and_told_by_reason(tmp_path, workers):
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_a.py").write_text(MODULE)
+    (tmp_path / "test_b.py").write_text(MODULE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", *workers],
+        cwd=tmp_path, capture_output=True, text=True, timeout=200,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    )  # fmt: skip
+    lines = ended.stdout.splitlines()
+    assert ended.returncode == 0, ended.stdout
+    assert "    10 no device here" in lines
+    assert "     6 '...' is not in the folder" in lines
+    assert "2 passed, 8 skipped" in lines[-1]
+
+
+def test_reasons_that_differ_in_names_and_numbers_are_one_group():
+    reasons = ["Skipped: 'a' has 3 ranks", "Skipped: 'b' has 1,200 ranks", "Skipped: no [7 tests]"]
+    assert reason_groups(reasons) == {"'...' has N ranks": 2, "no": 7}
+
+
+def test_few_lines_hold_all_skipped_tests():
+    names = [chr(97 + n) for n in range(20)]
+    reasons = [f"{name}{'x' * 200 if name == 'a' else ''}" for name in names for _ in range(3)]
+    lines = summary_lines(reasons)
+    assert len(lines) == MAX_GROUPS
+    assert sum(int(line.split()[0]) for line in lines) == 60
+    assert max(map(len, lines)) <= MAX_WIDTH
+
+
+def test_what_tests_leave_is_seen_and_what_people_and_tools_make_is_not(tmp_path):
+    seen = ["results/.site-ab", "results/x/rows.csv", "harness/.hidden/file", "log.txt", ".cfg"]
+    unseen = ["harness/new.py", "results/runs/one/run.json", "build/x", ".git/index",
+              ".hypothesis/examples/1", "tests/__pycache__/a.pyc", "tests/.a.py.swp"]  # fmt: skip
+    folders = ("results", "harness", "tests")
+    for name in folders:
+        (tmp_path / name).mkdir()
+    before = left_entries(tmp_path)
+    for name in (*seen, *unseen):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    assert left_entries(tmp_path) - before == {
+        "results/.site-ab", "results/x", "results/x/rows.csv", "harness/.hidden", "log.txt", ".cfg",
+    }  # fmt: skip
+
+
+def test_a_run_that_leaves_a_file_fails_and_names_it(tmp_path):
+    """With this suite's own conftest.py, over a tree of its own."""
+    tests = tmp_path / "tests"
+    tests.mkdir()
+    for name in ("conftest.py", "skips.py", "tree_check.py"):
+        (tests / name).write_text((TESTS / name).read_text())
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cuda\naddopts = -q\n")
+    leaves = "from pathlib import Path\ndef test_it(): Path({!r}).mkdir(parents=True)\n"
+    (tests / "test_one.py").write_text(leaves.format("results/.site-abcd"))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 1, ended.stdout
+    assert "results/.site-abcd" in ended.stdout
+    ended = subprocess.run(
+        [*command, "-k", "no_such"], cwd=tmp_path, capture_output=True, text=True, timeout=200
+    )
+    assert ended.returncode == 5, ended.stdout
