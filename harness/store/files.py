@@ -122,8 +122,11 @@ def to_checked(value: dict[str, Any]) -> bytes:
     return msgspec.json.format(text, indent=2) + b"\n"
 
 
-def from_checked(path: Path) -> dict[str, Any]:
+def from_checked(path: Path, *, required: bool = False) -> dict[str, Any]:
     """The object without its checksum; one that never had a checksum is taken as it is.
+
+    Args:
+        required: it was written with a checksum; without one it is damaged.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -133,6 +136,8 @@ def from_checked(path: Path) -> dict[str, Any]:
         found = decode_json(path.read_bytes(), dict[str, Any])
         if (wanted := found.pop(_CHECK, None)) not in (None, _sum_of(found)):
             raise StoreError(f"{path} is damaged: its checksum is not {wanted}")
+        if wanted is None and required:
+            raise StoreError(f"{path} is damaged: it has no checksum")
     except FileNotFoundError:
         raise
     except (OSError, OverflowError, msgspec.MsgspecError) as error:

@@ -438,13 +438,14 @@ def _read_kept(folder: Path, name: str) -> tuple[dict[str, Any] | None, str]:
 
     None where there is none. Raises StoreError where no good one is left.
     """
+    copy = folder / _COPIES / f"{name}.copy"
     try:
-        return from_checked(folder / name), ""
+        return from_checked(folder / name, required=copy.exists()), ""  # copies came with checksums
     except FileNotFoundError:
         return None, ""
     except StoreError as error:
         try:
-            return from_checked(folder / _COPIES / f"{name}.copy"), f"{error}; its copy is used"
+            return from_checked(copy), f"{error}; its copy is used"
         except (FileNotFoundError, StoreError):
             hint = "rows.jsonl is checked line by line and may be whole all the same"
             if (folder / _PACKED).exists():  # a reference has no copies
