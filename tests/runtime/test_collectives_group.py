@@ -19,7 +19,7 @@ def no_copy_thread_is_left() -> None:
     """No test here opens a link, so the costly look for its threads is left out."""
 
 
-LIMIT_S = 60.0
+LIMIT_S = 240.0  # stops a hang; a busy machine may take a minute
 
 
 @st.composite

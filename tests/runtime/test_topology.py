@@ -300,7 +300,7 @@ def test_measured_exchanges_can_be_fitted() -> None:
     from dgbench.runtime.collectives import LocalCommunicator
     from dgbench.runtime.ranks import launch
 
-    found = launch(workers.measure, 2, ([64, 2**16, 2**20],), timeout_s=60, threads=1)
+    found = launch(workers.measure, 2, ([64, 2**16, 2**20],), timeout_s=240, threads=1)
     assert found[0] == found[1]
     assert [(p.messages, p.nbytes) for p in found[0]] == [(2, 128), (2, 2**17), (2, 2**21)]
     link = fit(found[0])

@@ -470,7 +470,7 @@ def _launched(comm: Communicator, case: Case, stale: StaleSettings):
 
 def test_processes_do_what_threads_do():
     case, stale = case_of(2, 5, 3), StaleSettings()
-    processes = launch(_launched, 2, (case, stale), timeout_s=60, threads=1)
+    processes = launch(_launched, 2, (case, stale), timeout_s=240, threads=1)
     for one, other in zip(processes, in_threads(take, 2, case, stale), strict=True):
         for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
             assert torch.equal(a, b)

@@ -84,7 +84,7 @@ def test_the_server_may_own_nothing_and_must_be_there():
 
 def test_processes_do_what_threads_do():
     case = with_server(2, 2, 5)
-    processes = launch(through_store, 3, (case,), timeout_s=60, threads=1)
+    processes = launch(through_store, 3, (case,), timeout_s=240, threads=1)
     for one, other in zip(processes, in_threads(through_store, 3, case), strict=True):
         for a, b in zip((*one[0], *one[1]), (*other[0], *other[1]), strict=True):
             assert torch.equal(a, b)
