@@ -20,6 +20,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of all random moments and places")
     parser.add_argument("--list", action="store_true", help="name the kinds and end")
     parser.add_argument("--sample", action="store_true", help="only what plain pytest runs, too")
+    one = "one fault of each kind, the first; the others are left to the whole campaign"
+    parser.add_argument("--quick", action="store_true", help=one)
     broken = "run with this guard of the harness broken (see mutants.py)"
     parser.add_argument("--broken", default="", metavar="GUARD", help=broken)
     every = "break every guard in turn; each must be noticed"
@@ -46,7 +48,8 @@ def main() -> int:
     if given.broken:
         MUTANTS[given.broken].broken()
 
-    return run_all(kinds, given.seed, Path(os.environ["DGBENCH_FAULTS_FOLDER"]))
+    folder = Path(os.environ["DGBENCH_FAULTS_FOLDER"])
+    return run_all(kinds, given.seed, folder, quick=given.quick)
 
 
 def _prepared(arguments: list[str], listing: bool) -> int:

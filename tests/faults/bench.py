@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from dgbench.harness.store import Row
 from dgbench.systems.base import Cell
 from tests.faults import checks
-from tests.faults.campaign import Report, Skipped, brief
+from tests.faults.campaign import Report, Sampled, Skipped, brief
 from tests.faults.checks import Loss
 from tests.faults.forked import Order, be_runner
 from tests.faults.runner import Runner
@@ -31,13 +31,16 @@ class Bench:
     Attributes:
         folder: all of it. results: root of the runs. tmp: TMPDIR of every process started here.
         number: which call this is. rng: seeded generator. disk: the failing disk, or None.
+        quick: end the kind before its second fault.
     """
 
-    def __init__(self, root: Path, report: Report, number: int, rng: random.Random) -> None:
+    def __init__(
+        self, root: Path, report: Report, number: int, rng: random.Random, *, quick: bool = False
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(dir=root, prefix="b"))
         self.results, self.tmp = self.folder / "results", self.folder / "t"
         self.tmp.mkdir()
-        self.number, self.rng, self.report = number, rng, report
+        self.number, self.rng, self.report, self.quick = number, rng, report, quick
         self.disk = Disk(Path(os.environ[STATE])) if os.environ.get(STATE) else None
         self.runners: list[Runner] = []
         self.tidy: tuple[str, ...] = ()
@@ -47,6 +50,8 @@ class Bench:
     @contextlib.contextmanager
     def fault(self, name: str) -> Iterator[None]:
         """One injected fault with its checks; what is raised inside is a loss of its own."""
+        if self.quick and self.report.injected:
+            raise Sampled
         self.report.injected += 1
         try:
             yield
