@@ -197,7 +197,7 @@ class Bench:
                 raise Loss(f"{len(found)} processes that {pid} has started are left")
             time.sleep(0.02)
 
-    def no_orphans(self, patience_s: float = 3.0) -> None:
+    def no_orphans(self, patience_s: float = 20.0) -> None:
         """No process lives that was started here; those that are told to end may take a moment."""
         self._count("orphans")
         end = time.monotonic() + patience_s
