@@ -30,9 +30,9 @@ nox.options.error_on_missing_interpreters = True
 
 ROOT = Path(__file__).resolve().parent
 PROGRAMS = ROOT / ".nox" / "dgbench" / ("Scripts" if os.name == "nt" else "bin")
+PACKAGES = ["kernels_cuda", "datasets", "runtime", "models", "systems", "harness"]
 LINTED = [
-    "src", "kernels_cuda", "datasets", "runtime", "models", "systems", "harness",
-    "benchmarks", "scripts", "tests", "docs/hooks", "noxfile.py",
+    "src", *PACKAGES, "benchmarks", "scripts", "tests", "docs/hooks", "noxfile.py",
 ]  # fmt: skip
 # What `nox -s nightly` runs: the whole of what .ci/run samples, and what it has no time for.
 NIGHTLY: dict[str, list[str]] = {
@@ -73,7 +73,8 @@ def tests(session: nox.Session) -> None:
     """The whole test suite on the CPU (CUDA tests skip themselves without a device)."""
     _install(session)
     # One worker a core leaves nothing to the processes that the runner's tests start.
-    workers = ["-n", "2"] if (os.cpu_count() or 1) > 1 else []
+    # The slowest tests stand last; a worker that runs out of its own takes over some of another's.
+    workers = ["-n", "2", "--dist", "worksteal"] if (os.cpu_count() or 1) > 1 else []
     # Two workers with two threads each would wait for each other; tests that are about threads
     # ask for theirs.
     session.env.setdefault("OMP_NUM_THREADS", "1")
@@ -98,6 +99,22 @@ def lint(session: nox.Session) -> None:
     session.install("ruff>=0.6")
     session.run("ruff", "check", *LINTED)
     session.run("ruff", "format", "--check", *LINTED)
+
+
+@in_environment
+def types(session: nox.Session) -> None:
+    """mypy over the interfaces that others program against, see pyproject.toml for which."""
+    _install(session, "mypy>=1.11", "types-PyYAML", "types-requests", "types-psutil")
+    # The sources lie beside each other and not in a folder `dgbench`, which mypy asks for.
+    package = Path(session.create_tmp()) / "types" / "dgbench"
+    package.mkdir(parents=True, exist_ok=True)
+    for folder in PACKAGES:
+        if not (package / folder).exists():
+            (package / folder).symlink_to(ROOT / folder, target_is_directory=True)
+    for path in (ROOT / "src" / "dgbench").iterdir():
+        if path.is_file():
+            shutil.copy(path, package)
+    _run(session, "mypy", *session.posargs, env={"MYPYPATH": str(package.parent)})
 
 
 @in_environment
@@ -231,7 +248,7 @@ def audit(session: nox.Session) -> None:
 def sanitize(session: nox.Session) -> None:
     """The operators' tests under ASan, UBSan and TSan: nox -s sanitize -- [address|thread|all].
 
-    Each checked build takes minutes; `--quick` is what CI has time for. What is missing for one of
+    Each checked build takes minutes; `--quick` runs fewer tests. What is missing for one of
     them, such as clang for `thread`, is said in the table.
     """
     _install(session)

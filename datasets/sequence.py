@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Literal, get_args, overload
 
 import msgspec
 import torch
@@ -50,7 +50,7 @@ class SnapshotSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def check(self) -> SnapshotSpec:
         """Return self, or raise InvalidInputError naming the field that is out of range."""
         for name, allowed in (("source", Source), ("features", Features)):
-            words = allowed.__args__
+            words = get_args(allowed)
             if getattr(self, name) not in words:
                 raise InvalidInputError(
                     f"{name} is {getattr(self, name)!r}; allowed: {', '.join(words)}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ MAX_GRAPHS: Final = 32
 MAX_COPIES: Final = 4
 """Graphs of the same shapes, for a stage that is called again before its backward pass."""
 
-Result = Tensor | tuple[Tensor, ...]
+Result: TypeAlias = Tensor | tuple[Tensor, ...]
 Graphed = Callable[..., Result]
 
 

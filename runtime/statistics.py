@@ -200,7 +200,7 @@ def _log_ratios(a: Sequence[float], b: Sequence[float]) -> np.ndarray:
 
 
 def median_interval(
-    values: Sequence[float], *, level: float = 0.95
+    values: Sequence[float] | np.ndarray, *, level: float = 0.95
 ) -> tuple[float, float | None, float | None]:
     """The median and the order statistics that bound it, whatever the distribution.
 

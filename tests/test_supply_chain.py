@@ -299,7 +299,7 @@ def test_what_is_imported_is_declared() -> None:
     assert {NAMES.get(name, name) for name in third} <= declared
 
 
-@pytest.mark.parametrize("file", ["pyproject.toml", "noxfile.py"])
+@pytest.mark.parametrize("file", ["pyproject.toml", "noxfile.py", "scripts/environment.py"])
 def test_every_upper_bound_names_the_break_it_is_for(file) -> None:
     """`# bound:` stands on its line, or in the comment right above it."""
     lines = (ROOT / file).read_text(encoding="utf-8").splitlines()

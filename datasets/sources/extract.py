@@ -9,10 +9,10 @@ import lzma
 import stat
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import IO, Any, Final, cast
 
 from dgbench.runtime.errors import DataError
 
@@ -20,7 +20,11 @@ MAX_MEMBERS: Final = 100_000
 """Entries of an archive; one of ours has a handful."""
 _ROOM: Final = 1 << 30
 _CHUNK: Final = 1 << 20
-_PACKERS: Final = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open}
+_PACKERS: Final[dict[bytes, Callable[..., Any]]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
 
 
 def extract_member(archive: Path, member: str, target: Path, max_bytes: int) -> None:
@@ -72,7 +76,7 @@ def _from_tar(archive: Path, member: str, target: Path, max_bytes: int) -> None:
         if not _is_tar(plain):
             raise DataError(f"{archive.name} is neither a zip nor a tar archive")
         with tarfile.open(fileobj=plain, mode="r:") as store:
-            infos = []
+            infos: list[tarfile.TarInfo] = []
             for info in store:
                 if len(infos) == MAX_MEMBERS:
                     raise _crowded(archive)
@@ -95,9 +99,11 @@ def _from_tar(archive: Path, member: str, target: Path, max_bytes: int) -> None:
 def _unpacked(archive: Path, most: int) -> Iterator[IO[bytes]]:
     with open(archive, "rb") as stream:
         head = stream.read(8)
-    opener = next((o for magic, o in _PACKERS.items() if head.startswith(magic)), open)
+    opener: Callable[..., Any] = next(
+        (o for magic, o in _PACKERS.items() if head.startswith(magic)), open
+    )
     with opener(archive, "rb") as stream:
-        yield _Bounded(archive, stream, most)
+        yield cast(IO[bytes], _Bounded(archive, stream, most))
 
 
 class _Bounded(io.RawIOBase):

@@ -33,7 +33,7 @@ def m_transform(snapshots: Sequence[Csr], window: int) -> list[Csr]:
     means = []
     for step, total in enumerate(edge_life(filled, window)):
         terms = min(window, step + 1)
-        means.append(total if terms == 1 else replace(total, values=total.values / terms))
+        means.append(total if terms == 1 else replace(total, values=_weights(total) / terms))
     return means
 
 

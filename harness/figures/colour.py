@@ -53,8 +53,9 @@ def lab(colour: str, vision: str = "normal") -> Triple:
     if vision != "normal":
         rows = _BLIND[vision]
         mixed = [sum(m * c for m, c in zip(row, rgb, strict=True)) for row in rows]
-        rgb = tuple(min(1.0, max(0.0, v)) for v in mixed)
-    r, g, b = rgb
+        r, g, b = (min(1.0, max(0.0, v)) for v in mixed)
+    else:
+        r, g, b = rgb
     xyz = (
         (0.4124564 * r + 0.3575761 * g + 0.1804375 * b) / 0.95047,
         0.2126729 * r + 0.7151522 * g + 0.0721750 * b,

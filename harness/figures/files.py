@@ -13,7 +13,7 @@ def save(figure: Any, folder: Path, stem: str, flavour: str = "paper") -> list[s
     """Write `<stem>.svg` and `<stem>.png`, for the site the SVG only; the same figure gives the
     same bytes."""
     names = []
-    formats = [
+    formats: list[tuple[str, dict[str, Any]]] = [
         ("svg", {"metadata": {"Date": None, "Creator": None}}),
         ("png", {"dpi": 220, "metadata": {"Software": None}}),
     ]

@@ -147,7 +147,7 @@ def looks(names: Iterable[str], systems: dict[str, Any] | None = None) -> dict[s
             mark = SYSTEMS[name]
         elif name in parts:
             mark = parts[name]
-        elif getattr(system, "colour", None):
+        elif system is not None and getattr(system, "colour", None):
             mark = Mark(system.colour, system.marker or "h", kind == "paper")
         elif kind == "paper":
             mark = next(guests, GUESTS[-1])
@@ -204,8 +204,8 @@ def _parts(names: Iterable[str]) -> dict[str, Mark]:
         its.sort(key=lambda name: name not in TITLED)
         taken = int(system in names)
         # Hollow means projected elsewhere, so that parts differ in their markers as well.
-        first, _, *more = _variants(SYSTEMS[system], len(its) + taken + 1)
-        marks = [first, *more][taken:]
+        variants = _variants(SYSTEMS[system], len(its) + taken + 1)
+        marks = [variants[0], *variants[2:]][taken:]
         found |= dict(zip(its, marks, strict=True))
     return found
 

@@ -95,25 +95,25 @@ class Nvml:
 
     def describe(self) -> list[dict[str, Any]]:
         """Facts of each GPU; a fact the device does not offer is the reason instead."""
+        return [
+            {name: _try(ask) for name, ask in self._facts(handle).items()}
+            for handle in self.handles()
+        ]
+
+    def _facts(self, handle: Any) -> dict[str, Callable[[], Any]]:
         m = self.module
-        found = []
-        for handle in self.handles():
-            asked: dict[str, Callable[[], Any]] = {
-                "name": lambda h=handle: _text(m.nvmlDeviceGetName(h)),
-                "memory_bytes": lambda h=handle: int(m.nvmlDeviceGetMemoryInfo(h).total),
-                "driver": lambda: _text(m.nvmlSystemGetDriverVersion()),
-                "power_limit_mw": lambda h=handle: int(m.nvmlDeviceGetEnforcedPowerLimit(h)),
-                "max_sm_clock_mhz": lambda h=handle: int(
-                    m.nvmlDeviceGetMaxClockInfo(h, m.NVML_CLOCK_SM)
-                ),
-                "pcie_generation": lambda h=handle: int(m.nvmlDeviceGetCurrPcieLinkGeneration(h)),
-                "pcie_width": lambda h=handle: int(m.nvmlDeviceGetCurrPcieLinkWidth(h)),
-                "compute_capability": lambda h=handle: ".".join(
-                    map(str, m.nvmlDeviceGetCudaComputeCapability(h))
-                ),
-            }
-            found.append({name: _try(ask) for name, ask in asked.items()})
-        return found
+        return {
+            "name": lambda: _text(m.nvmlDeviceGetName(handle)),
+            "memory_bytes": lambda: int(m.nvmlDeviceGetMemoryInfo(handle).total),
+            "driver": lambda: _text(m.nvmlSystemGetDriverVersion()),
+            "power_limit_mw": lambda: int(m.nvmlDeviceGetEnforcedPowerLimit(handle)),
+            "max_sm_clock_mhz": lambda: int(m.nvmlDeviceGetMaxClockInfo(handle, m.NVML_CLOCK_SM)),
+            "pcie_generation": lambda: int(m.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
+            "pcie_width": lambda: int(m.nvmlDeviceGetCurrPcieLinkWidth(handle)),
+            "compute_capability": lambda: ".".join(
+                map(str, m.nvmlDeviceGetCudaComputeCapability(handle))
+            ),
+        }
 
 
 @dataclass(slots=True)
@@ -251,7 +251,7 @@ class GpuSampler:
                 # It may wrap unseen before it comes back, and a sum without that is no sum.
                 self._lost[name] = self._refused[name] = reason(error)
                 del self._wrapping[name]
-        if course and self.recording is not None and self._gpm is not None:
+        if course:
             self._gpm_step()
 
     def _record(self, track: str, value: float) -> None:
@@ -272,18 +272,18 @@ class GpuSampler:
             self.recording.reasons[track] = why
 
     def _gpm_step(self) -> None:
-        gpm, now = self._gpm, time.monotonic()
-        if now < self._next_gpm:
+        gpm, recording, now = self._gpm, self.recording, time.monotonic()
+        if gpm is None or recording is None or now < self._next_gpm:
             return
         self._next_gpm = now + GPM_PERIOD_S
         for track, value in gpm.step().items():
             self._record(track, value)
         for track in COURSE:
             why = gpm.reason or gpm.steps.get(track, "")
-            if why and (ring := self.recording.rings.get(track)) is not None:
+            if why and (ring := recording.rings.get(track)) is not None:
                 ring.reason = why
             elif why:
-                self.recording.reasons[track] = why
+                recording.reasons[track] = why
 
     def _limits(self) -> None:
         if self.recording is None:

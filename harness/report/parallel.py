@@ -48,6 +48,8 @@ def side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
 
 
 def _forked(place: int) -> Any:
+    if _work is None:
+        raise RuntimeError("a process was forked before its work was known")
     return _work(place)
 
 

@@ -69,7 +69,7 @@ def share_memory(nbytes: int, rank: int, tell: Tell) -> mmap.mmap:
         notes = tell((machine, os.getpid(), made))
         if _together(notes):
             memory = _map(notes[0][1], notes[0][2], nbytes)
-        if not all(tell(memory is not None)):
+        if not all(tell(memory is not None)) or memory is None:
             raise UnsupportedError(
                 "memory can be shared by the ranks of one Linux machine only",
                 hint="ranks of several machines have a real wire",
@@ -138,7 +138,7 @@ class Mailbox:
         # Much more than is used: pages come into being when they are written to.
         nbytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         made, read, write = -1, -1, -1
-        boxes: list[mmap.mmap | None] = []
+        boxes: list[mmap.mmap] = []
         bells: list[int] = []
         good = False
         try:
@@ -148,9 +148,11 @@ class Mailbox:
                 read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
             notes = tell((machine, os.getpid(), made, write, nbytes))
             if _together(notes):
-                boxes = [_map(pid, file, length) for _, pid, file, _, length in notes]
+                mapped = [_map(pid, file, length) for _, pid, file, _, length in notes]
+                boxes = [box for box in mapped if box is not None]
                 bells = [_bell(pid, file) for _, pid, _, file, _ in notes]
-            good = all(tell(bool(boxes) and None not in boxes and all(bell >= 0 for bell in bells)))
+            mine = bool(boxes) and len(boxes) == len(bells) and all(bell >= 0 for bell in bells)
+            good = all(tell(mine))
         finally:
             # The pipe ends when all other ranks have, so it is not kept open from here.
             for file in (made, write, *(bells[rank : rank + 1] if good else [*bells, read])):

@@ -162,7 +162,7 @@ class Timetable:
         order = sorted(leaving, key=lambda to: (to - self._rank) % self._size)
         moments = self._link.depart(now, (leaving[to] for to in order))
         if whole:
-            order, moments = range(self._size), [max([now, *moments])] * self._size
+            order, moments = list(range(self._size)), [max([now, *moments])] * self._size
         for to, moment in zip(order, moments, strict=True):
             rows[first + 1 + to] = moment
         rows[first] = number

@@ -50,7 +50,7 @@ def _let_go_of_server() -> bool:
     if server is None:
         return True
     state = getattr(server, "_forkserver", None)
-    if not hasattr(state, "_forkserver_alive_fd"):
+    if state is None or not hasattr(state, "_forkserver_alive_fd"):
         return False
     descriptor, state._forkserver_alive_fd = state._forkserver_alive_fd, None
     if descriptor is not None:

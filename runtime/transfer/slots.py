@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,7 +55,9 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> Layout:
         """The layout of contiguous strided CPU tensors; raises InvalidInputError for others."""
-        places, pieces = [], []  # a piece: first and last byte's addresses, offset, first tensor
+        places: list[Place] = []
+        # a piece: first and last byte's addresses, offset, first tensor
+        pieces: list[tuple[int, int, int, Tensor]] = []
         nbytes = end = 0
         for i, tensor in enumerate(tensors):
             check_source(tensor, i)
@@ -126,7 +128,7 @@ class Slot:
 
     def replace(self, buffer: Tensor | None) -> None:
         """Take other memory; views of the old keep it alive."""
-        self.buffer = buffer
+        self.buffer: Any = buffer  # a tensor wherever a group was placed
         self.reader: torch.cuda.Stream | None = None
         self._typed: dict[torch.dtype, Tensor] = {}
 
