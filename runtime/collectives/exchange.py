@@ -96,8 +96,8 @@ class _Flow:
 
     def __init__(self, begin: Start, send: tuple[int, ...], receive: tuple[int, ...]) -> None:
         self.begin, self.send, self.receive = begin, send, receive
-        self.forward: Ticket | None = None
-        self.backward: Ticket | None = None
+        self.forward: Any = None  # a ticket while the exchange is under way
+        self.backward: Any = None
 
 
 class _Begin(torch.autograd.Function):

@@ -129,7 +129,7 @@ def launch(
         work: Any = (function, tuple(args))
         if method != "fork":
             work = _pickled(work)
-        context = _context(method)
+        context: Any = _context(method)
         processes = [
             context.Process(target=run_seat, args=(seat, work), name=f"rank-{seat.rank}")
             for seat in seats

@@ -120,8 +120,8 @@ def _prepare(seat: Seat) -> Board:
     board.base(seat.rank, private_bytes(os.getpid()))
     if hasattr(signal, "SIGUSR1"):
         # Kept open for as long as the process lives.
-        file = os.open(seat.stack, os.O_WRONLY | os.O_CREAT, 0o600)
-        faulthandler.register(signal.SIGUSR1, file=file, all_threads=False)
+        stack = os.open(seat.stack, os.O_WRONLY | os.O_CREAT, 0o600)
+        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(seat.threads)
     torch.set_num_threads(seat.threads)
     with contextlib.suppress(RuntimeError):  # fixed already where the launcher has used it

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import torch
 
@@ -72,14 +72,14 @@ class Watch:
         Raises:
             RankError: one failed; or the error of dgbench that it raised.
         """
-        alive = {process.sentinel: rank for rank, process in enumerate(self.processes)}
+        alive: dict[Any, int] = {p.sentinel: rank for rank, p in enumerate(self.processes)}
         while alive:
             left = max(0.0, self.deadline - time.monotonic())
             ended = [alive.pop(s) for s in wait(list(alive), timeout=min(TICK_S, left))]
             if not all(map(self._well, ended)):
                 self._settle()
                 self._blame()
-            self._look_at_memory(alive.values())
+            self._look_at_memory(list(alive.values()))
             if self.stall_s is not None:
                 self._look_for_stall(self.stall_s)
             if alive and time.monotonic() >= self.deadline:
@@ -169,7 +169,7 @@ class Watch:
         )
 
     def _look_at_memory(self, ranks: Sequence[int]) -> None:
-        for rank in list(ranks):
+        for rank in ranks:
             base = self.board.base(rank)
             now = private_bytes(self.processes[rank].pid or 0) if base else 0
             self.peak_bytes[rank] = max(self.peak_bytes[rank], now - base)
