@@ -41,8 +41,8 @@ NIGHTLY: dict[str, list[str]] = {
     "faults": [],
     "fuzz": ["--seconds", "10"],
     "sanitize": ["all"],
-    "search": ["--minutes", "60"],
     "soak": ["--minutes", "30"],
+    "search": ["--minutes", "60"],
 }
 
 
