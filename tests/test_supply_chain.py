@@ -259,7 +259,7 @@ def own_folder(comm: object, temporary: str) -> str:
 
 def test_what_ranks_exchange_is_for_their_user_alone(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    (modes,) = launch(own_folder, 1, [str(tmp_path)], timeout_s=60)
+    (modes,) = launch(own_folder, 1, [str(tmp_path)], timeout_s=240)
     assert modes == "0o700"
 
 

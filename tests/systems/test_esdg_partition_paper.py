@@ -184,7 +184,7 @@ def test_contenders_take_turns_on_the_same_ranks(model):
         "snapshot": {"partition": "snapshot"},
         "vertex": {"partition": "vertex", "parts": VertexParts(torch.arange(NODES) % 2, 2)},
     }
-    found = take_rank_turns(task, data, 2, contenders, least=3, budget_s=0.01, timeout_s=60)
+    found = take_rank_turns(task, data, 2, contenders, least=3, budget_s=0.01, timeout_s=240)
     plain = PlainTimeline(task, data)
     gradients = plain.gradients()
     for name in contenders:
