@@ -287,11 +287,12 @@ def load_cards(path: Path) -> list[DatasetCard]:
         if not _plain(entry.name):
             raise DataError(f"{path.name}: a card has no name")
         refs = [*entry.beside, *(ref for form in entry.forms for ref in form.files)]
-        for file in (*refs, *(ref.bundled for ref in refs if ref.bundled)):
-            place = PurePosixPath(file.path)
+        paths = [ref.path for ref in refs] + [ref.bundled.path for ref in refs if ref.bundled]
+        for path_text in paths:
+            place = PurePosixPath(path_text)
             if place.is_absolute() or ".." in place.parts or not place.name:
                 raise DataError(
-                    f"{path.name}: '{file.path}' of '{entry.name}' is no path in a folder"
+                    f"{path.name}: '{path_text}' of '{entry.name}' is no path in a folder"
                 )
     return found
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import bz2
 import gzip
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class Signals:
 MAX_UNPACKED: Final = 16 * 2**30
 """Most bytes that a file is unpacked to: a bomb ends here and not with the machine's memory."""
 _CHUNK: Final = 1 << 24
-_UNPACKERS: Final = {".gz": gzip.open, ".bz2": bz2.open}
+_UNPACKERS: Final[dict[str, Callable[..., Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 
 
 def read_bytes(path: Path, most: int = MAX_UNPACKED) -> bytes:

@@ -343,7 +343,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
     return hits.pop()
 
 
-def find_runs(name: str, root: Path | None = None) -> list[Path]:
+def find_runs(name: str | Path, root: Path | None = None) -> list[Path]:
     """The run called `name` (see `find_run`), or all runs below a folder such as results/reference.
 
     Raises:
@@ -351,7 +351,7 @@ def find_runs(name: str, root: Path | None = None) -> list[Path]:
     """
     folder = Path(name)
     if not folder.is_dir() or (folder / "run.json").is_file():
-        return [find_run(name, root)]
+        return [find_run(str(name), root)]
     found = sorted(
         p.parent for depth in ("[!.]*", "[!.]*/[!.]*") for p in folder.glob(f"{depth}/run.json")
     )

@@ -122,7 +122,7 @@ def _tally(race: RaceAnswer) -> str:
     counted = race.counted
     if len(race.workloads) == 1 or (race.fairer and len(counted) <= SHOWN):
         return ""
-    words = []
+    words: list[str] = []
     for outcome in ORDER:
         mine = race.having(outcome)
         if not mine:
