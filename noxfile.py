@@ -299,8 +299,8 @@ def faults(session: nox.Session) -> None:
 def nightly(session: nox.Session) -> None:
     """Queue the long checks: all faults, inputs, sanitizers, architectures, a soak, a search.
 
-    Takes about three hours on two cores. Each is a session of its own and ends with 1 where it
-    found something; the others go on.
+    A matter of hours. Each is a session of its own and ends with 1 where it found something; the
+    others go on.
     """
     for name, arguments in NIGHTLY.items():
         session.notify(name, arguments)
