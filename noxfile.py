@@ -81,16 +81,16 @@ def tests(session: nox.Session) -> None:
     _run(session, "python", "-m", "pytest", *workers, *session.posargs)
 
 
-@nox.session
+@in_environment
 def search(session: nox.Session) -> None:
     """Draw new examples for the property tests: nox -s search -- --minutes 120 [--seed S] [TESTS].
 
     `nox -s tests` draws the same examples every time. What this finds lies in build/search; it ends
     with 1 where that is something.
     """
-    _install(session, contenders=True)
+    _install(session)
     session.env.setdefault("OMP_NUM_THREADS", "1")
-    session.run("python", "scripts/search_examples.py", *session.posargs)
+    _run(session, "python", "scripts/search_examples.py", *session.posargs)
 
 
 @nox.session
