@@ -9,20 +9,25 @@ inputs to where the graph reads them.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 
 MAX_GRAPHS: Final = 32
 """Graphs that one stage keeps; each holds the memory of everything between its ends."""
 
 MAX_COPIES: Final = 4
 """Graphs of the same shapes, for a stage that is called again before its backward pass."""
+
+WARM_UPS: Final = 3
+"""Calls of a function before its capture, so that libraries and kernels are loaded by then."""
 
 Result: TypeAlias = Tensor | tuple[Tensor, ...]
 Graphed = Callable[..., Result]
@@ -53,14 +58,14 @@ class Stage:
 
     Called on CUDA tensors with gradients wanted, it is captured at the first call of each
     combination of shapes and replayed from then on. In every other case (CPU, `enabled` off, no
-    gradient wanted, a failed capture) the function is simply called, so results do not depend on
-    it. A capture happens in the middle of training: it waits for the device, and no other thread
-    may launch CUDA work meanwhile.
+    gradient wanted) the function is simply called, so results do not depend on it. A capture
+    happens in the middle of training and waits for the device; other threads may go on using it.
 
     The function must take and return tensors only, launch the same work for the same shapes, and
     read nothing from the device. All tensors it depends on are arguments, parameters included:
     what it closes over is frozen into the graph. Parameters are read where they lie, everything
-    else is copied in.
+    else is copied in. During a capture the function is given an alias of each parameter (same
+    memory, another tensor), and has to use that instead of the parameter.
 
     Results and gradients lie in the graph's own memory. A replay overwrites them as soon as
     nothing of the last result's autograd graph is alive, so they must not be kept beyond a step
@@ -87,16 +92,16 @@ class Stage:
         self.reason = "" if enabled else "CUDA graphs are switched off"
         self.captures = 0
         self.replays = 0
-        self._failed = False
         self._slots: dict[tuple[Any, ...], list[_Slot]] = {}
 
     def __call__(self, *tensors: Tensor) -> Result:
         """The function's result on `tensors`.
 
         Raises:
-            InvalidInputError: an argument that is not a tensor.
+            InvalidInputError: an argument or a result that is not a tensor.
+            UnsupportedError: the function could not be captured.
         """
-        if not self.enabled or self._failed:
+        if not self.enabled:
             return self.function(*tensors)
         _check(tensors)
         if not torch.is_grad_enabled() or not any(t.requires_grad for t in tensors):
@@ -111,7 +116,6 @@ class Stage:
     def reset(self) -> None:
         """Give up all graphs and the memory they hold; the next call captures again."""
         self._slots.clear()
-        self._failed = False
 
     def _slot(self, tensors: tuple[Tensor, ...]) -> _Slot | None:
         """A free graph for these shapes, captured now if there is none; None with a reason."""
@@ -127,13 +131,15 @@ class Stage:
             return None
         try:
             graphed = capture(self.function, tuple(map(_sample, tensors)))
+        except InvalidInputError:
+            raise
         except Exception as error:
-            # Whatever broke the capture (a read of the device, an operator that cannot be
-            # captured), the function itself still works; one try is enough.
-            self._failed = True
-            self._slots.clear()
-            self.reason = f"{self.name}: capture failed: {type(error).__name__}: {error}"
-            return None
+            # Going on without a graph would be timed and shown as if there were one.
+            raise UnsupportedError(
+                f"the stage '{self.name}' could not be captured in a CUDA graph: "
+                f"{type(error).__name__}: {error}",
+                hint="switch CUDA graphs off to run it without",
+            ) from error
         self.captures += 1
         slots.append(_Slot(graphed))
         return slots[-1]
@@ -157,9 +163,123 @@ def shape_key(tensors: tuple[Tensor, ...]) -> tuple[Any, ...]:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Recording:
+    """A function's forward and backward pass in two CUDA graphs, and what these read and write."""
+
+    forward: torch.cuda.CUDAGraph
+    backward: torch.cuda.CUDAGraph | None  # None where no result wants a gradient
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    grad_outputs: tuple[Tensor | None, ...]
+    grad_inputs: tuple[Tensor | None, ...]
+
+
+class _Replay(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, recording: _Recording, *inputs: Tensor) -> tuple[Tensor, ...]:
+        for place, given in zip(recording.inputs, inputs, strict=True):
+            if place.data_ptr() != given.data_ptr():
+                place.copy_(given)
+        recording.forward.replay()
+        ctx.recording = recording
+        results = tuple(output.detach() for output in recording.outputs)
+        constant = zip(results, recording.grad_outputs, strict=True)
+        ctx.mark_non_differentiable(*(result for result, grad in constant if grad is None))
+        return results
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        recording = ctx.recording
+        for place, given in zip(recording.grad_outputs, grads, strict=True):
+            if place is not None and place.data_ptr() != given.data_ptr():
+                place.copy_(given)
+        if recording.backward is not None:
+            recording.backward.replay()
+        return None, *(None if g is None else g.detach() for g in recording.grad_inputs)
+
+
 def capture(function: Callable[..., Result], samples: tuple[Tensor, ...]) -> Graphed:
-    """Record forward and backward of `function`; raises whatever the capture raises."""
-    return torch.cuda.make_graphed_callables(function, samples, allow_unused_input=True)
+    """Record forward and backward of `function` on a device; raises whatever breaks the capture.
+
+    Unlike `torch.cuda.make_graphed_callables` it lets other threads use the device meanwhile, and
+    gives the caller's stream back where the end of a capture raises.
+
+    Args:
+        function: tensors -> a tensor or a tuple of tensors.
+        samples: what the graphs read; leaves of which no autograd graph exists yet, for the
+            gradient of an older one belongs to the stream that was current at its first use.
+    """
+    with torch.cuda.device(samples[0].device):
+        stream = _capture_stream(torch.cuda.current_device())
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            recording, alone = _record(function, samples, stream)
+
+    def graphed(*tensors: Tensor) -> Result:
+        results = _Replay.apply(recording, *tensors)
+        return results[0] if alone else results
+
+    return graphed
+
+
+@functools.cache
+def _capture_stream(device: int) -> torch.cuda.Stream:
+    """The stream of all captures on a device; libraries keep memory for every stream they see."""
+    return torch.cuda.Stream(device)
+
+
+def _record(
+    function: Callable[..., Result], samples: tuple[Tensor, ...], stream: torch.cuda.Stream
+) -> tuple[_Recording, bool]:
+    """The recording, and whether the function gives one tensor instead of a tuple."""
+    leaves = [sample for sample in samples if sample.requires_grad]
+
+    def gradients(outputs: tuple[Tensor, ...], given: list[Tensor]) -> tuple[Tensor | None, ...]:
+        wanted = [output for output in outputs if output.requires_grad]
+        return torch.autograd.grad(wanted, leaves, given, allow_unused=True)
+
+    for _ in range(WARM_UPS):
+        outputs, alone = outputs_of(function(*samples))
+        given = [torch.empty_like(output) for output in outputs if output.requires_grad]
+        if given:
+            gradients(outputs, given)
+        del outputs
+    # What another thread does is no part of a capture and does not end it: work of this thread
+    # alone is held to the rules.
+    options = {
+        "pool": torch.cuda.graph_pool_handle(),
+        "stream": stream,
+        "capture_error_mode": "thread_local",
+    }
+    forward = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(forward, **options):
+        outputs, alone = outputs_of(function(*samples))
+    grad_outputs = tuple(torch.empty_like(o) if o.requires_grad else None for o in outputs)
+    given = [grad for grad in grad_outputs if grad is not None]
+    backward, found = None, iter(())
+    if given:
+        backward = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(backward, **options):
+            found = iter(gradients(outputs, given))
+    grads = tuple(next(found, None) if sample.requires_grad else None for sample in samples)
+    return _Recording(forward, backward, samples, outputs, grad_outputs, grads), alone
+
+
+def outputs_of(result: Result) -> tuple[tuple[Tensor, ...], bool]:
+    """The tensors that a stage's function gave, and whether it gave one that is in no tuple.
+
+    Raises:
+        InvalidInputError: something else is among them.
+    """
+    outputs = result if isinstance(result, tuple) else (result,)
+    for i, output in enumerate(outputs):
+        if not isinstance(output, Tensor):
+            raise InvalidInputError(
+                f"result {i} of a stage is a {type(output).__name__}, expected a torch.Tensor"
+            )
+    return outputs, not isinstance(result, tuple)
 
 
 def on_device(tensors: tuple[Tensor, ...]) -> bool:
@@ -186,10 +306,14 @@ def _no_graph(tensors: tuple[Tensor, ...]) -> str:
 
 
 def _sample(tensor: Tensor) -> Tensor:
-    """What the graph reads in place of `tensor`: a parameter itself, else a copy of its own.
+    """What the graph reads in place of `tensor`: a parameter's memory, else a copy of its own.
 
-    A copy, because the memory of an ordinary tensor is given to others once it is dropped.
+    A copy, because the memory of an ordinary tensor is given to others once it is dropped. Of a
+    parameter never the tensor itself: while an autograd graph of an earlier stage is alive, its
+    gradient is accumulated on the stream of that stage, by default one that no capture may touch,
+    and the capture of the backward pass would be invalidated.
     """
-    if isinstance(tensor, nn.Parameter):
-        return tensor
-    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
+    own = tensor.detach()
+    if not isinstance(tensor, nn.Parameter):
+        own = own.clone()
+    return own.requires_grad_(tensor.requires_grad)

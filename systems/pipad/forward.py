@@ -16,6 +16,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from dgbench.kernels_cuda.evolve import evolve_gru
@@ -34,6 +35,18 @@ Outputs = Sequence[Tensor] | Tensor
 Result = Tensor | tuple[Tensor, ...]
 
 
+class _Part(nn.Module):
+    """A function that reads a model's parameters, as a module of which these are parameters."""
+
+    def __init__(self, model: FrameModel, function: Callable[..., Result]) -> None:
+        super().__init__()
+        self.model = model
+        self.function = function
+
+    def forward(self, *tensors: Tensor) -> Result:
+        return self.function(*tensors)
+
+
 class Stages:
     """The dense parts of a model's step, each captured in CUDA graphs where that is wanted (4.3).
 
@@ -46,7 +59,10 @@ class Stages:
     def __init__(self, model: FrameModel, enabled: bool) -> None:
         self._enabled = enabled
         self._known: dict[str, Stage] = {}
-        self._parameters = [p for n, p in model.named_parameters() if not n.startswith("head.")]
+        self._model = model
+        self._parameters = {
+            name: p for name, p in model.named_parameters() if not name.startswith("head.")
+        }
 
     def __call__(self, name: str, function: Callable[..., Result], *tensors: Tensor) -> Result:
         """`function(*tensors)`, which may also read the model's parameters.
@@ -59,10 +75,18 @@ class Stages:
             return function(*tensors)
         stage = self._known.get(name)
         if stage is None:
-            count = len(tensors)
-            stage = Stage(lambda *given: function(*given[:count]), enabled=True, name=name)
+            stage = Stage(partial(self._call, function, len(tensors)), enabled=True, name=name)
             self._known[name] = stage
-        return stage(*tensors, *self._parameters)
+        return stage(*tensors, *self._parameters.values())
+
+    def _call(self, function: Callable[..., Result], count: int, *given: Tensor) -> Result:
+        """`function` of the first `count` tensors; the others stand for the model's parameters."""
+        tensors, parameters = given[:count], given[count:]
+        if all(a is b for a, b in zip(parameters, self._parameters.values(), strict=True)):
+            return function(*tensors)
+        part = _Part(self._model, function)
+        named = dict(zip((f"model.{name}" for name in self._parameters), parameters, strict=True))
+        return functional_call(part, named, tensors)
 
     def reasons(self) -> list[str]:
         """Why stages run without a graph, where capture was wanted and failed."""
@@ -74,8 +98,9 @@ def gcn_gru(model: GcnGru, engine: Engine, stages: Stages, times: range, every: 
     with engine.meter.phase("gnn"):
         x = engine.first(times)  # [W, N, F]
 
-    def scan(x: Tensor) -> tuple[Tensor, Tensor]:
-        return gru_scan(x, *model.folded_weights(), all_steps=every)
+    def scan(x: Tensor) -> Tensor:
+        states, last = gru_scan(x, *model.folded_weights(), all_steps=every)
+        return states if every else last
 
     def steps(x: Tensor) -> tuple[Tensor, ...]:
         if engine.on["weight_reuse"]:
@@ -89,8 +114,8 @@ def gcn_gru(model: GcnGru, engine: Engine, stages: Stages, times: range, every: 
 
     with engine.meter.phase("rnn"):
         if engine.on["fused_gates"]:
-            states, last = stages("scan", scan, x)
-            return states if every else [last]
+            found = stages("scan", scan, x)
+            return found if every else [found]
         return stages("steps", steps, x)
 
 
@@ -157,8 +182,8 @@ def mpnn_lstm(
     def scans(x1: Tensor, x2: Tensor) -> tuple[Tensor, ...]:
         joined = torch.cat([x1, x2], dim=2)  # [W, N, 2H]
         if not fused:
-            h1, _ = model.lstm_1(joined)
-            h2, _ = model.lstm_2(h1)
+            h1 = _lstm(model.lstm_1, joined)
+            h2 = _lstm(model.lstm_2, h1)
             return (h1, h2, h1[-1], h2[-1]) if every else (h1[-1], h2[-1])
         weights_1, weights_2 = model.scan_weights()
         h1, last_1, _ = lstm_scan(joined, *weights_1, all_steps=True)
@@ -178,6 +203,16 @@ def mpnn_lstm(
     h1, h2 = states
     raw = [head, *later.unsqueeze(2)]
     return [model.combine(h1[i], h2[i], raw, i) for i in range(len(times))]
+
+
+def _lstm(layer: nn.LSTM, x: Tensor) -> Tensor:
+    """The layer's outputs without `nn.LSTM.forward`, which lays weights that it has not seen anew.
+
+    A capture's weights are aliases of the parameters and have to stay where these lie.
+    """
+    weights = [layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0]
+    zeros = x.new_zeros(1, x.shape[1], layer.hidden_size)
+    return torch.lstm(x, (zeros, zeros), weights, True, 1, 0.0, layer.training, False, False)[0]
 
 
 def _skip(head: Tensor, later: Tensor) -> Tensor:

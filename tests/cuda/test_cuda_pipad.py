@@ -194,11 +194,12 @@ def test_looking_at_a_frame_between_steps_changes_nothing(monkeypatch, place):
 @pytest.mark.cuda
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("fused", [False, True])
-def test_cuda_graphs_change_nothing_but_launches(monkeypatch, model, fused):
+@pytest.mark.parametrize("loss_on", ["last", "every"])
+def test_cuda_graphs_change_nothing_but_launches(monkeypatch, model, loss_on, fused):
     if not build_info.build_info()["cuda"]["usable"]:
         pytest.skip("no CUDA device for the operators")
     serve(monkeypatch, tiny_sequence(nodes=50, edges=200, snapshots=10))
-    task = tiny_workload(model=model, frame=FRAME, loss_on="every", lr=1e-2)
+    task = tiny_workload(model=model, frame=FRAME, loss_on=loss_on, lr=1e-2)
     losses, states = [], []
     for graphs in (False, True):
         switches = {"cuda_graphs": graphs, "fused_gates": fused}
