@@ -114,8 +114,10 @@ def race(found: list[Contender], *, device: str, rounds: int, turn_s: float) -> 
             synchronise(device)
             start = time.perf_counter()
             for _ in range(count):
-                one.trainer.step(frames[id(one)] % one.trainer.num_frames)
+                loss = one.trainer.enqueue(frames[id(one)] % one.trainer.num_frames)
                 frames[id(one)] += 1
+            loss.wait()
+            synchronise(device)
             one.step_s.append((time.perf_counter() - start) / count)
             one.counters["counted_steps"] += count
     for one in running:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor
 
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.readback import Readback
 from dgbench.systems.base.workload import Workload
 
 
@@ -56,10 +57,17 @@ class Trainer(ABC):
     def step(self, frame: int) -> float:
         """Train on one frame and return the loss before the update. Waits for the device."""
 
+    def enqueue(self, frame: int) -> Readback:
+        """`step` that need not wait for the device: the loss is read when it is asked for.
+
+        Steps go on in the order they are given. Default: `step`, which waits.
+        """
+        return Readback(self.step(frame))
+
     def train_epoch(self) -> float:
         """Train on every frame once, in order; return the mean loss."""
-        losses = [self.step(i) for i in range(self.num_frames)]
-        return sum(losses) / max(1, len(losses))
+        losses = [self.enqueue(i) for i in range(self.num_frames)]
+        return sum(loss.value() for loss in losses) / max(1, len(losses))
 
     @abstractmethod
     def evaluate(self, frame: int) -> Tensor:

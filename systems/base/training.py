@@ -18,6 +18,7 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.models import FrameModel, build_model
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.readback import Readback
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.workload import Workload
 
@@ -183,6 +184,12 @@ class FrameTrainer(Trainer):
         return tensors
 
     def step(self, frame: int) -> float:
+        loss = self.enqueue(frame).value()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # the update, too
+        return loss
+
+    def enqueue(self, frame: int) -> Readback:
         if self._optimiser is None:
             leaves = list(self.trained().values())
             # Fused: one call for all leaves; else small graphs spend a tenth of a step on updates.
@@ -193,10 +200,7 @@ class FrameTrainer(Trainer):
             loss.backward()
         with self.meter.phase("update"):
             self._optimiser.step()
-        value = float(loss.detach())  # waits for the forward pass only
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return value
+        return Readback(loss)
 
     def _loss(self, frame: int) -> Tensor:
         outputs = self.outputs(self.task.times(frame))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -117,8 +118,9 @@ class Pretence(TorchFunctionMode):
     """Lets tensors be made on and brought to the device.
 
     Attributes:
-        noted: how often something came to the device (`to_device`), the host read (`to_host`),
-            or was copied between both into memory that was there (`copied`).
+        noted: how often something came to the device (`to_device`), the host read (`to_host`), or
+            was copied between both into memory that was there (`copied`); how often a number was
+            sent home without a wait (`read_back`), and the host waited for the device (`waits`).
     """
 
     def __init__(self) -> None:
@@ -219,6 +221,7 @@ def pretended_cuda(patch: Any) -> Iterator[Pretence]:
     """
     global CURRENT
     from dgbench.kernels_cuda import _dispatch, build_info, csr_check, scan, transpose
+    from dgbench.runtime import readback
 
     real = build_info.extension
 
@@ -234,8 +237,17 @@ def pretended_cuda(patch: Any) -> Iterator[Pretence]:
                 patch.setattr(module, name, made)
     patch.setattr(torch.cuda, "is_available", lambda: True)
     patch.setattr(torch.cuda, "device_count", lambda: 1)
-    patch.setattr(torch.cuda, "synchronize", lambda *_: None)
     CURRENT = Pretence()
+
+    def synchronize(*_: Any) -> None:
+        CURRENT.noted["waits"] += 1
+
+    def copy_to_host(tensor: Pretended) -> tuple[Tensor, Any]:
+        CURRENT.noted["read_back"] += 1
+        return tensor.inner.clone(), SimpleNamespace(synchronize=synchronize)
+
+    patch.setattr(readback, "copy_to_host", copy_to_host)
+    patch.setattr(torch.cuda, "synchronize", synchronize)
     with CURRENT:
         yield CURRENT
 

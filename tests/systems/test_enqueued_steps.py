@@ -1,0 +1,98 @@
+"""Steps that do not wait for the device, and a timed loop that is one step ahead of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pretended_cuda import pretended_cuda
+from tiny_data import serve, tiny_sequence, tiny_workload
+
+from dgbench.runtime.readback import Readback
+from dgbench.systems.base import RunContext, get_system, race
+from dgbench.systems.pipad import PipadSystem
+
+STEPS = 5
+
+
+@pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
+@pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
+@pytest.mark.parametrize("loss_on", ["last", "every"])
+def test_a_steady_step_does_not_wait_for_the_device(monkeypatch, model, loss_on):
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9))
+    work = tiny_workload(model=model, loss_on=loss_on)
+    system = get_system("reference")
+    plain = system.open(work)
+    wanted = [plain.step(i % plain.num_frames) for i in range(STEPS + 2)]
+    with pretended_cuda(monkeypatch) as seen:
+        trainer = system.open(work, device="cuda")
+        found = [trainer.step(0)]
+        assert seen.noted["waits"] > 0  # `step` does
+        found.append(trainer.enqueue(1 % trainer.num_frames).value())
+        seen.noted.clear()
+        losses = [trainer.enqueue(i % trainer.num_frames) for i in range(2, STEPS + 2)]
+        assert seen.noted["waits"] == seen.noted["to_host"] == 0
+        assert seen.noted["read_back"] == STEPS
+        found += [loss.value() for loss in losses]
+        assert seen.noted["waits"] == STEPS
+        trainer.close()
+    assert found == pytest.approx(wanted, rel=1e-5)
+
+
+def test_an_epoch_waits_for_its_losses_only_at_its_end(monkeypatch):
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9))
+    order: list[str] = []
+
+    class Noted(Readback):
+        def wait(self) -> None:
+            order.append("wait")
+            super().wait()
+
+    trainer = PipadSystem().open(tiny_workload())
+    enqueue = trainer.enqueue
+
+    def noted(frame: int) -> Readback:
+        order.append("step")
+        return Noted(enqueue(frame).value())
+
+    monkeypatch.setattr(trainer, "enqueue", noted)
+    trainer.train_epoch()
+    assert order == ["step"] * trainer.num_frames + ["wait"] * trainer.num_frames
+    trainer.close()
+
+
+def test_a_timed_loop_is_one_step_ahead(monkeypatch):
+    """It waits for a step only when the next one was given to the device."""
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9))
+    begun: list[Any] = []
+    waited: list[int] = []
+
+    class Noted(Readback):
+        def __init__(self, number: float) -> None:
+            super().__init__(number)
+            self.number = len(begun)
+            begun.append(self)
+
+        def wait(self) -> None:
+            if self.number not in waited:
+                waited.append(self.number)
+                ahead.append(len(begun) - 1 - self.number)
+            super().wait()
+
+    ahead: list[int] = []
+    trainer = type(get_system("reference").open(tiny_workload()))
+    enqueue = trainer.enqueue
+    monkeypatch.setattr(trainer, "enqueue", lambda self, i: Noted(enqueue(self, i).value()))
+    context = RunContext("cpu", "smoke", 1, budget_s=0.05)
+    measured = race.timed("reference", tiny_workload(), context)
+    assert len(measured.samples) + measured.warmup == len(begun) > 2
+    assert ahead[:-1] == [1] * (len(begun) - 1)
+    assert waited == list(range(len(begun)))
+    assert measured.values["loss"] == begun[0].value()
+
+
+def test_a_number_of_the_host_is_there_at_once():
+    assert Readback(2.5).value() == 2.5
+    loss = torch.tensor(1.5, requires_grad=True) * 2
+    assert Readback(loss).value() == 3.0
