@@ -28,6 +28,18 @@ _ALIGNED: Final = 32
 """Words of 8 bytes that arrays of a batch begin at multiples of."""
 _SCAN_TILE: Final = 2048
 """Counts that a block of the prefix sum takes (`temporal_launchers.h`)."""
+_LONG_DRAW: Final = 64
+"""Fan-out up to which a draw needs no table (`temporal_launchers.h`)."""
+_TABLE_WORDS: Final = 1 << 24
+"""Words of 4 bytes of all tables, about (`temporal_launchers.h`)."""
+
+
+def draw_words(room: int, fanout: int) -> int:
+    """Words of 4 bytes that uniform draws of a hop take, with the tables of large fan-outs."""
+    if fanout <= _LONG_DRAW:
+        return room * fanout
+    table = (1 << (2 * fanout - 1).bit_length()) + 2 * -(-fanout // 32)
+    return room * fanout + min(room, _TABLE_WORDS // table + 1) * table
 
 
 @dataclass(frozen=True)
@@ -110,7 +122,8 @@ def _lay_out(
                 at = take(rooms[hop + 1]), take(rooms[hop + 1]), take(rooms[hop + 1])
     most = max(rooms[:-1])
     scratch = 2 * len(places) + -(-most // _SCAN_TILE) + 3 * -(-most // 2)
-    scratch += -(-max(found) // 2) if uniform else 0
+    if uniform:
+        scratch += -(-max(map(draw_words, rooms, fanouts)) // 2)
     return Layout(fanouts, tuple(rooms[:-1]), tuple(places), staged, end, scratch)
 
 
@@ -148,7 +161,7 @@ class Hop:
         targets: whose neighbours are looked for.
         fanout: at most so many of each.
         located: counts, positions of the first record and candidates int32[room], and the
-            candidates drawn int32[room, fanout] where they are drawn.
+            candidates drawn int32[draw_words(room, fanout)] where they are drawn.
         offsets: int64[room + 1], the sums of the counts.
         found: neighbours and edge ids int64[places], times float64[places].
         following: targets of the next hop, None after the last one.
@@ -167,7 +180,7 @@ class Hop:
         nodes = targets.nodes
         room = nodes.numel()
         counts, firsts, totals = nodes.new_empty((3, room), dtype=torch.int32)
-        chosen = nodes.new_empty(room * fanout, dtype=torch.int32) if uniform else None
+        chosen = nodes.new_empty(draw_words(room, fanout), dtype=torch.int32) if uniform else None
         return cls(targets, fanout, (counts, firsts, totals, chosen), nodes.new_zeros(room + 1))
 
     def make_places(self, *, last: bool) -> None:

@@ -67,13 +67,17 @@ class DeviceStore:
         store: the host's. It must live as long as this does.
         placement: one of `PLACEMENTS`.
         cap_bytes: most bytes of the device's memory that the graph may take; None for no limit.
-            For `unified`, whose pages nobody counts, other memory of the device is held as ballast,
-            so that only so much and `WORKING_BYTES` are free.
+            For `unified`, whose pages nobody counts, it says how much `oversubscribe` leaves free.
         device: a CUDA device.
+        oversubscribe: for `unified`, hold other memory of the device as ballast, so that only
+            `cap_bytes` and `WORKING_BYTES` are free and pages have to make room for each other.
+            That slows down everybody on the device, up to where it hangs. Off or on, a graph in
+            managed memory takes no more than was free on the device before.
 
     Raises:
         UnknownKeyError: a placement that does not exist.
-        InvalidInputError: a limit below 1.
+        InvalidInputError: a limit below 1, or `oversubscribe` without a limit or for another
+            placement.
         UnsupportedError: no compiled operators for the device.
         MemoryError: the graph does not fit.
     """
@@ -85,20 +89,27 @@ class DeviceStore:
         cap_bytes: int | None = None,
         *,
         device: torch.device | str = "cuda",
+        oversubscribe: bool = False,
     ) -> None:
         if placement not in PLACEMENTS:
             raise unknown_key("placement", placement, PLACEMENTS)
         if cap_bytes is not None and cap_bytes < 1:
             raise InvalidInputError(f"cap_bytes is {cap_bytes}, allowed are numbers from 1")
+        if oversubscribe and (placement != "unified" or cap_bytes is None):
+            raise InvalidInputError(
+                f"oversubscribe is True with placement {placement!r} and cap_bytes {cap_bytes}; it "
+                "is for 'unified' with a limit"
+            )
         self.store, self.placement, self.cap_bytes = store, placement, cap_bytes
         self.device = torch.device(device)
         made = getattr(extension(self.device), "TemporalMirror", None)
         if made is None:
             raise UnsupportedError(f"a store on '{self.device}' needs no mirror; sample from it")
-        self._mirror: Any = made(PLACEMENTS.index(placement), cap_bytes or 0)
+        cap = free_bytes(self.device) if placement == "unified" else cap_bytes
+        self._mirror: Any = made(PLACEMENTS.index(placement), cap or 0, self._number())
         self._staging = torch.empty(0, dtype=torch.int64)
         self._ballast: Tensor | None = None
-        if placement == "unified" and cap_bytes is not None:
+        if oversubscribe:
             self._ballast = hold_ballast(cap_bytes + WORKING_BYTES, self.device)
         self.sent = self.update()
 
@@ -244,12 +255,23 @@ class DeviceStore:
         """Bytes of managed memory."""
         return self._mirror.managed_bytes
 
+    @property
+    def ballast_bytes(self) -> int:
+        """Bytes of the device's memory that are held so that others cannot have them."""
+        return 0 if self._ballast is None else self._ballast.nbytes
+
     def close(self) -> None:
         """Give all memory back; `update` brings the graph again."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         self._mirror.clear()
         self._ballast = None
+
+    def _number(self) -> int:
+        """The device's number; of a name without one that of the current device."""
+        if self.device.type != "cuda":
+            return 0
+        return torch.cuda.current_device() if self.device.index is None else self.device.index
 
     def _stream(self) -> tuple[int]:
         return stream_of(self.device) or (0,)
@@ -275,12 +297,17 @@ class DeviceStore:
             raise InvalidInputError("times holds nan, allowed are numbers and infinities")
 
 
+def free_bytes(device: torch.device) -> int | None:
+    """Bytes of the device's memory that nobody has; None where there is no telling."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+
+
 def hold_ballast(leave_bytes: int, device: torch.device) -> Tensor | None:
     """Take memory of the device until only so many bytes are free; None where fewer are."""
     if device.type != "cuda":
         return None
     torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)
+    free = free_bytes(device)
     if free <= leave_bytes:
         return None
     return torch.empty(free - leave_bytes, dtype=torch.uint8, device=device)

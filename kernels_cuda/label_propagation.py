@@ -88,8 +88,8 @@ def propagate_labels(
         csr: a square matrix; vertex r hears the labels of the columns of row r. For a graph both
             directions must be stored. Self loops do not vote, entries of one column add up, and
             order does not matter. `csr.values` is not read. On a CUDA device the labels are those
-            of the CPU; there a round costs four launches however small it is, so pass a `block` of
-            2^16 or more, and weights and `start` on the same device.
+            of the CPU; there a round costs five launches and more however small it is, so pass a
+            `block` of 2^16 or more, and weights and `start` on the same device.
         edge_weight: int32[nnz] >= 0 (profiled traffic, scaled), or None for 1 each.
         vertex_weight: int32[N] >= 0, a vertex's part in the size of its label, or None for 1 each.
         cap: largest sum of vertex weights of a label, at least 1. A heavier vertex stays alone.
@@ -172,7 +172,7 @@ def _sweep_on(device: torch.device, count: int, block: int) -> Callable[..., tup
     most = min(block, count)
     ids = torch.empty(2 * most, dtype=torch.int32, device=device)
     gains = torch.empty(most, dtype=torch.int64, device=device)
-    contested = torch.empty(1 << max(0, most - 1).bit_length(), dtype=torch.int32, device=device)
+    contested = torch.empty(2 * most, dtype=torch.int32, device=device)
     arrivals = torch.zeros(count, dtype=torch.int64, device=device)
 
     def on_device(*arguments: Any) -> tuple[int, int]:

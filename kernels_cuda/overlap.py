@@ -200,7 +200,11 @@ def split_unchecked(
     slice_cap = 0 if granularity == "edge" else cap
     indptrs, indices, values = _columns(csrs)
     over_indptr = torch.zeros_like(csrs[0].indptr)
-    native.count_shared(indptrs, indices, slice_cap, over_indptr[1:], *stream)
+    named = {}
+    if size := getattr(native, "long_rows_size", None):  # on CUDA
+        words = size(sum(csr.nnz for csr in csrs), len(csrs))
+        named = {"long_rows": torch.empty(words, dtype=torch.int32, device=device)}
+    native.count_shared(indptrs, indices, slice_cap, over_indptr[1:], *stream, **named)
     torch.cumsum(over_indptr[1:], 0, out=over_indptr[1:])
     shared = int(over_indptr[-1])
     over_indices = torch.empty(shared, dtype=torch.int32, device=device)
@@ -218,6 +222,7 @@ def split_unchecked(
         rest,
         rest_values,
         *stream,
+        **named,
     )
     # A shared entry leaves each snapshot exactly once: the exclusive offsets are differences.
     exclusive = [

@@ -175,6 +175,8 @@ def spmm_gespmm(csr: Csr, x: Tensor, csc: Csr | None = None) -> Tensor:
     """y = A x in the manner of GE-SpMM, the aggregation of the paper's PyGT-G baseline; CUDA only.
 
     One warp per row and column tile, 32 entries staged at a time, two tiles per warp from width 64.
+    A row of more than 512 entries is cut into parts of as many, which warps of their own add up
+    atomically, so that its sums are not the same bits in every run.
     Differentiable in x where the transpose is given too: GE-SpMM reads CSR forward and CSC
     backward, and both have to be on the device.
 
@@ -241,9 +243,10 @@ def warp_clocks(
     x = x.detach().contiguous()
     if isinstance(matrix, Csr):
         check_kernel(matrix, "matrix", x)
-        clocks = _clocks(native.gespmm_warp_count(matrix.num_rows, x.shape[1]), device)
+        warps = native.gespmm_warp_count(matrix.num_rows, x.shape[1], matrix.nnz)
+        clocks = _clocks(warps, device)
         _gespmm(matrix, x, clocks)
-        return clocks.cpu()
+        return clocks[clocks[:, 1] > clocks[:, 0]].cpu()  # some had no part of a long row
     _check(x, "x", matrix.num_cols, device)
     out = torch.zeros(matrix.num_rows, x.shape[1], device=device)
     if x.shape[1] == 0 or matrix.num_slices == 0:

@@ -50,10 +50,10 @@ def rewrite(source: str) -> str:
         while depth:
             depth += {"(": 1, ")": -1}.get(source[end], 0)
             end += 1
-        grid, block, shared, _stream = split_arguments(match[2])
+        grid, block, shared, stream = split_arguments(match[2])
         call = f"{match[1]}({source[match.end() : end - 1]})"
         out += source[position : match.start()]
-        out += f"emulated::launch({grid}, {block}, {shared}, [&] {{ {call}; }})"
+        out += f"emulated::launch({grid}, {block}, {shared}, {stream}, [&] {{ {call}; }})"
         position = end
     return out + source[position:]
 

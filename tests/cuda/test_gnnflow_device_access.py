@@ -63,6 +63,14 @@ def test_cells_of_figure_13_sample_from_every_placement(native, monkeypatch, pla
     assert measured.values["neighbours_per_s"] > 0
     assert (measured.counters["device_bytes"] > 0) == (placement in ("cuda", "hybrid", "guided"))
     assert bool(measured.notes) == (placement == "unified")
+    if placement == "unified":
+        ballast = []
+        monkeypatch.setattr(device_store, "hold_ballast", lambda *how: ballast.append(how))
+        fig13.measure(BY_NAME["reddit"], placement, context)
+        assert not ballast
+        monkeypatch.setenv("DGBENCH_OVERSUBSCRIBE", "1")
+        fig13.measure(BY_NAME["reddit"], placement, context)
+        assert len(ballast) == 1
     if placement == "cuda":
         # The limit stands to the graph as it does by Table 6, which GDELT keeps and Netflix not.
         fig13.measure(BY_NAME["gdelt"], placement, context)

@@ -212,9 +212,7 @@ def test_a_failed_capture_is_an_error_and_leaves_nothing_behind(device, monkeypa
     monkeypatch.setattr(graphs, "capture", refuse)
     stage = Stage(product, name="dense")
     x, w = draw(4, 3), draw(3, 2, seed=1, grad=True)
-    with pytest.raises(
-        UnsupportedError, match=r"'dense' could not be captured.*Error: oper"
-    ):
+    with pytest.raises(UnsupportedError, match=r"'dense' could not be captured.*Error: oper"):
         stage(x, w)
     assert stage.captures == stage.replays == 0
     monkeypatch.setattr(graphs, "capture", works)

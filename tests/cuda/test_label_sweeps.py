@@ -21,6 +21,10 @@ CASES = [  # vertices, degree, hub, cap, rounds, block, weighted, active only
     (700, 5, True, 3, 2, 1000, True, False),
     (5200, 1, True, 400, 1, 1 << 20, False, False),  # more labels at a hub than its table holds
     (90, 8, False, 1, 2, 32, True, True),
+    # All but a few want the hub's label with the same gain: several runs are sorted and merged.
+    (3000, 0, True, 40, 1, 1 << 20, False, False),
+    (3000, 0, True, 2999, 1, 1 << 20, True, False),
+    (4000, 1, True, 700, 1, 2500, True, True),
 ]
 
 
@@ -65,7 +69,7 @@ def test_sweeps_equal_the_cpus(native, case, order, monkeypatch):
         torch.full((most,), -7, **integers),
         torch.full((most,), -7, **integers),
         torch.full((most,), -7, dtype=torch.int64, device=native.device),
-        torch.full((1 << (most - 1).bit_length(),), -7, **integers),
+        torch.full((2 * most,), -7, **integers),
         torch.zeros(vertices, dtype=torch.int64, device=native.device),
     ]
     changed = 0
@@ -106,7 +110,8 @@ def test_sizes_that_contradict_each_other_are_refused(native):
     indptr, indices = put([0, 1, 2], torch.int64), put([1, 0], torch.int32)
     labels, loads = put([0, 1], torch.int32), put([1, 1], torch.int64)
     given = [indptr, indices, None, None, labels, loads, None, 5, 1, 2, 2]
-    scratch = [labels.clone(), labels.clone(), loads.clone(), labels.clone(), loads * 0]
+    contested = labels.repeat(2)
+    scratch = [labels.clone(), labels.clone(), loads.clone(), contested, loads * 0]
     counts = put([0, 0, 0], torch.int64)
     native.call("label_sweep", *given, *scratch, counts)
     for at, wrong, found in [

@@ -146,7 +146,7 @@ def test_the_clocks_of_a_warp_per_row(native, width):
     values = native.put(dense[dense != 0])
     x = np.random.default_rng(1).normal(size=(COLUMNS, width)).astype(np.float32)
     y = native.poisoned(ROWS, width)
-    warps = native.module.gespmm_warp_count(ROWS, width)
+    warps = native.module.gespmm_warp_count(ROWS, width, indices.numel())
     assert warps == ROWS * (-(-width // 32) if width < 64 else -(-width // 64))
     clocks = native.put(torch.full((warps, 3), -1), torch.int64)
     native.call("spmm_gespmm", indptr, indices, values, native.put(x), y, clocks)

@@ -208,6 +208,33 @@ def test_a_limit_is_kept(open_device):
     open_device(store, "uva", 1)
 
 
+def test_managed_memory_is_oversubscribed_only_if_asked_for(open_device, monkeypatch):
+    store = a_store(4000)
+    held = store.memory().held
+    graph = held["vertices"] + held["fences"] + held["blocks"] + held["records"]
+    ballast = []
+    monkeypatch.setattr(device_store, "free_bytes", lambda device: graph)
+    monkeypatch.setattr(
+        device_store, "hold_ballast", lambda leave, device: ballast.append(leave) or torch.ones(3)
+    )
+    there = open_device(store, "unified", graph // 2)
+    assert (ballast, there.ballast_bytes, there.managed_bytes) == ([], 0, graph)
+    there.close()
+    there = open_device(store, "unified", graph // 2, oversubscribe=True)
+    assert ballast == [graph // 2 + device_store.WORKING_BYTES]
+    assert (there.ballast_bytes, there.managed_bytes) == (12, graph)
+    there.close()
+    assert there.ballast_bytes == 0
+    # And never more than the device has free.
+    monkeypatch.setattr(device_store, "free_bytes", lambda device: graph - 1)
+    for asked in (False, True):
+        with pytest.raises(MemoryError, match=f"at most {graph - 1} are allowed"):
+            open_device(store, "unified", graph // 2, oversubscribe=asked)
+    for placement, limit in (("cuda", 1), ("unified", None)):
+        with pytest.raises(InvalidInputError, match="it is for 'unified' with a limit"):
+            open_device(store, placement, limit, oversubscribe=True)
+
+
 def test_deleted_edges_and_vertices_are_no_candidates(open_device):
     store = a_store(undirected=True)
     there = open_device(store, "cuda")

@@ -43,7 +43,9 @@ class Row:
         return f"{self.group}-{self.params['system']}-{self.round}"
 
 
-def rows_of(name: str, limit: int = ENOUGH, **seconds: float | str) -> list[Row]:
+def rows_of(
+    name: str, limit: int = ENOUGH, ballast: int = 1 << 30, **seconds: float | str
+) -> list[Row]:
     """Five rounds of each placement; words instead of seconds are a status."""
     published = {"reddit": 1_344_894, "gdelt": 191_290_000, "netflix": 200_960_000}[name]
     found = []
@@ -54,7 +56,11 @@ def rows_of(name: str, limit: int = ENOUGH, **seconds: float | str) -> list[Row]
                 Row(
                     {"dataset": name, "system": system}, name, number,
                     took * (1 + 0.01 * number) if ok else None, "ok" if ok else took,
-                    counters={"records_published": published, "limit_bytes": limit},
+                    counters={
+                        "records_published": published,
+                        "limit_bytes": limit,
+                        "ballast_bytes": ballast,
+                    },
                 )
             )  # fmt: skip
     return found
@@ -113,6 +119,13 @@ def test_thrashing_needs_a_limit_that_can_be_kept():
     finding, verdict = judged("um-thrash", rows_of("gdelt", 4 << 20, unified=4.0, **slow))
     assert verdict == "not run here"
     assert "too small" in finding.reason
+
+
+def test_thrashing_needs_a_limit_at_all():
+    rows = rows_of("gdelt", ballast=0, unified=4.0, cpu=0.3, hybrid=0.1, uva=0.4)
+    finding, verdict = judged("um-thrash", rows)
+    assert verdict == "not run here"
+    assert "unified memory had no limit; DGBENCH_OVERSUBSCRIBE=1 sets one" in finding.reason
 
 
 def test_the_texts_large_graph_does_not_fill_the_limit():

@@ -18,7 +18,7 @@ namespace dgbench {
 
 // The tests play the kernels through on the host and bind them for host arrays.
 #if defined(DGBENCH_EMULATED_DEVICE)
-using Device = nb::device::cpu;
+struct Device : nb::device::cpu {};  // tells a device's arrays from the host's
 #else
 using Device = nb::device::cuda;
 #endif

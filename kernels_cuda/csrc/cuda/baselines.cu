@@ -80,46 +80,113 @@ __global__ void __launch_bounds__(kBlock) sliced_scatter_warps(const SliceWarp w
   }
 }
 
-// One warp per row and tile of 32 COARSE columns, 32 entries of the row staged at a time.
-template <int COARSE, bool CLOCKED>
-__global__ void __launch_bounds__(kBlock)
-    gespmm_warps(const int64_t* __restrict__ indptr, const int32_t* __restrict__ indices,
-                 const float* __restrict__ values, int64_t rows, int features,
-                 const float* __restrict__ x, float* __restrict__ y,
-                 int64_t* __restrict__ clocks) {
-  __shared__ StagedEntry staged[kWarpsPerBlock][kWarp];
-  const int lane = threadIdx.x % kWarp;
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp;
-  if (row >= rows) return;
-  const Clock<CLOCKED> clock;
-  StagedEntry* shared = staged[threadIdx.x / kWarp];
-  const int first = blockIdx.y * kWarp * COARSE + lane;
-  const int64_t end = indptr[row + 1];
-  float sum[COARSE] = {};
-  for (int64_t begin = indptr[row]; begin < end; begin += kWarp) {
+constexpr int64_t kHubRow = 512;  // entries of a row that one warp adds up, at most
+
+struct Product {
+  const int64_t* indptr;
+  const int32_t* indices;
+  const float* values;  // or null: 1 each
+  int64_t rows, entries;
+  int features;
+  const float* x;
+  float* y;
+};
+
+// Adds entries [begin, end) of a row, 32 staged at a time, for a tile of 32 COARSE columns.
+template <int COARSE>
+__device__ __forceinline__ void add_entries(const Product& p, int64_t begin, int64_t end, int first,
+                                            int lane, StagedEntry* shared, float (&sum)[COARSE]) {
+  for (; begin < end; begin += kWarp) {
     const int count = end - begin < kWarp ? static_cast<int>(end - begin) : kWarp;
     if (lane < count) {
-      shared[lane] = {indices[begin + lane], values != nullptr ? values[begin + lane] : 1.0f};
+      const int64_t e = begin + lane;
+      shared[lane] = {p.indices[e], p.values != nullptr ? p.values[e] : 1.0f};
     }
     __syncwarp();
     for (int k = 0; k < count; ++k) {
       const StagedEntry entry = shared[k];
-      const float* from = x + static_cast<int64_t>(entry.column) * features;
+      const float* from = p.x + static_cast<int64_t>(entry.column) * p.features;
 #pragma unroll
       for (int c = 0; c < COARSE; ++c) {
         const int column = first + c * kWarp;
-        if (column < features) sum[c] += entry.value * __ldg(from + column);
+        if (column < p.features) sum[c] += entry.value * __ldg(from + column);
       }
     }
     __syncwarp();
   }
+}
+
+// One warp per row and tile of 32 COARSE columns. Longer rows begin with zeros, for gespmm_hubs.
+template <int COARSE, bool CLOCKED>
+__global__ void __launch_bounds__(kBlock)
+    gespmm_warps(const Product p, int64_t* __restrict__ clocks) {
+  __shared__ StagedEntry staged[kWarpsPerBlock][kWarp];
+  const int lane = threadIdx.x % kWarp;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp;
+  if (row >= p.rows) return;
+  const Clock<CLOCKED> clock;
+  const int first = blockIdx.y * kWarp * COARSE + lane;
+  const int64_t begin = p.indptr[row], end = p.indptr[row + 1];
+  float sum[COARSE] = {};
+  if (end - begin <= kHubRow) {
+    add_entries<COARSE>(p, begin, end, first, lane, staged[threadIdx.x / kWarp], sum);
+  }
 #pragma unroll
   for (int c = 0; c < COARSE; ++c) {
     const int column = first + c * kWarp;
-    if (column < features) y[row * features + column] = sum[c];
+    if (column < p.features) p.y[row * p.features + column] = sum[c];
   }
-  clock.note(clocks, blockIdx.y * rows + row, lane);
+  clock.note(clocks, blockIdx.y * p.rows + row, lane);
 }
+
+__device__ int64_t row_of(const Product& p, int64_t entry) {  // the last that begins at or before it
+  int64_t low = 0, high = p.rows;
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    if (p.indptr[middle] <= entry) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+// One warp per kHubRow entries of the matrix and tile: it adds what it has of longer rows, in no set
+// order. There are two such rows among them at most, that of the first and that of the last entry.
+template <int COARSE, bool CLOCKED>
+__global__ void __launch_bounds__(kBlock)
+    gespmm_hubs(const Product p, int64_t chunks, int64_t* __restrict__ clocks) {
+  __shared__ StagedEntry staged[kWarpsPerBlock][kWarp];
+  const int lane = threadIdx.x % kWarp;
+  const int64_t chunk = static_cast<int64_t>(blockIdx.x) * kWarpsPerBlock + threadIdx.x / kWarp;
+  if (chunk >= chunks) return;
+  const int first = blockIdx.y * kWarp * COARSE + lane;
+  const int64_t from = chunk * kHubRow;
+  const int64_t to = from + kHubRow < p.entries ? from + kHubRow : p.entries;
+  const Clock<CLOCKED> clock;
+  const int64_t last = row_of(p, to - 1);
+  bool works = false;
+  for (int64_t row = row_of(p, from);; row = last) {
+    const int64_t begin = p.indptr[row], end = p.indptr[row + 1];
+    if (end - begin > kHubRow) {
+      works = true;
+      float sum[COARSE] = {};
+      add_entries<COARSE>(p, begin > from ? begin : from, end < to ? end : to, first, lane,
+                          staged[threadIdx.x / kWarp], sum);
+#pragma unroll
+      for (int c = 0; c < COARSE; ++c) {
+        const int column = first + c * kWarp;
+        if (column < p.features) atomicAdd(p.y + row * p.features + column, sum[c]);
+      }
+    }
+    if (row == last) break;
+  }
+  const int64_t number = gridDim.y * p.rows + blockIdx.y * chunks + chunk;
+  if (works) clock.note(clocks, number, lane);
+}
+
+int64_t hub_chunks(int64_t entries) { return entries > kHubRow ? ceil_div(entries, kHubRow) : 0; }
 
 // Floats per lane that the addresses allow, at most `vector`: never an unaligned vector load.
 int vector_that_fits(const SliceWarp& warp, int vector) {
@@ -181,27 +248,35 @@ int dgb_scatter_sliced(const SliceWarp* warp, int vector, void* stream) {
   return launch_status();
 }
 
-int64_t dgb_gespmm_warp_count(int64_t rows, int features) {
+int64_t dgb_gespmm_warp_count(int64_t rows, int features, int64_t entries) {
   const int coarse = features < 2 * kWarp ? 1 : 2;
-  return rows * ceil_div(features, kWarp * coarse);
+  return (rows + hub_chunks(entries)) * ceil_div(features, kWarp * coarse);
 }
 
 int dgb_spmm_gespmm(const int64_t* indptr, const int32_t* indices, const float* values,
-                    int64_t rows, int features, const float* x, float* y, int64_t* clocks,
-                    void* stream) {
+                    int64_t rows, int64_t entries, int features, const float* x, float* y,
+                    int64_t* clocks, void* stream) {
   if (rows == 0 || features == 0) return 0;
+  const Product p{indptr, indices, values, rows, entries, features, x, y};
   const int coarse = features < 2 * kWarp ? 1 : 2;
-  const dim3 grid(static_cast<unsigned>(ceil_div(rows, kWarpsPerBlock)),
-                  static_cast<unsigned>(ceil_div(features, kWarp * coarse)));
-  const auto go = [&](auto kernel) {
-    kernel<<<grid, kBlock, 0, as_stream(stream)>>>(indptr, indices, values, rows, features, x, y,
-                                                   clocks);
+  const auto tiles = static_cast<unsigned>(ceil_div(features, kWarp * coarse));
+  const int64_t chunks = hub_chunks(entries);
+  const auto grid = [&](int64_t warps) {
+    return dim3(static_cast<unsigned>(ceil_div(warps, kWarpsPerBlock)), tiles);
+  };
+  const auto go = [&](auto warps, auto hubs) {
+    warps<<<grid(rows), kBlock, 0, as_stream(stream)>>>(p, clocks);
+    const int status = launch_status();
+    if (status != 0 || chunks == 0) return status;
+    hubs<<<grid(chunks), kBlock, 0, as_stream(stream)>>>(p, chunks, clocks);
     return launch_status();
   };
   if (clocks != nullptr) {
-    return coarse == 2 ? go(gespmm_warps<2, true>) : go(gespmm_warps<1, true>);
+    return coarse == 2 ? go(gespmm_warps<2, true>, gespmm_hubs<2, true>)
+                       : go(gespmm_warps<1, true>, gespmm_hubs<1, true>);
   }
-  return coarse == 2 ? go(gespmm_warps<2, false>) : go(gespmm_warps<1, false>);
+  return coarse == 2 ? go(gespmm_warps<2, false>, gespmm_hubs<2, false>)
+                     : go(gespmm_warps<1, false>, gespmm_hubs<1, false>);
 }
 
 }  // extern "C"

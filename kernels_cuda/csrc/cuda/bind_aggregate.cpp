@@ -1,6 +1,6 @@
 // Bindings of the aggregation and of its transposed form; see cpu/aggregate.cpp for the arguments.
 // Where the CPU takes an order of rows, a device takes the table of long rows (heavy_rows.hpp).
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 
 using namespace nb::literals;
 
@@ -111,7 +111,7 @@ void aggregate_parts(Offsets over_indptr, Ids over_indices, In over_values, Mayb
 
 template <class Function>
 void define(nb::module_& m, const char* name, Function function) {
-  m.def(name, function, "over_indptr"_a.noconvert(), "over_indices"_a.noconvert(),
+  add_operator(m, name, function, "over_indptr"_a.noconvert(), "over_indices"_a.noconvert(),
         "over_values"_a.noconvert().none(), "ex_indptr"_a.noconvert().none(),
         "ex_entries"_a.noconvert().none(), "ex_values"_a.noconvert().none(),
         "order"_a.noconvert().none(), "x"_a.noconvert(), "y"_a.noconvert(),
@@ -132,14 +132,14 @@ void list_heavy(Offsets over_indptr, MaybeOffsets ex_indptr, int64_t entries,
 }  // namespace
 
 void bind_aggregate(nb::module_& m) {
-  m.def("spmm", &spmm, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+  add_operator(m, "spmm", &spmm, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "values"_a.noconvert().none(), "order"_a.noconvert().none(), "x"_a.noconvert(),
         "y"_a.noconvert(), "row_scale"_a.noconvert().none(), "col_scale"_a.noconvert().none(),
         "self_loop"_a, "stream"_a, "partials"_a.noconvert().none() = nb::none(),
         "owner_alone"_a = false);
-  m.def("heavy_size", &dgb_heavy_size, "entries"_a);
-  m.def("heavy_slots", &dgb_heavy_slots, "entries"_a);
-  m.def("list_heavy", &list_heavy, "over_indptr"_a.noconvert(), "ex_indptr"_a.noconvert().none(),
+  add_operator(m, "heavy_size", &dgb_heavy_size, "entries"_a);
+  add_operator(m, "heavy_slots", &dgb_heavy_slots, "entries"_a);
+  add_operator(m, "list_heavy", &list_heavy, "over_indptr"_a.noconvert(), "ex_indptr"_a.noconvert().none(),
         "entries"_a, "table"_a.noconvert(), "stream"_a);
   define(m, "aggregate_parts", &aggregate_parts<false>);
   define(m, "aggregate_parts_scatter", &aggregate_parts<true>);

@@ -2,7 +2,7 @@
 // arguments.
 #include <cmath>
 
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 #include "cuda/attention_launchers.h"
 
 using namespace nb::literals;
@@ -164,21 +164,21 @@ void packed_attention_backward(Ids sequence, Offsets first, Ids wanted, Rows3 q,
 }  // namespace
 
 void bind_attention(nb::module_& m) {
-  m.def("attend_rows_forward", &attend_rows_forward, "indptr"_a.noconvert(),
+  add_operator(m, "attend_rows_forward", &attend_rows_forward, "indptr"_a.noconvert(),
         "indices"_a.noconvert(), "values"_a.noconvert(), "source"_a.noconvert(),
         "target"_a.noconvert(), "slope"_a, "place"_a.noconvert(), "out"_a.noconvert(),
         "stats"_a.noconvert().none(), "positive"_a.noconvert().none(), "stream"_a);
-  m.def("attend_rows_backward", &attend_rows_backward, "indptr"_a.noconvert(),
+  add_operator(m, "attend_rows_backward", &attend_rows_backward, "indptr"_a.noconvert(),
         "indices"_a.noconvert(), "values"_a.noconvert(), "source"_a.noconvert(),
         "target"_a.noconvert(), "slope"_a, "place"_a.noconvert(), "receivers_ptr"_a.noconvert(),
         "receivers"_a.noconvert(), "grad"_a.noconvert(), "out"_a.noconvert(),
         "stats"_a.noconvert(), "positive"_a.noconvert(), "entry"_a.noconvert(),
         "grad_values"_a.noconvert(), "grad_source"_a.noconvert(), "grad_target"_a.noconvert(),
         "stream"_a);
-  m.def("packed_attention_forward", &packed_attention_forward, "sequence"_a.noconvert(),
+  add_operator(m, "packed_attention_forward", &packed_attention_forward, "sequence"_a.noconvert(),
         "first"_a.noconvert(), "wanted"_a.noconvert(), "q"_a.noconvert(), "k"_a.noconvert(),
         "v"_a.noconvert(), "heads"_a, "causal"_a, "out"_a.noconvert(), "stream"_a);
-  m.def("packed_attention_backward", &packed_attention_backward, "sequence"_a.noconvert(),
+  add_operator(m, "packed_attention_backward", &packed_attention_backward, "sequence"_a.noconvert(),
         "first"_a.noconvert(), "wanted"_a.noconvert(), "q"_a.noconvert(), "k"_a.noconvert(),
         "v"_a.noconvert(), "heads"_a, "causal"_a, "grad"_a.noconvert(),
         "stats"_a.noconvert().none(), "grad_q"_a.noconvert(), "grad_k"_a.noconvert(),

@@ -1,6 +1,6 @@
 // Bindings of the graph difference on the device.
 #include "common/difference_arguments.hpp"
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 #include "cuda/difference_launchers.h"
 
 using namespace nb::literals;
@@ -35,7 +35,7 @@ void rebuild(std::optional<Offsets> indptr, Columns indices, int64_t num_cols,
 }  // namespace
 
 void bind_difference(nb::module_& m) {
-  m.def("rebuild", &rebuild, "indptr"_a.noconvert().none(), "indices"_a.noconvert(), "num_cols"_a,
+  add_operator(m, "rebuild", &rebuild, "indptr"_a.noconvert().none(), "indices"_a.noconvert(), "num_cols"_a,
         "removed"_a.noconvert(), "added"_a.noconvert(), "removed_at"_a.noconvert(),
         "added_at"_a.noconvert(), "out_indptr"_a.noconvert(), "out_indices"_a.noconvert(),
         "found"_a.noconvert(), "stream"_a);

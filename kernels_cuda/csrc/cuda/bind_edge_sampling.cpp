@@ -1,6 +1,6 @@
 // Bindings of samples of edges; kernels_cuda/device_edge_sampling.py makes the arrays.
 #include "common/require.hpp"
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 #include "cuda/edge_sampling_launchers.h"
 
 using namespace nb::literals;
@@ -101,13 +101,13 @@ void walk_frontier(DeviceArray<const int64_t> indptr, DeviceArray<const int32_t>
 }  // namespace
 
 void bind_edge_sampling(nb::module_& m) {
-  m.def("keep_rows", &keep_rows, "indptr"_a.noconvert(), "eid"_a.noconvert(),
+  add_operator(m, "keep_rows", &keep_rows, "indptr"_a.noconvert(), "eid"_a.noconvert(),
         "needed"_a.noconvert(), "seed"_a, "keep"_a.noconvert(), "stream"_a);
-  m.def("row_uniforms", &row_uniforms, "seed"_a, "out"_a.noconvert(), "stream"_a);
-  m.def("count_before", &count_before, "indptr"_a.noconvert(), "t"_a.noconvert(),
+  add_operator(m, "row_uniforms", &row_uniforms, "seed"_a, "out"_a.noconvert(), "stream"_a);
+  add_operator(m, "count_before", &count_before, "indptr"_a.noconvert(), "t"_a.noconvert(),
         "vertices"_a.noconvert(), "bounds"_a.noconvert(), "counts"_a.noconvert(), "stream"_a);
-  m.def("frontier_nodes", &frontier_nodes, "frontier"_a);
-  m.def("walk_frontier", &walk_frontier, "indptr"_a.noconvert(), "dst"_a.noconvert(),
+  add_operator(m, "frontier_nodes", &frontier_nodes, "frontier"_a);
+  add_operator(m, "walk_frontier", &walk_frontier, "indptr"_a.noconvert(), "dst"_a.noconvert(),
         "occupied"_a.noconvert(), "frontier"_a, "draws"_a, "replacement"_a, "by_degree"_a, "seed"_a,
         "numbers"_a, "members"_a.noconvert(), "slots"_a.noconvert().none(),
         "trees"_a.noconvert().none(), "wide_trees"_a.noconvert().none(), "reseeded"_a.noconvert(),

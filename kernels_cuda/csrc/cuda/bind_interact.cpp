@@ -1,6 +1,6 @@
 // Bindings of sums over partners and products of rows; cpu/interact.cpp has the meaning of arguments.
 #include "common/require.hpp"
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 #include "cuda/interact_launchers.h"
 
 using namespace nb::literals;
@@ -70,10 +70,10 @@ void interact_dots(DeviceArray<const int64_t> src, DeviceArray<const int64_t> ds
 
 template <class T>
 void bind_of(nb::module_& m) {
-  m.def("interact_sums", &interact_sums<T>, "offsets"_a.noconvert(), "order"_a.noconvert(),
+  add_operator(m, "interact_sums", &interact_sums<T>, "offsets"_a.noconvert(), "order"_a.noconvert(),
         "other"_a.noconvert(), "weight"_a.noconvert().none(), "x"_a.noconvert(),
         "out"_a.noconvert(), "last"_a, "partial"_a.noconvert(), "stream"_a);
-  m.def("interact_dots", &interact_dots<T>, "src"_a.noconvert(), "dst"_a.noconvert(),
+  add_operator(m, "interact_dots", &interact_dots<T>, "src"_a.noconvert(), "dst"_a.noconvert(),
         "left"_a.noconvert(), "right"_a.noconvert(), "out"_a.noconvert(), "stream"_a);
 }
 

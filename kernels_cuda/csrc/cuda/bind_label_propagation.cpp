@@ -1,5 +1,5 @@
 // Binding of label propagation; see cpu/label_propagation.cpp for the first eleven arguments.
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 #include "cuda/label_launchers.h"
 
 using namespace nb::literals;
@@ -8,7 +8,7 @@ namespace dgbench {
 namespace {
 
 // Scratch of a sweep: wished, verdicts int32[b], gains int64[b] for b = min(block, N), contested
-// int32[next power of two of b], arrivals int64[N] of zeros, which it leaves so; counts int64[3]
+// int32[2 b], arrivals int64[N] of zeros, which it leaves so; counts int64[3]
 // holds (moved, looked at, 0) when the device is done, added to what was there.
 void label_sweep(DeviceArray<const int64_t> indptr, DeviceArray<const int32_t> indices,
                  MaybeDevice<const int32_t> edge_weight, MaybeDevice<const int32_t> vertex_weight,
@@ -27,12 +27,10 @@ void label_sweep(DeviceArray<const int64_t> indptr, DeviceArray<const int32_t> i
   if (rounds == 0 || (rounds & (rounds - 1)) != 0) reject("rounds must be a power of two");
   if (block < 1 || cap < 1) reject("block and cap must be at least 1");
   const auto most = static_cast<std::size_t>(block) < count ? static_cast<std::size_t>(block) : count;
-  std::size_t padded = 1;
-  while (padded < most) padded *= 2;
   check_size(wished, most, "wished");
   check_size(verdicts, most, "verdicts");
   check_size(gains, most, "gains");
-  check_size(contested, padded, "contested");
+  check_size(contested, 2 * most, "contested");
   check_size(arrivals, count, "arrivals");
   check_size(counts, 3, "counts");
   LabelSweep s{};
@@ -60,7 +58,7 @@ void label_sweep(DeviceArray<const int64_t> indptr, DeviceArray<const int32_t> i
 }  // namespace
 
 void bind_label_propagation(nb::module_& m) {
-  m.def("label_sweep", &label_sweep, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+  add_operator(m, "label_sweep", &label_sweep, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "edge_weight"_a.noconvert().none(), "vertex_weight"_a.noconvert().none(),
         "labels"_a.noconvert(), "loads"_a.noconvert(), "active"_a.noconvert().none(), "cap"_a,
         "salt"_a, "rounds"_a, "block"_a, "wished"_a.noconvert(), "verdicts"_a.noconvert(),

@@ -1,6 +1,6 @@
 // Bindings of slicing, overlap and the paper's kernels; the arguments are those of the CPU module
 // with the stream at the end.
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 
 using namespace nb::literals;
 
@@ -43,25 +43,47 @@ void fill_slices(VectorOn<const int64_t, Device> indptr, VectorOn<const int64_t,
                "fill_slices");
 }
 
+using MaybeWords = std::optional<VectorOn<int32_t, Device>>;
+
+int64_t entries_of(const Vectors<const int32_t>& indices) {
+  int64_t entries = 0;
+  for (const auto& one : indices) entries += static_cast<int64_t>(one.size());
+  return entries;
+}
+
+// The scratch for rows that are long, of all snapshots together; null: a thread merges each row.
+int32_t* long_rows_of(const MaybeWords& words, int64_t entries, std::size_t snapshots) {
+  if (!words) return nullptr;
+  require_length("long_rows", static_cast<int64_t>(words->size()),
+                 dgb_long_rows_size(entries, static_cast<int64_t>(snapshots)));
+  return words->data();
+}
+
 void count_shared(Vectors<const int64_t> indptr, Vectors<const int32_t> indices,
-                  int64_t slice_cap, VectorOn<int64_t, Device> counts, std::uintptr_t stream) {
+                  int64_t slice_cap, VectorOn<int64_t, Device> counts, std::uintptr_t stream,
+                  MaybeWords long_rows) {
+  const int64_t entries = entries_of(indices);
+  int32_t* const words = long_rows_of(long_rows, entries, indices.size());
   const Snapshots<Device> snapshots{std::move(indptr), std::move(indices)};
   const CountShared functor{snapshots.rows(), slice_cap, counts.data()};
   require_length("counts", static_cast<int64_t>(counts.size()), snapshots.num_rows());
-  check_launch(dgb_count_shared(&functor, snapshots.num_rows(), stream_of(stream)),
-               "count_shared");
+  check_launch(
+      dgb_count_shared(&functor, snapshots.num_rows(), entries, words, stream_of(stream)),
+      "count_shared");
 }
 
 void split(Vectors<const int64_t> indptr, Vectors<const int32_t> indices,
            Vectors<const float> values, int64_t slice_cap,
            VectorOn<const int64_t, Device> over_indptr, VectorOn<int32_t, Device> over_indices,
            std::optional<MatrixOn<float, Device>> over_values, Vectors<int32_t> exclusive_indices,
-           Vectors<float> exclusive_values, std::uintptr_t stream) {
+           Vectors<float> exclusive_values, std::uintptr_t stream, MaybeWords long_rows) {
+  const int64_t entries = entries_of(indices);
+  int32_t* const words = long_rows_of(long_rows, entries, indices.size());
   const Snapshots<Device> snapshots{std::move(indptr), std::move(indices)};
   const SplitOutput<Device> out{over_indptr, over_indices, over_values,
                                 std::move(exclusive_indices), std::move(exclusive_values)};
   const FillSplit functor = fill_split(snapshots, values, slice_cap, out);
-  check_launch(dgb_split(&functor, snapshots.num_rows(), stream_of(stream)), "split");
+  check_launch(dgb_split(&functor, snapshots.num_rows(), entries, words, stream_of(stream)), "split");
 }
 
 void count_union(Vectors<const int64_t> indptr, Vectors<const int32_t> indices,
@@ -137,46 +159,51 @@ void spmm_gespmm(VectorOn<const int64_t, Device> indptr, VectorOn<const int32_t,
     require_length("values", static_cast<int64_t>(values->size()),
                    static_cast<int64_t>(indices.size()));
   }
-  int64_t* to = clocks_of(clocks, dgb_gespmm_warp_count(rows, features));
+  const auto entries = static_cast<int64_t>(indices.size());
+  int64_t* to = clocks_of(clocks, dgb_gespmm_warp_count(rows, features, entries));
   check_launch(dgb_spmm_gespmm(indptr.data(), indices.data(), values ? values->data() : nullptr,
-                               rows, features, x.data(), y.data(), to, stream_of(stream)),
+                               rows, entries, features, x.data(), y.data(), to, stream_of(stream)),
                "spmm_gespmm");
 }
 
 }  // namespace
 
 void bind_partition(nb::module_& m) {
-  m.def("check_csr", &check_csr, "indptr"_a.noconvert(), "indices"_a.noconvert(), "num_cols"_a,
+  add_operator(m, "check_csr", &check_csr, "indptr"_a.noconvert(), "indices"_a.noconvert(), "num_cols"_a,
         "found"_a.noconvert(), "stream"_a);
-  m.def("count_slices", &count_slices, "indptr"_a.noconvert(), "cap"_a, "counts"_a.noconvert(),
+  add_operator(m, "count_slices", &count_slices, "indptr"_a.noconvert(), "cap"_a, "counts"_a.noconvert(),
         "stream"_a);
-  m.def("fill_slices", &fill_slices, "indptr"_a.noconvert(), "first"_a.noconvert(), "cap"_a,
+  add_operator(m, "fill_slices", &fill_slices, "indptr"_a.noconvert(), "first"_a.noconvert(), "cap"_a,
         "row_indices"_a.noconvert(), "slice_offsets"_a.noconvert(), "stream"_a);
-  m.def("count_shared", &count_shared, "indptr"_a.noconvert(), "indices"_a.noconvert(),
-        "slice_cap"_a, "counts"_a.noconvert(), "stream"_a);
-  m.def("split", &split, "indptr"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert(),
+  add_operator(m, "count_shared", &count_shared, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+        "slice_cap"_a, "counts"_a.noconvert(), "stream"_a,
+        "long_rows"_a.noconvert().none() = nb::none());
+  add_operator(m, "split", &split, "indptr"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert(),
         "slice_cap"_a, "over_indptr"_a.noconvert(), "over_indices"_a.noconvert(),
         "over_values"_a.noconvert().none(), "exclusive_indices"_a.noconvert(),
-        "exclusive_values"_a.noconvert(), "stream"_a);
-  m.def("count_union", &count_union, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+        "exclusive_values"_a.noconvert(), "stream"_a,
+        "long_rows"_a.noconvert().none() = nb::none());
+  add_operator(m, "long_rows_size", &dgb_long_rows_size, "entries"_a, "snapshots"_a);
+  add_operator(m, "count_union", &count_union, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "counts"_a.noconvert(), "stream"_a);
-  m.def("unite", &unite, "indptr"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert(),
+  add_operator(m, "unite", &unite, "indptr"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert(),
         "union_indptr"_a.noconvert(), "union_indices"_a.noconvert(), "union_mask"_a.noconvert(),
         "union_values"_a.noconvert().none(), "stream"_a);
-  m.def("aggregate_sliced", &aggregate_sliced, "row_indices"_a.noconvert(),
+  add_operator(m, "aggregate_sliced", &aggregate_sliced, "row_indices"_a.noconvert(),
         "slice_offsets"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert().none(),
         "x"_a.noconvert(), "y"_a.noconvert(), "groups"_a, "vector"_a,
         "clocks"_a.noconvert().none(), "stream"_a);
-  m.def("sliced_warp_count", &sliced_warp_count, "row_indices"_a.noconvert(),
+  add_operator(m, "sliced_warp_count", &sliced_warp_count, "row_indices"_a.noconvert(),
         "slice_offsets"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert().none(),
         "x"_a.noconvert(), "y"_a.noconvert(), "groups"_a, "vector"_a);
-  m.def("scatter_sliced", &scatter_sliced, "row_indices"_a.noconvert(),
+  add_operator(m, "scatter_sliced", &scatter_sliced, "row_indices"_a.noconvert(),
         "slice_offsets"_a.noconvert(), "indices"_a.noconvert(), "values"_a.noconvert().none(),
         "x"_a.noconvert(), "y"_a.noconvert(), "groups"_a, "vector"_a, "stream"_a);
-  m.def("spmm_gespmm", &spmm_gespmm, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+  add_operator(m, "spmm_gespmm", &spmm_gespmm, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "values"_a.noconvert().none(), "x"_a.noconvert(), "y"_a.noconvert(),
         "clocks"_a.noconvert().none(), "stream"_a);
-  m.def("gespmm_warp_count", &dgb_gespmm_warp_count, "rows"_a, "features"_a);
+  add_operator(m, "gespmm_warp_count", &dgb_gespmm_warp_count, "rows"_a, "features"_a,
+        "entries"_a);
 }
 
 }  // namespace dgbench

@@ -1,6 +1,6 @@
 // Bindings of the kernels of a feature cache; kernels_cuda/device_cache.py keeps its arrays.
 #include "common/require.hpp"
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 #include "cuda/row_cache_launchers.h"
 
 using namespace nb::literals;
@@ -44,12 +44,12 @@ void gather_rows(DeviceArray<const int32_t> place, MaybeDevice<const int64_t> mi
 }  // namespace
 
 void bind_row_cache(nb::module_& m) {
-  m.def("look_up", &look_up, "ids"_a.noconvert(), "dense"_a.noconvert().none(),
+  add_operator(m, "look_up", &look_up, "ids"_a.noconvert(), "dense"_a.noconvert().none(),
         "sorted"_a.noconvert(), "slot_of"_a.noconvert(), "num_ids"_a, "slots"_a.noconvert(),
         "stream"_a);
-  m.def("gather_rows", &gather_rows<Device>, "place"_a.noconvert(), "misses"_a.noconvert().none(),
+  add_operator(m, "gather_rows", &gather_rows<Device>, "place"_a.noconvert(), "misses"_a.noconvert().none(),
         "kept"_a.noconvert(), "source"_a.noconvert(), "out"_a.noconvert(), "stream"_a);
-  m.def("gather_rows_pinned", &gather_rows<nb::device::cpu>, "place"_a.noconvert(),
+  add_operator(m, "gather_rows_pinned", &gather_rows<nb::device::cpu>, "place"_a.noconvert(),
         "misses"_a.noconvert().none(), "kept"_a.noconvert(), "source"_a.noconvert(),
         "out"_a.noconvert(), "stream"_a);
 }

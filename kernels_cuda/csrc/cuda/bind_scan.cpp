@@ -1,6 +1,6 @@
 // Bindings of the recurrent scans; see cpu/scan.cpp for the arguments. float32 only. Here the
 // record is needed for the backward pass: states and gates of every vertex-step.
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 
 namespace dgbench {
 namespace {
@@ -195,25 +195,25 @@ void bind_scan(nb::module_& m) {
   const auto absent = [](const char* name) {
     return nb::arg(name).noconvert().none() = nb::none();
   };
-  m.def("gru_scan_forward", &gru_forward, in("x"), in("w_in"), in("w_hid"), in("bias"),
+  add_operator(m, "gru_scan_forward", &gru_forward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("h_all"), in("h_last"), maybe("record"), nb::arg("stream"),
         absent("begins"),
         absent("h_starts"));
-  m.def("gru_scan_backward", &gru_backward, in("x"), in("w_in"), in("w_hid"), in("bias"),
+  add_operator(m, "gru_scan_backward", &gru_backward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("record"), maybe("grad_h_all"), maybe("grad_h_last"), maybe("grad_x"),
         maybe("grad_w_in"), maybe("grad_w_hid"), maybe("grad_bias"), maybe("grad_h0"),
         maybe("workspace"), nb::arg("stream"),
         absent("begins"),
         absent("h_starts"),
         absent("grad_h_starts"));
-  m.def("lstm_scan_forward", &lstm_forward, in("x"), in("w_in"), in("w_hid"), in("bias"),
+  add_operator(m, "lstm_scan_forward", &lstm_forward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("c0"), maybe("h_all"), in("h_last"), in("c_last"), maybe("record"),
         nb::arg("stream"),
         absent("begins"),
         absent("h_starts"),
         absent("c_starts"),
         absent("c_all"));
-  m.def("lstm_scan_backward", &lstm_backward, in("x"), in("w_in"), in("w_hid"), in("bias"),
+  add_operator(m, "lstm_scan_backward", &lstm_backward, in("x"), in("w_in"), in("w_hid"), in("bias"),
         maybe("h0"), maybe("c0"), maybe("record"), maybe("grad_h_all"), maybe("grad_h_last"),
         maybe("grad_c_last"), maybe("grad_x"), maybe("grad_w_in"), maybe("grad_w_hid"),
         maybe("grad_bias"), maybe("grad_h0"), maybe("grad_c0"), maybe("workspace"),
@@ -224,9 +224,9 @@ void bind_scan(nb::module_& m) {
         absent("grad_c_all"),
         absent("grad_h_starts"),
         absent("grad_c_starts"));
-  m.def("scan_record_size", &sized<&dgb_scan_record_size>, nb::arg("steps"), nb::arg("vertices"),
+  add_operator(m, "scan_record_size", &sized<&dgb_scan_record_size>, nb::arg("steps"), nb::arg("vertices"),
         nb::arg("features"), nb::arg("hidden"), nb::arg("gates"), nb::arg("itemsize"));
-  m.def("scan_workspace_size", &sized<&dgb_scan_workspace_size>, nb::arg("steps"),
+  add_operator(m, "scan_workspace_size", &sized<&dgb_scan_workspace_size>, nb::arg("steps"),
         nb::arg("vertices"), nb::arg("features"), nb::arg("hidden"), nb::arg("gates"),
         nb::arg("itemsize"));
 }

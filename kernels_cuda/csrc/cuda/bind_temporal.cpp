@@ -3,7 +3,7 @@
 #include <exception>
 
 #include "common/require.hpp"
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 #include "cuda/temporal_batch.hpp"
 #include "cuda/temporal_launchers.h"
 #include "cuda/temporal_mirror.hpp"
@@ -70,7 +70,7 @@ Hop hop_of(const TemporalMirror& mirror, const DeviceArray<const int64_t>& live,
   check_size(firsts, nodes.size(), "firsts");
   check_size(totals, nodes.size(), "totals");
   require(chosen.has_value() == uniform, "chosen is for uniform sampling");
-  check_optional(chosen, nodes.size() * static_cast<std::size_t>(fanout), "chosen");
+  check_optional(chosen, static_cast<std::size_t>(draw_words(hop.room, fanout)), "chosen");
   hop.live = live.data();
   hop.nodes = nodes.data();
   hop.positions = positions.data();
@@ -206,37 +206,38 @@ void bind_temporal(nb::module_& m) {
       PyErr_SetString(PyExc_MemoryError, error.what());
     }
   });
-  nb::class_<TemporalMirror>(m, "TemporalMirror")
+  nb::class_<TemporalMirror> mirror(m, "TemporalMirror");
+  mirror
       .def(
           "__init__",
-          [](TemporalMirror* self, int placement, uint64_t cap) {
+          [](TemporalMirror* self, int placement, uint64_t cap, int device) {
             require(placement >= 0 && placement <= 4, "placement must be 0 to 4");
-            new (self) TemporalMirror(static_cast<Placement>(placement), cap);
+            new (self) TemporalMirror(static_cast<Placement>(placement), cap, device);
           },
-          "placement"_a, "cap"_a)
-      .def("update", &update, "vertices"_a.noconvert(), "fences"_a.noconvert(),
+          "placement"_a, "cap"_a, "device"_a = 0)
+      .def_prop_ro("device_bytes", &TemporalMirror::device_bytes)
+      .def_prop_ro("pinned_bytes", &TemporalMirror::pinned_bytes)
+      .def_prop_ro("managed_bytes", &TemporalMirror::managed_bytes);
+  add_operator(mirror, "update", &update, "vertices"_a.noconvert(), "fences"_a.noconvert(),
            "blocks"_a.noconvert(), "records"_a.noconvert(), "layout"_a, "origin"_a, "deleted"_a,
-           "generation"_a, "rewritten"_a, "stream"_a, "threads"_a = 1)
-      .def("locate", &locate, "live"_a.noconvert(), "nodes"_a.noconvert(),
+           "generation"_a, "rewritten"_a, "stream"_a, "threads"_a = 1);
+  add_operator(mirror, "locate", &locate, "live"_a.noconvert(), "nodes"_a.noconvert(),
            "positions"_a.noconvert(), "times"_a.noconvert(), "length"_a, "closed"_a, "fanout"_a,
            "uniform"_a, "listed"_a, "replace"_a, "seed"_a, "draw"_a, "hop"_a, "snapshot"_a,
            "counts"_a.noconvert(), "firsts"_a.noconvert(), "totals"_a.noconvert(),
-           "chosen"_a.noconvert().none(), "stream"_a)
-      .def("emit", &emit, "live"_a.noconvert(), "nodes"_a.noconvert(), "positions"_a.noconvert(),
+           "chosen"_a.noconvert().none(), "stream"_a);
+  add_operator(mirror, "emit", &emit, "live"_a.noconvert(), "nodes"_a.noconvert(), "positions"_a.noconvert(),
            "times"_a.noconvert(), "fanout"_a, "uniform"_a, "listed"_a, "counts"_a.noconvert(),
            "firsts"_a.noconvert(), "totals"_a.noconvert(), "chosen"_a.noconvert().none(),
            "offsets"_a.noconvert(), "neighbours"_a.noconvert(), "eids"_a.noconvert(),
            "edge_times"_a.noconvert(), "next_live"_a.noconvert().none(),
            "next_nodes"_a.noconvert().none(), "next_times"_a.noconvert().none(),
-           "next_positions"_a.noconvert().none(), "stream"_a)
-      .def("sample", &sample, "nodes"_a.noconvert(), "times"_a.noconvert(),
+           "next_positions"_a.noconvert().none(), "stream"_a);
+  add_operator(mirror, "sample", &sample, "nodes"_a.noconvert(), "times"_a.noconvert(),
            "positions"_a.noconvert().none(), "staging"_a.noconvert(), "memory"_a.noconvert(),
            "scratch"_a.noconvert(), "fanouts"_a, "rooms"_a, "places"_a, "snapshots"_a, "uniform"_a,
-           "listed"_a, "replace"_a, "seed"_a, "draw"_a, "length"_a, "closed"_a, "stream"_a)
-      .def("clear", &TemporalMirror::clear)
-      .def_prop_ro("device_bytes", &TemporalMirror::device_bytes)
-      .def_prop_ro("pinned_bytes", &TemporalMirror::pinned_bytes)
-      .def_prop_ro("managed_bytes", &TemporalMirror::managed_bytes);
+           "listed"_a, "replace"_a, "seed"_a, "draw"_a, "length"_a, "closed"_a, "stream"_a);
+  add_operator(mirror, "clear", [](TemporalMirror& self) { self.clear(); });
   bind_row_cache(m);
 }
 

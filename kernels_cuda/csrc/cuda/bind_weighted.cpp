@@ -1,6 +1,6 @@
 // Bindings of weighted draws; kernels_cuda/device_weighted.py makes the arrays.
 #include "common/require.hpp"
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 #include "cuda/weighted_launchers.h"
 
 using namespace nb::literals;
@@ -95,17 +95,17 @@ void bind_weighted(nb::module_& m) {
   m.attr("select_histogram_words") = kPasses * kBins;
   m.attr("select_tile_items") = kTileItems;
   m.attr("select_medium_set") = kMediumSet;
-  m.def("select_small", &select_small, "begin"_a.noconvert(), "end"_a.noconvert(),
+  add_operator(m, "select_small", &select_small, "begin"_a.noconvert(), "end"_a.noconvert(),
         "out"_a.noconvert(), "given"_a.noconvert().none(), "weights"_a.noconvert().none(), "seed"_a,
         "numbers"_a, "list"_a.noconvert(), "listed"_a.noconvert(), "chosen"_a.noconvert(),
         "missing"_a.noconvert(), "stream"_a);
-  m.def("select_large", &select_large, "begin"_a.noconvert(), "end"_a.noconvert(),
+  add_operator(m, "select_large", &select_large, "begin"_a.noconvert(), "end"_a.noconvert(),
         "out"_a.noconvert(), "ids"_a.noconvert(), "tile_of"_a.noconvert(), "tiles"_a,
         "given"_a.noconvert().none(), "weights"_a.noconvert().none(), "seed"_a, "numbers"_a,
         "state"_a.noconvert(), "histograms"_a.noconvert(), "progress"_a.noconvert(),
         "ticket"_a.noconvert(), "keys"_a.noconvert().none(), "chosen"_a.noconvert(),
         "missing"_a.noconvert(), "stream"_a);
-  m.def("make_keys", &make_keys, "weights"_a.noconvert().none(), "seed"_a, "numbers"_a,
+  add_operator(m, "make_keys", &make_keys, "weights"_a.noconvert().none(), "seed"_a, "numbers"_a,
         "keys"_a.noconvert(), "stream"_a);
   bind_weighted_tree(m);
   bind_edge_sampling(m);

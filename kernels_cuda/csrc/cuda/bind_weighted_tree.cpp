@@ -1,5 +1,5 @@
 // Bindings of large trees of sums; kernels_cuda/device_weighted_tree.py keeps their arrays.
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 #include "cuda/weighted_tree_launchers.h"
 
 using namespace nb::literals;
@@ -70,13 +70,13 @@ int modify(const SumTree<double>& t, const int64_t* items, const double* weights
 
 template <class W>
 void bind_of(nb::module_& m) {
-  m.def(
+  add_operator(m,
       "tree_build",
       [](DeviceArray<W> sums, int64_t n, std::uintptr_t stream) {
         check_launch(build(tree_of<W>(sums, n), stream_of(stream)), "tree_build");
       },
       "sums"_a.noconvert(), "n"_a, "stream"_a);
-  m.def(
+  add_operator(m,
       "tree_search",
       [](DeviceArray<W> sums, int64_t n, DeviceArray<const W> g, DeviceArray<int64_t> items,
          std::uintptr_t stream) {
@@ -86,7 +86,7 @@ void bind_of(nb::module_& m) {
                      "tree_search");
       },
       "sums"_a.noconvert(), "n"_a, "g"_a.noconvert(), "items"_a.noconvert(), "stream"_a);
-  m.def(
+  add_operator(m,
       "tree_draw",
       [](DeviceArray<W> sums, int64_t n, uint64_t seed, uint64_t numbers, int64_t first,
          DeviceArray<int64_t> items, std::uintptr_t stream) {
@@ -97,7 +97,7 @@ void bind_of(nb::module_& m) {
       },
       "sums"_a.noconvert(), "n"_a, "seed"_a, "numbers"_a, "first"_a, "items"_a.noconvert(),
       "stream"_a);
-  m.def(
+  add_operator(m,
       "tree_modify",
       [](DeviceArray<W> sums, int64_t n, DeviceArray<const int64_t> items,
          DeviceArray<const W> weights, std::uintptr_t stream) {
@@ -113,8 +113,8 @@ void bind_of(nb::module_& m) {
 }  // namespace
 
 void bind_weighted_tree(nb::module_& m) {
-  m.def("tree_nodes", &tree_nodes, "n"_a);
-  m.def("tree_top", &tree_top, "n"_a);
+  add_operator(m, "tree_nodes", &tree_nodes, "n"_a);
+  add_operator(m, "tree_top", &tree_top, "n"_a);
   bind_of<int64_t>(m);
   bind_of<double>(m);
 }

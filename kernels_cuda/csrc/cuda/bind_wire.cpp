@@ -1,6 +1,6 @@
 // Bindings of what puts arrived topology together. `merge_exclusive` takes the arguments of the CPU's
 // operator of that name, with the stream in place of the threads.
-#include "cuda/arrays.hpp"
+#include "cuda/operator_definition.hpp"
 
 using namespace nb::literals;
 
@@ -67,9 +67,9 @@ void merge_exclusive(Vectors<const int64_t> indptr, Vectors<const int32_t> indic
 }  // namespace
 
 void bind_wire(nb::module_& m) {
-  m.def("unpack_offsets", &unpack_offsets, "row_indices"_a.noconvert(),
+  add_operator(m, "unpack_offsets", &unpack_offsets, "row_indices"_a.noconvert(),
         "slice_offsets"_a.noconvert(), "out"_a.noconvert(), "stream"_a);
-  m.def("merge_exclusive", &merge_exclusive, "indptr"_a.noconvert(), "indices"_a.noconvert(),
+  add_operator(m, "merge_exclusive", &merge_exclusive, "indptr"_a.noconvert(), "indices"_a.noconvert(),
         "values"_a.noconvert(), "out_indptr"_a.noconvert(), "out_entries"_a.noconvert(),
         "out_values"_a.noconvert().none(), "stream"_a);
 }

@@ -24,9 +24,13 @@ DGB_HD Draws row_block(uint64_t seed, uint64_t row, uint32_t use, uint32_t block
                 static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32) ^ kKeepPurpose);
 }
 
-// A warp goes along a row, 32 edges at a time: each lane has an edge's number, and all decide one edge
-// after the other, because each decision needs the one before.
+// A warp goes along a row, four neighbouring edges a lane. An edge is kept where its number, a threshold,
+// is below how many are still needed, so that each decision needs those before it. The lanes guess that
+// none of the edges before theirs is kept, decide, and decide again by what the others decided until
+// nobody changes his mind: the first lane is right at once and each time one more at least, but where
+// thresholds are spread over a row nearly all are right after the second.
 __global__ void __launch_bounds__(kBlock) keep_rows(const KeepRows k) {
+  constexpr int kEach = 4, kStep = 32 * kEach;
   const int lane = static_cast<int>(threadIdx.x) & 31;
   const int64_t warps = static_cast<int64_t>(gridDim.x) * kWarps;
   int64_t v = static_cast<int64_t>(blockIdx.x) * kWarps + (threadIdx.x >> 5);
@@ -34,25 +38,51 @@ __global__ void __launch_bounds__(kBlock) keep_rows(const KeepRows k) {
     const int64_t begin = k.indptr[v], degree = k.indptr[v + 1] - begin;
     const bool wide = degree >= kShortRow;
     uint64_t needed = static_cast<uint64_t>(k.needed[v]);
-    for (int64_t from = 0; from < degree; from += 32) {
-      const auto item = static_cast<uint64_t>(from + lane);
-      const Draws block = row_block(k.seed, static_cast<uint64_t>(v), kKeep,
-                                    static_cast<uint32_t>(wide ? item / 2 : item / 4));
-      const uint64_t half = wide ? item & 1 : item >> 1 & 1;
-      const uint64_t word = half != 0 ? block.odd : block.even;
-      // The number times how many edges are left, in units of what one edge needs.
-      const auto left = static_cast<uint64_t>(degree) - item;
-      const uint64_t narrow = item & 1 ? word >> 32 : word & 0xffffffffu;
-      const uint64_t product = wide ? mul_high(word, left) : narrow * left;
-      const int here = degree - from < 32 ? static_cast<int>(degree - from) : 32;
-      bool mine = false;
-      for (int j = 0; j < here; ++j) {
-        const uint64_t at = __shfl_sync(kAll, product, j);
-        const bool taken = at < (wide ? needed : needed << 32);
-        needed -= taken ? 1 : 0;
-        if (j == lane) mine = taken;
+    for (int64_t from = 0; from < degree; from += kStep) {
+      const int64_t first = from + kEach * lane;
+      uint64_t threshold[kEach];
+      Draws block{0, 0};
+      for (int j = 0; j < kEach; ++j) {
+        const auto item = static_cast<uint64_t>(first + j);
+        if (j == 0 || (wide && j == 2)) {
+          block = row_block(k.seed, static_cast<uint64_t>(v), kKeep,
+                            static_cast<uint32_t>(wide ? item / 2 : item / 4));
+        }
+        const uint64_t half = wide ? item & 1 : item >> 1 & 1;
+        const uint64_t word = half != 0 ? block.odd : block.even;
+        const uint64_t narrow = item & 1 ? word >> 32 : word & 0xffffffffu;
+        // The number as a share of the edges that are left: kept where that is below `needed`.
+        const auto left = static_cast<uint64_t>(degree) - item;
+        threshold[j] = first + j >= degree ? ~uint64_t{0}
+                       : wide              ? mul_high(word, left)
+                                           : narrow * left >> 32;
       }
-      if (lane < here) k.keep[k.eid[begin + from + lane]] = mine;
+      int before = 0, mine = 0;  // kept in front of this lane's edges, and bits of its own
+      unsigned changed = kAll;
+      while (changed != 0) {
+        uint64_t rest = needed - static_cast<uint64_t>(before);
+        int kept = 0;
+        for (int j = 0; j < kEach; ++j) {
+          // What was guessed may be more than is needed; then nothing is.
+          const bool is_kept = static_cast<int64_t>(rest) > 0 && threshold[j] < rest;
+          kept |= is_kept ? 1 << j : 0;
+          rest -= is_kept ? 1 : 0;
+        }
+        int sum = __popc(static_cast<unsigned>(kept));
+        const int own = sum;
+        for (unsigned distance = 1; distance < 32; distance *= 2) {
+          const int other = __shfl_up_sync(kAll, sum, distance);
+          if (lane >= static_cast<int>(distance)) sum += other;
+        }
+        changed = __ballot_sync(kAll, sum - own != before);
+        before = sum - own;
+        mine = kept;
+      }
+      for (int j = 0; j < kEach; ++j) {
+        if (first + j < degree) k.keep[k.eid[begin + first + j]] = (mine >> j & 1) != 0;
+      }
+      const int all = before + __popc(static_cast<unsigned>(mine));
+      needed -= static_cast<uint64_t>(__shfl_sync(kAll, all, 31));
     }
   }
 }

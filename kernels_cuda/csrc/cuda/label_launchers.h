@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "common/host_device.hpp"
+
 namespace dgbench {
 
 struct LabelSweep {
@@ -19,10 +21,12 @@ struct LabelSweep {
   // Scratch of one round, by place in the block; `arrivals` by label, zero before and after.
   int32_t* wished;     // label, -1 for none
   int64_t* gains;
-  int32_t* verdicts;   // kGranted, kRefused, kContested
-  int32_t* contested;  // [next power of two of block]: places whose label has not room for all
+  int32_t* verdicts;   // kNone, kGranted, kContested
+  int32_t* contested;  // [2 places()]: places whose label has not room for all
   int64_t* arrivals;   // [vertices]
   int64_t* counts;     // [3]: moved, looked at, contested; zero before
+
+  DGB_HD int64_t places() const { return block < vertices ? block : vertices; }
 };
 
 extern "C" {

@@ -2,12 +2,12 @@
 // and so the same labels as on the CPU (cpu/label_propagation.cpp): votes are integers, and whom a
 // full label serves is a total order.
 //
-// A round of a block of vertices is four launches. Vertices wish, and add themselves to what wants
-// to arrive at a label; where all that arrives fits, all are granted; the rest is sorted by label,
-// gain and vertex, and a prefix of each label is granted; then labels and loads change and
-// neighbours wake. The two values of a load never meet: it is read before and written after.
-// A round costs about four launches however few vertices it has, so blocks should be far larger
-// here than on the CPU.
+// A round of a block of vertices: vertices wish, and add themselves to what wants to arrive at a
+// label; where all that arrives fits, all are granted; the rest is sorted by label, gain and vertex,
+// and a prefix of each label is granted; then labels and loads change and neighbours wake. The two
+// values of a load never meet: it is read before and written after.
+// A round costs five launches and one for each doubling of kTile up to the block, however few vertices
+// it has, so blocks should be far larger here than on the CPU.
 #include "common/label_functors.hpp"
 #include "cuda/label_launchers.h"
 #include "cuda/launch.cuh"
@@ -19,7 +19,9 @@ constexpr int kShortRow = 16;    // longer rows are added up by a whole block of
 constexpr int kSlots = 2048;     // of the table that it uses
 constexpr int kHalf = kSlots / 2;
 constexpr int32_t kEmpty = -1;
-enum Verdict : int32_t { kNone, kGranted, kRefused, kContested };
+constexpr int kTile = 1024;       // wishes that a block of threads sorts at once
+constexpr unsigned kAll = 0xffffffffu;
+enum Verdict : int32_t { kNone, kGranted, kContested };
 
 __device__ __forceinline__ void add(int64_t* to, int64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
@@ -198,58 +200,137 @@ struct LabelAdmit {
   }
 };
 
-__device__ __forceinline__ bool before(const LabelSweep& s, int32_t a, int32_t b) {
-  if (a < 0 || b < 0) return a >= 0 && b < 0;  // places beyond the list come last
-  return served_before(Wish{s.gains[a], s.wished[a], a}, Wish{s.gains[b], s.wished[b], b});
+__device__ __forceinline__ Wish wish_at(const LabelSweep& s, int32_t place) {
+  return {s.gains[place], s.wished[place], place};
 }
 
-// One block of threads sorts what is contested and serves each label as far as it has room. Few
-// vertices are, but in the sweeps in which labels fill up.
-__global__ void __launch_bounds__(kBlock) label_contest(const LabelSweep s, int64_t first) {
+// Runs of kTile contested places in the order of service, in the first half of `contested`.
+__global__ void __launch_bounds__(kBlock) sort_tiles(const LabelSweep s) {
+  __shared__ Wish tile[kTile];
   const int64_t count = s.counts[2];
-  if (count == 0) return;
-  int64_t padded = 1;
-  while (padded < count) padded *= 2;
-  for (int64_t i = count + threadIdx.x; i < padded; i += kBlock) s.contested[i] = -1;
-  __syncthreads();
-  for (int64_t run = 2; run <= padded; run *= 2) {
-    for (int64_t distance = run / 2; distance > 0; distance /= 2) {
-      for (int64_t i = threadIdx.x; i < padded; i += kBlock) {
-        const int64_t other = i ^ distance;
-        if (other < i) continue;
-        const int32_t a = s.contested[i], b = s.contested[other];
-        const bool rising = (i & run) == 0;
-        if (rising ? before(s, b, a) : before(s, a, b)) {
-          s.contested[i] = b;
-          s.contested[other] = a;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kTile;
+  for (int64_t begin = static_cast<int64_t>(blockIdx.x) * kTile; begin < count; begin += step) {
+    const int here = count - begin < kTile ? static_cast<int>(count - begin) : kTile;
+    int padded = 1;
+    while (padded < here) padded *= 2;
+    for (int i = threadIdx.x; i < padded; i += kBlock) {
+      tile[i] = i < here ? wish_at(s, s.contested[begin + i]) : Wish{0, INT32_MAX, INT32_MAX};
+    }
+    __syncthreads();
+    for (int run = 2; run <= padded; run *= 2) {
+      for (int distance = run / 2; distance > 0; distance /= 2) {
+        for (int i = threadIdx.x; i < padded; i += kBlock) {
+          const int other = i ^ distance;
+          if (other < i) continue;
+          const Wish a = tile[i], b = tile[other];
+          const bool rising = (i & run) == 0;
+          if (rising ? served_before(b, a) : served_before(a, b)) {
+            tile[i] = b;
+            tile[other] = a;
+          }
         }
+        __syncthreads();
       }
-      __syncthreads();
     }
+    for (int i = threadIdx.x; i < here; i += kBlock) s.contested[begin + i] = tile[i].vertex;
+    __syncthreads();
   }
-  for (int64_t i = threadIdx.x; i < count; i += kBlock) {
-    const int32_t label = s.wished[s.contested[i]];
-    if (i > 0 && s.wished[s.contested[i - 1]] == label) continue;
-    int64_t load = s.loads[label];
-    bool open = true;  // nobody behind the first who does not fit
-    for (int64_t k = i; k < count && s.wished[s.contested[k]] == label; ++k) {
-      const int32_t place = s.contested[k];
-      const int64_t weight = weight_of(s, first + place);
-      open = open && has_room(load, weight, s.cap);
-      if (open) load += weight;
-      s.verdicts[place] = open ? kGranted : kRefused;
-    }
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) s.counts[2] = 0;
 }
 
-// Changes labels and loads. Several may wake the same vertex, all with the same value.
+// Merges neighbouring runs from one half of `contested` into the other: a place goes as far behind the
+// beginning of both as it stands in its own run and as many of the other run are served before it.
+__global__ void __launch_bounds__(kBlock) merge_runs(const LabelSweep s, const int32_t* from,
+                                                     int32_t* to, int64_t run) {
+  const int64_t count = s.counts[2];
+  if (run >= count) return;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kBlock;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x; i < count; i += step) {
+    const int64_t mine = i / run * run, both = i / (2 * run) * (2 * run);
+    const int64_t other = mine == both ? mine + run : both;
+    const int64_t stop = other + run < count ? other + run : count;
+    const Wish wish = wish_at(s, from[i]);
+    int64_t low = other < count ? other : count, high = stop;
+    const int64_t begin = low;
+    while (low < high) {
+      const int64_t middle = low + (high - low) / 2;
+      if (served_before(wish_at(s, from[middle]), wish)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    to[both + (i - mine) + (low - begin)] = from[i];
+  }
+}
+
+// A warp looks for the first place of each label among 32, and serves that label as far as it has room,
+// 32 places at a time. Nobody behind the first who does not fit is served.
+__global__ void __launch_bounds__(kBlock) label_serve(const LabelSweep s, int64_t first) {
+  const int64_t count = s.counts[2];
+  const int32_t* sorted = s.contested;
+  for (int64_t run = kTile; run < count; run *= 2) {
+    sorted = sorted == s.contested ? s.contested + s.places() : s.contested;
+  }
+  const int lane = static_cast<int>(threadIdx.x) & 31;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kBlock;
+  int64_t at = static_cast<int64_t>(blockIdx.x) * kBlock + (threadIdx.x & ~31u);
+  for (; at < count; at += step) {
+    const int64_t i = at + lane;
+    const int32_t mine = i < count ? s.wished[sorted[i]] : -1;
+    const bool is_head = i < count && (i == 0 || s.wished[sorted[i - 1]] != mine);
+    for (unsigned heads = __ballot_sync(kAll, is_head); heads != 0; heads &= heads - 1) {
+      const int head = __ffs(static_cast<int>(heads)) - 1;
+      const int32_t label = __shfl_sync(kAll, mine, head);
+      int64_t load = s.loads[label];
+      for (int64_t k = at + head;; k += 32) {
+        const int32_t place = k + lane < count ? sorted[k + lane] : -1;
+        const bool wants = place >= 0 && s.wished[place] == label;
+        const int64_t weight = wants ? weight_of(s, first + place) : 0;
+        int64_t sum = weight;
+        for (unsigned distance = 1; distance < 32; distance *= 2) {
+          const int64_t other = __shfl_up_sync(kAll, sum, distance);
+          if (lane >= static_cast<int>(distance)) sum += other;
+        }
+        const bool fits = wants && has_room(load + sum - weight, weight, s.cap);
+        const unsigned refused = ~__ballot_sync(kAll, fits);
+        const int served = refused == 0 ? 32 : __ffs(static_cast<int>(refused)) - 1;
+        if (lane < served) s.verdicts[place] = kGranted;
+        if (served < 32) break;
+        load += __shfl_sync(kAll, sum, 31);
+      }
+    }
+  }
+}
+
+int launch_contest(const LabelSweep& s, int64_t first, int64_t size, void* stream) {
+  constexpr int64_t kMost = 1024;  // blocks: few of the places are contested as a rule
+  const auto blocks_of = [](int64_t wanted) {
+    return static_cast<unsigned>(wanted < kMost ? wanted : kMost);
+  };
+  sort_tiles<<<blocks_of(ceil_div(size, kTile)), kBlock, 0, as_stream(stream)>>>(s);
+  int status = launch_status();
+  const unsigned blocks = blocks_of(ceil_div(size, kBlock));
+  int32_t* from = s.contested;
+  int32_t* to = s.contested + s.places();
+  for (int64_t run = kTile; status == 0 && run < size; run *= 2) {
+    merge_runs<<<blocks, kBlock, 0, as_stream(stream)>>>(s, from, to, run);
+    status = launch_status();
+    int32_t* const other = from;
+    from = to;
+    to = other;
+  }
+  if (status != 0) return status;
+  label_serve<<<blocks, kBlock, 0, as_stream(stream)>>>(s, first);
+  return launch_status();
+}
+
+// Changes labels and loads; who was contested and not served goes without. Several may wake the same vertex, all with the same value.
 __global__ void __launch_bounds__(kBlock) label_apply(const LabelSweep s, int64_t first,
                                                       int64_t size) {
   __shared__ bool wakes_many[kBlock];
   __shared__ int moved;
   if (threadIdx.x == 0) moved = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) s.counts[2] = 0;  // of the round that ends here
   __syncthreads();
   const int64_t place = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   bool many = false;
@@ -298,8 +379,7 @@ int dgb_label_sweep(const LabelSweep* args, void* stream) {
       int status = launch_status();
       if (status == 0) status = for_each(size, LabelAdmit{s}, stream);
       if (status != 0) return status;
-      label_contest<<<1, kBlock, 0, as_stream(stream)>>>(s, first);
-      status = launch_status();
+      status = launch_contest(s, first, size, stream);
       if (status != 0) return status;
       label_apply<<<blocks, kBlock, 0, as_stream(stream)>>>(s, first, size);
       status = launch_status();

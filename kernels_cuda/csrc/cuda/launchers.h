@@ -72,8 +72,13 @@ int dgb_count_slices(const int64_t* indptr, int64_t rows, int64_t cap, int64_t* 
                      void* stream);
 int dgb_fill_slices(const int64_t* indptr, const int64_t* first, int64_t rows, int64_t cap,
                     int64_t slices, int32_t* row_indices, int64_t* slice_offsets, void* stream);
-int dgb_count_shared(const CountShared* functor, int64_t rows, void* stream);
-int dgb_split(const FillSplit* functor, int64_t rows, void* stream);
+// `long_rows`: null, or int32[dgb_long_rows_size] for both passes, by which rows that are long in all
+// snapshots together are cut into tiles. `entries` are those of all snapshots.
+int64_t dgb_long_rows_size(int64_t entries, int64_t snapshots);
+int dgb_count_shared(const CountShared* functor, int64_t rows, int64_t entries, int32_t* long_rows,
+                     void* stream);
+int dgb_split(const FillSplit* functor, int64_t rows, int64_t entries, int32_t* long_rows,
+              void* stream);
 int dgb_count_union(const CountUnion* functor, int64_t rows, void* stream);
 int dgb_unite(const FillUnion* functor, int64_t rows, void* stream);
 
@@ -90,10 +95,14 @@ int dgb_scatter(const AggregateArgs* args, void* stream);
 int64_t dgb_sliced_warp_count(const SliceWarp* warp, int vector);
 int dgb_aggregate_sliced(const SliceWarp* warp, int vector, int64_t* clocks, void* stream);
 int dgb_scatter_sliced(const SliceWarp* warp, int vector, void* stream);
-int64_t dgb_gespmm_warp_count(int64_t rows, int features);
+int64_t dgb_gespmm_warp_count(int64_t rows, int features, int64_t entries);
 int dgb_spmm_gespmm(const int64_t* indptr, const int32_t* indices, const float* values,
-                    int64_t rows, int features, const float* x, float* y, int64_t* clocks,
-                    void* stream);
+                    int64_t rows, int64_t entries, int features, const float* x, float* y,
+                    int64_t* clocks, void* stream);
+
+// The device that launches of this thread go to.
+int dgb_current_device(int* number);
+int dgb_use_device(int number);
 
 // What arrives over the link is put together on the device.
 int dgb_unpack_offsets(const UnpackOffsets* functor, void* stream);

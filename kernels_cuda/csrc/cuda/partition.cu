@@ -1,4 +1,4 @@
-// Slicing, overlap and union on the device: the functors of common/, one thread per index.
+// Slicing and union on the device: the functors of common/, one thread per index.
 #include "common/csr_check_functors.hpp"
 #include "common/slices_functors.hpp"
 #include "cuda/launch.cuh"
@@ -21,14 +21,6 @@ int dgb_count_slices(const int64_t* indptr, int64_t rows, int64_t cap, int64_t* 
 int dgb_fill_slices(const int64_t* indptr, const int64_t* first, int64_t rows, int64_t cap,
                     int64_t slices, int32_t* row_indices, int64_t* slice_offsets, void* stream) {
   return for_each(slices, FillSlice{indptr, first, rows, cap, row_indices, slice_offsets}, stream);
-}
-
-int dgb_count_shared(const CountShared* functor, int64_t rows, void* stream) {
-  return for_each(rows, *functor, stream);
-}
-
-int dgb_split(const FillSplit* functor, int64_t rows, void* stream) {
-  return for_each(rows, *functor, stream);
 }
 
 int dgb_count_union(const CountUnion* functor, int64_t rows, void* stream) {

@@ -19,6 +19,10 @@ const char* dgb_error_text(int code) { return cudaGetErrorString(static_cast<cud
 
 const char* dgb_architectures() { return DGBENCH_CUDA_ARCHITECTURES; }
 
+int dgb_current_device(int* number) { return static_cast<int>(cudaGetDevice(number)); }
+
+int dgb_use_device(int number) { return static_cast<int>(cudaSetDevice(number)); }
+
 int dgb_probe() {
   cudaStream_t stream;
   if (const cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking)) {

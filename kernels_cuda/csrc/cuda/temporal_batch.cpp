@@ -46,7 +46,7 @@ int64_t Batch::scratch_words() const {
   int64_t drawn = 0;
   for (std::size_t h = 0; h < rooms.size(); ++h) {
     room = std::max(room, rooms[h]);
-    drawn = std::max(drawn, rooms[h] * fanouts[h]);
+    drawn = std::max(drawn, draw_words(rooms[h], fanouts[h]));
   }
   const auto every = static_cast<int64_t>(places.size());
   return 2 * every + tiles_of(room) + 3 * halves(room) +

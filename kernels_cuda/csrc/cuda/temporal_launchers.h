@@ -26,6 +26,30 @@ constexpr uint64_t kGuideStep = 8;  // records between two times of the guide
 
 constexpr int64_t kScanTile = 2048;  // counts that a block sums up
 
+// Up to this fan-out the thread that finds a window draws from it; beyond, a block of threads does, with
+// a table in the device's memory of what was drawn.
+constexpr int32_t kLongDraw = 64;
+constexpr int64_t kTableWords = int64_t{1} << 24;  // of 4 bytes, for all blocks together
+
+// Slots of a table: a power of two, at least twice the fan-out.
+DGB_HD int64_t draw_slots(int64_t fanout) {
+  int64_t slots = 1;
+  while (slots < 2 * fanout) slots *= 2;
+  return slots;
+}
+// Words of a table: the slots, and two bits for each draw.
+DGB_HD int64_t draw_table(int64_t fanout) { return draw_slots(fanout) + 2 * ((fanout + 31) / 32); }
+// Blocks that draw.
+DGB_HD int64_t draw_blocks(int64_t room, int64_t fanout) {
+  if (fanout <= kLongDraw) return 0;
+  const int64_t most = kTableWords / draw_table(fanout) + 1;
+  return room < most ? room : most;
+}
+// Words that `Hop::chosen` has.
+DGB_HD int64_t draw_words(int64_t room, int64_t fanout) {
+  return room * fanout + draw_blocks(room, fanout) * draw_table(fanout);
+}
+
 // One hop of one snapshot.
 struct Hop {
   StoreView graph;
@@ -45,7 +69,7 @@ struct Hop {
   int32_t* counts;   // [room] neighbours taken; 0 behind the last target
   uint32_t* firsts;  // [room] position of the first record of the window
   uint32_t* totals;  // [room] candidates in it
-  uint32_t* chosen;  // [room, fanout] candidates drawn; null for recent
+  uint32_t* chosen;  // [room, fanout] candidates drawn, then the tables; null for recent
   // What `Emit` reads and writes.
   const int64_t* offsets;  // [room + 1] prefix sum of `counts`
   int64_t places;          // room for neighbours; what does not fit is left out
@@ -201,7 +225,7 @@ struct Locate {
     hop.counts[i] = static_cast<int32_t>(taken(n, fanout, hop.replace, hop.policy));
     hop.firsts[i] = window.first;
     hop.totals[i] = n;
-    if (hop.policy == Policy::Uniform) {
+    if (hop.policy == Policy::Uniform && hop.fanout <= kLongDraw) {
       draw_uniform(n, fanout, hop.replace, hop.key, static_cast<uint64_t>(hop.positions[i]),
                    hop.chosen + i * fanout);
     }

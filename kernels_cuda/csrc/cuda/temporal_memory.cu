@@ -76,6 +76,10 @@ int dgb_mark_wait(void* mark) {
   return settled(cudaEventSynchronize(static_cast<cudaEvent_t>(mark)));
 }
 
+int dgb_mark_await(void* mark, void* stream) {
+  return settled(cudaStreamWaitEvent(as_stream(stream), static_cast<cudaEvent_t>(mark), 0));
+}
+
 int dgb_mark_drop(void* mark) { return settled(cudaEventDestroy(static_cast<cudaEvent_t>(mark))); }
 
 }  // extern "C"

@@ -55,12 +55,13 @@ int dgb_copy_out(void* to, const void* from, uint64_t bytes, void* stream);
 int dgb_copy_within(void* to, const void* from, uint64_t bytes, void* stream);
 int dgb_wait(void* stream);  // until all of it is done
 int dgb_scatter_pieces(const ScatterPieces* functor, int64_t pieces, void* stream);
-// Page-locked memory of the host, and marks in a stream that the host waits for.
+// Page-locked memory of the host, and marks in a stream that the host or another stream waits for.
 int dgb_host_allocate(void** to, uint64_t bytes);
 int dgb_host_free(void* at);
 int dgb_mark_make(void** mark);
 int dgb_mark_set(void* mark, void* stream);
 int dgb_mark_wait(void* mark);
+int dgb_mark_await(void* mark, void* stream);  // what `stream` is given from now on comes after it
 int dgb_mark_drop(void* mark);
 }
 

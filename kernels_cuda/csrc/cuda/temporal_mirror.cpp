@@ -155,10 +155,11 @@ bool TemporalMirror::allocate(int pool, uint64_t bytes) {
   Pool& mine = pools_[pool];
   void* at = nullptr;
   int status = 0;
-  if (memory_of(pool) == Memory::Managed) {
+  const Memory memory = memory_of(pool);
+  if (cap_ > 0 && bytes_in(memory) + bytes > cap_) return false;
+  if (memory == Memory::Managed) {
     status = dgb_managed_allocate(&at, bytes);
   } else {
-    if (cap_ > 0 && device_bytes() + bytes > cap_) return false;
     status = dgb_device_allocate(&at, bytes);
   }
   if (status == kNoMemory) return false;
@@ -196,7 +197,8 @@ bool TemporalMirror::make_room(int pool, uint64_t bytes, void* stream) {
       !allocate(pool, wanted)) {
     throw OutOfDeviceMemory(
         "out of device memory: " + std::to_string(wanted) + " bytes for " + kNames[pool] +
-        " do not fit beside " + std::to_string(device_bytes()) + " bytes of other pools" +
+        " do not fit beside " + std::to_string(bytes_in(memory_of(pool))) +
+        " bytes of other pools" +
         (cap_ > 0 ? ", at most " + std::to_string(cap_) + " are allowed" : std::string()));
   }
   mine.used = bytes;

@@ -56,8 +56,10 @@ struct OutOfDeviceMemory : std::runtime_error {
 
 class TemporalMirror {
  public:
-  // `cap`: most bytes of the device that the pools may take, 0 for no limit.
-  TemporalMirror(Placement placement, uint64_t cap) : placement_(placement), cap_(cap) {}
+  // `cap`: most bytes of the device's or of managed memory that the pools may take, 0 for no limit. `device` has to be the
+  // current one in all calls of the others.
+  TemporalMirror(Placement placement, uint64_t cap, int device)
+      : placement_(placement), cap_(cap), device_(device) {}
   TemporalMirror(const TemporalMirror&) = delete;
   TemporalMirror& operator=(const TemporalMirror&) = delete;
   ~TemporalMirror() { clear(); }
@@ -71,6 +73,7 @@ class TemporalMirror {
   void clear();
 
   bool ready() const { return ready_; }
+  int device() const { return device_; }
   StoreView view() const;
   // Times of the records at places 0, 8, 16, ... on the device, or null.
   const double* guide() const { return reinterpret_cast<const double*>(pools_[kGuide].at); }
@@ -106,6 +109,7 @@ class TemporalMirror {
 
   Placement placement_;
   uint64_t cap_;
+  int device_;
   std::array<Pool, kPools> pools_;
   std::vector<Vertex> lines_;                   // as sent last
   std::vector<double> guide_;

@@ -28,25 +28,31 @@ void PatchList::clear() {
 }
 
 int PatchSender::prepare() {
-  if (scratch_ != nullptr) return 0;
+  if (ready_) return 0;
+  clear();
   for (Buffer& buffer : buffers_) {
     void* at = nullptr;
     if (const int status = dgb_host_allocate(&at, kBuffer)) return status;
     buffer.at = static_cast<uint8_t*>(at);
-    if (const int status = dgb_mark_make(&buffer.mark)) return status;
+    if (const int status = dgb_device_allocate(&buffer.there, kBuffer)) return status;
+    if (const int status = dgb_mark_make(&buffer.copied)) return status;
+    if (const int status = dgb_mark_make(&buffer.placed)) return status;
   }
-  return dgb_device_allocate(&scratch_, kBuffer);
+  ready_ = true;
+  return 0;
 }
 
 void PatchSender::clear() {
   for (Buffer& buffer : buffers_) {
-    if (buffer.busy) dgb_mark_wait(buffer.mark);
-    if (buffer.mark != nullptr) dgb_mark_drop(buffer.mark);
+    if (buffer.busy) dgb_mark_wait(buffer.placed);
+    for (void* mark : {buffer.copied, buffer.placed}) {
+      if (mark != nullptr) dgb_mark_drop(mark);
+    }
     if (buffer.at != nullptr) dgb_host_free(buffer.at);
+    if (buffer.there != nullptr) dgb_device_free(buffer.there);
     buffer = Buffer{};
   }
-  if (scratch_ != nullptr) dgb_device_free(scratch_);
-  scratch_ = nullptr;
+  ready_ = false;
 }
 
 // Heads in front, then the pieces, in a buffer of their own or the host's memory.
@@ -73,19 +79,23 @@ void PatchSender::gather(const std::vector<Part>& parts, uint64_t from, uint64_t
 int PatchSender::send_one(Buffer& buffer, const std::vector<Part>& parts, uint64_t from,
                           uint64_t bytes, int threads, void* stream) {
   if (buffer.busy) {
-    if (const int status = dgb_mark_wait(buffer.mark)) return status;
-    buffer.busy = false;
+    if (const int status = dgb_mark_wait(buffer.copied)) return status;
   }
   const uint64_t heads = parts.back().index + parts.back().last - parts.back().first;
   gather(parts, from, heads, buffer.at, threads);
   const uint64_t all = heads * sizeof(PieceHead) + bytes;
-  if (const int status = dgb_copy_in(scratch_, buffer.at, all, stream)) return status;
+  if (buffer.busy) {
+    if (const int status = dgb_mark_await(buffer.placed, stream)) return status;
+  }
+  if (const int status = dgb_copy_in(buffer.there, buffer.at, all, stream)) return status;
   buffer.busy = true;
-  if (const int status = dgb_mark_set(buffer.mark, stream)) return status;
+  if (const int status = dgb_mark_set(buffer.copied, stream)) return status;
   ScatterPieces functor{};
-  functor.heads = static_cast<const PieceHead*>(scratch_);
-  functor.content = static_cast<const FourWords*>(scratch_) + heads;
-  return dgb_scatter_pieces(&functor, static_cast<int64_t>(heads), stream);
+  functor.heads = static_cast<const PieceHead*>(buffer.there);
+  functor.content = static_cast<const FourWords*>(buffer.there) + heads;
+  const int status = dgb_scatter_pieces(&functor, static_cast<int64_t>(heads), stream);
+  const int marked = dgb_mark_set(buffer.placed, stream);
+  return status == 0 ? marked : status;
 }
 
 int PatchSender::send(const std::vector<PatchList>& lists, int threads, void* stream) {

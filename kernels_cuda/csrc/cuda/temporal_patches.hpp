@@ -29,7 +29,9 @@ struct PatchList {
   void clear();
 };
 
-// Two page-locked buffers in turns: while one is copied the other is filled.
+// Two page-locked buffers in turns, each with memory of the device that it is copied to: while one is
+// copied the other is filled. What the device has of one is written to again after its pieces were put in
+// place, also where that happens on another stream.
 class PatchSender {
  public:
   PatchSender() = default;
@@ -51,7 +53,9 @@ class PatchSender {
 
   struct Buffer {
     uint8_t* at = nullptr;
-    void* mark = nullptr;
+    void* there = nullptr;   // of the device
+    void* copied = nullptr;  // marks
+    void* placed = nullptr;
     bool busy = false;  // a copy of it was begun
   };
 
@@ -68,7 +72,7 @@ class PatchSender {
                int threads, void* stream);
 
   std::array<Buffer, 2> buffers_;
-  void* scratch_ = nullptr;  // of the device
+  bool ready_ = false;
 };
 
 }  // namespace dgbench::temporal

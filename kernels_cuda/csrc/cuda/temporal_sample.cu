@@ -1,38 +1,17 @@
 // Temporal sampling on a device: a thread for each target's search and one for each neighbour's copy,
 // so that neighbouring threads write neighbouring places (GNNFlow 4.2).
+#include "cuda/block_sum.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/temporal_launchers.h"
 
 namespace dgbench::temporal {
 namespace {
 
-constexpr int kWarps = kBlock / 32;
 constexpr int kItems = static_cast<int>(kScanTile) / kBlock;
-
-// The sum over all lanes before this one; `whole` is the sum over all of them.
-__device__ int64_t sum_before(int64_t mine, int64_t* warps, int64_t& whole) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  int64_t sum = mine;
-  for (unsigned step = 1; step < 32; step *= 2) {
-    const int64_t other = __shfl_up_sync(0xffffffffu, sum, step);
-    if (lane >= static_cast<int>(step)) sum += other;
-  }
-  if (lane == 31) warps[warp] = sum;
-  __syncthreads();
-  int64_t before = 0;
-  whole = 0;
-  for (int w = 0; w < kWarps; ++w) {
-    if (w < warp) before += warps[w];
-    whole += warps[w];
-  }
-  __syncthreads();  // the next call writes there
-  return before + sum - mine;
-}
 
 __global__ void __launch_bounds__(kBlock)
     sum_tiles(const int32_t* counts, int64_t n, int64_t* sums) {
-  __shared__ int64_t warps[kWarps];
+  __shared__ int64_t warps[kBlockWarps];
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kScanTile;
   int64_t mine = 0;
   for (int k = 0; k < kItems; ++k) {
@@ -48,7 +27,7 @@ __global__ void __launch_bounds__(kBlock)
 __global__ void __launch_bounds__(kBlock)
     put_offsets(const int32_t* counts, int64_t n, const int64_t* sums, int64_t* offsets,
                 int64_t* total) {
-  __shared__ int64_t warps[kWarps];
+  __shared__ int64_t warps[kBlockWarps];
   int64_t part = 0;
   for (int64_t b = threadIdx.x; b < static_cast<int64_t>(blockIdx.x); b += kBlock) part += sums[b];
   int64_t base = 0;
@@ -70,6 +49,120 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
+// `draw_uniform` by a block of threads, for large fan-outs. By Floyd's rule step i takes number r[i]
+// unless that is among those taken before, else j[i] = n - fanout + i. It is among them exactly where an
+// earlier step had the same number, or where r[i] = j[q] of an earlier step q that took j[q]. The first
+// is looked up in a table of the least step of each number, the second goes back from step to step.
+struct LongDraw {
+  static constexpr int32_t kEmpty = -1;
+
+  const Hop& hop;
+  uint32_t* chosen;
+  int32_t* table;
+  uint32_t mask;
+  uint32_t* repeated;  // a bit for each step: an earlier one had the same number
+  uint32_t* taken;     // a bit for each step: it takes j
+
+  __device__ LongDraw(const Hop& hop, int64_t target, int64_t block)
+      : hop(hop), chosen(hop.chosen + target * hop.fanout),
+        table(reinterpret_cast<int32_t*>(hop.chosen + hop.room * hop.fanout +
+                                         block * draw_table(hop.fanout))),
+        mask(static_cast<uint32_t>(draw_slots(hop.fanout) - 1)),
+        repeated(reinterpret_cast<uint32_t*>(table) + mask + 1),
+        taken(repeated + (hop.fanout + 31) / 32) {}
+
+  __device__ uint32_t slot_of(uint32_t number) const {
+    uint32_t x = number * 0x9E3779B1u;
+    return (x ^ x >> 15) & mask;
+  }
+  static __device__ bool bit(const uint32_t* bits, uint32_t i) { return bits[i / 32] >> i % 32 & 1u; }
+  static __device__ void set_bit(uint32_t* bits, uint32_t i) { atomicOr(bits + i / 32, 1u << i % 32); }
+
+  __device__ void numbers(uint32_t n, uint64_t position) {
+    const auto k = static_cast<uint32_t>(hop.fanout);
+    for (uint32_t pair = threadIdx.x; 2 * pair < k; pair += kBlock) {
+      const Draws two = draws_of(hop.key, position, pair);
+      for (uint32_t i = 2 * pair; i < 2 * pair + 2 && i < k; ++i) {
+        const uint64_t bound = hop.replace ? n : uint64_t{n - k + i} + 1;
+        chosen[i] = static_cast<uint32_t>(below(i % 2 == 0 ? two.even : two.odd, bound));
+      }
+    }
+  }
+  __device__ void clear() {
+    for (uint32_t s = threadIdx.x; s <= mask; s += kBlock) table[s] = kEmpty;
+    const auto words = static_cast<uint32_t>(hop.fanout + 31) / 32;
+    for (uint32_t w = threadIdx.x; w < 2 * words; w += kBlock) repeated[w] = 0;
+  }
+  __device__ void insert(uint32_t i) {
+    for (uint32_t s = slot_of(chosen[i]);; s = (s + 1) & mask) {
+      const int32_t there = atomicCAS(table + s, kEmpty, static_cast<int32_t>(i));
+      if (there == kEmpty) return;
+      if (chosen[there] != chosen[i]) continue;
+      atomicMin(table + s, static_cast<int32_t>(i));
+      return;
+    }
+  }
+  __device__ bool is_repeated(uint32_t i) const {
+    for (uint32_t s = slot_of(chosen[i]);; s = (s + 1) & mask) {
+      const int32_t there = table[s];
+      if (chosen[there] == chosen[i]) return there != static_cast<int32_t>(i);
+    }
+  }
+  __device__ bool is_taken(uint32_t i, uint32_t base) const {
+    for (;;) {
+      if (bit(repeated, i)) return true;
+      const uint32_t number = chosen[i];
+      if (number < base || number - base >= i) return false;
+      i = number - base;
+    }
+  }
+
+  __device__ void operator()(uint32_t n, uint64_t position) {
+    const auto k = static_cast<uint32_t>(hop.fanout);
+    if (!hop.replace && n <= k) {
+      for (uint32_t i = threadIdx.x; i < n; i += kBlock) chosen[i] = i;
+      return;
+    }
+    numbers(n, position);
+    if (hop.replace) return;
+    const uint32_t base = n - k;
+    clear();
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < k; i += kBlock) insert(i);
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < k; i += kBlock) {
+      if (is_repeated(i)) set_bit(repeated, i);
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < k; i += kBlock) {
+      if (is_taken(i, base)) set_bit(taken, i);
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < k; i += kBlock) {
+      if (bit(taken, i)) chosen[i] = base + i;
+    }
+    __syncthreads();  // the next target has the same table
+  }
+};
+
+__global__ void __launch_bounds__(kBlock) draw_long(const Hop hop) {
+  const int64_t live = *hop.live < hop.room ? *hop.live : hop.room;
+  for (int64_t i = blockIdx.x; i < live; i += gridDim.x) {
+    if (hop.counts[i] == 0) continue;  // and its total is not set
+    LongDraw draw(hop, i, blockIdx.x);
+    draw(hop.totals[i], static_cast<uint64_t>(hop.positions[i]));
+  }
+}
+
+template <class Record>
+int locate(const Hop& hop, void* stream) {
+  const int status = for_each(hop.room, Locate<Record>{hop}, stream);
+  const int64_t blocks = hop.policy == Policy::Uniform ? draw_blocks(hop.room, hop.fanout) : 0;
+  if (status != 0 || blocks == 0) return status;
+  draw_long<<<static_cast<unsigned>(blocks), kBlock, 0, as_stream(stream)>>>(hop);
+  return launch_status();
+}
+
 }  // namespace
 
 extern "C" {
@@ -86,9 +179,9 @@ int dgb_temporal_offsets(const int32_t* counts, int64_t room, int64_t* sums, int
 
 int dgb_temporal_locate(const Hop* hop, void* stream) {
   switch (hop->graph.layout) {
-    case Layout::Packed: return for_each(hop->room, Locate<Packed>{*hop}, stream);
-    case Layout::Compact: return for_each(hop->room, Locate<Compact>{*hop}, stream);
-    default: return for_each(hop->room, Locate<Wide>{*hop}, stream);
+    case Layout::Packed: return locate<Packed>(*hop, stream);
+    case Layout::Compact: return locate<Compact>(*hop, stream);
+    default: return locate<Wide>(*hop, stream);
   }
 }
 

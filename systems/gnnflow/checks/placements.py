@@ -10,7 +10,7 @@ from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
 from dgbench.systems.gnnflow.experiments import fig13
 from dgbench.systems.gnnflow.experiments.common import graph_title
-from dgbench.systems.gnnflow.experiments.fig13 import CPU, ENFORCED, TITLES
+from dgbench.systems.gnnflow.experiments.fig13 import CPU, ENFORCED, OVERSUBSCRIBE, TITLES
 from dgbench.systems.gnnflow.experiments.settings import DATASET_OF
 
 Rows = Sequence[Any]
@@ -135,6 +135,13 @@ def thrashing(claim: Claim, rows: Rows) -> Finding:
         return missing(NEEDS_CUDA)
     used = {key for ratio in ratios.values() for key in ratio.rows}
     mine = [row for row in rows if row.id in used]
+    if not all(
+        row.counters.get("ballast_bytes") for row in mine if row.params["system"] == "unified"
+    ):
+        return missing(
+            f"unified memory had no limit; {OVERSUBSCRIBE}=1 sets one by holding the rest of the "
+            "device's memory"
+        )
     limit = min(row.counters["limit_bytes"] for row in mine)
     if limit < ENFORCED:
         return missing(

@@ -51,6 +51,23 @@ inline dim3 threadIdx, blockIdx, gridDim;
 
 namespace emulated {
 
+// The current device; any number is one. A line for each call that touches a device or a stream goes to
+// the file that EMULATED_LOG names: the call, the device, the stream, and an address or, of a launch, the
+// number of its blocks.
+inline int device = 0;
+
+inline void note(const char* call, const void* stream, const void* other = nullptr) {
+  const char* path = std::getenv("EMULATED_LOG");
+  if (path == nullptr) return;
+  if (std::FILE* file = std::fopen(path, "a")) {
+    const auto number = [](const void* at) {
+      return static_cast<unsigned long long>(reinterpret_cast<std::uintptr_t>(at));
+    };
+    std::fprintf(file, "%s %d %llu %llu\n", call, device, number(stream), number(other));
+    std::fclose(file);
+  }
+}
+
 enum class State { ready, at_block, at_warp, at_exchange, done };
 
 struct Fibre {
@@ -159,8 +176,9 @@ inline void run_block(std::size_t threads, bool reverse) {
   }
 }
 
-inline void launch(dim3 grid, unsigned threads, std::size_t shared_bytes,
+inline void launch(dim3 grid, unsigned threads, std::size_t shared_bytes, const void* stream,
                    const std::function<void()>& kernel) {
+  note("launch", stream, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(grid.x)));
   const bool reverse = std::getenv("EMULATED_ORDER") != nullptr;
   body = kernel;
   gridDim = grid;
@@ -287,6 +305,12 @@ T atomicMax(T* to, T value) {
   return before;
 }
 template <class T>
+T atomicMin(T* to, T value) {
+  const T before = *to;
+  if (value < before) *to = value;
+  return before;
+}
+template <class T>
 T atomicOr(T* to, T value) {
   const T before = *to;
   *to |= value;
@@ -323,7 +347,11 @@ inline const char* cudaGetErrorString(cudaError_t error) {
 }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
+  *device = emulated::device;
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int device) {
+  emulated::device = device;
   return cudaSuccess;
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr what, int) {
@@ -373,6 +401,7 @@ inline cudaError_t give(void** to, std::size_t bytes) {
 
 template <class T>
 cudaError_t cudaMalloc(T** to, std::size_t bytes) {
+  emulated::note("allocate", nullptr);
   if (emulated::in_use() + bytes > emulated::memory()) return cudaErrorMemoryAllocation;
   void* at = nullptr;
   if (emulated::give(&at, bytes) != cudaSuccess) return cudaErrorMemoryAllocation;
@@ -416,17 +445,22 @@ inline cudaError_t cudaFreeHost(void* at) {
   if (status == cudaSuccess) std::free(at);
   return status;
 }
-// All work is done when its call returns, so that a mark in a stream says nothing.
+// All work is done when its call returns, so that a mark in a stream says nothing but in the log.
 using cudaEvent_t = void*;
 constexpr unsigned cudaEventDisableTiming = 2;
 inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
   *event = std::malloc(1);
   return cudaSuccess;
 }
-inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+inline cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  emulated::note("record", stream, event);
   return event != nullptr ? cudaSuccess : cudaErrorInvalidValue;
 }
 inline cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  return event != nullptr ? cudaSuccess : cudaErrorInvalidValue;
+}
+inline cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  emulated::note("await", stream, event);
   return event != nullptr ? cudaSuccess : cudaErrorInvalidValue;
 }
 inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -436,7 +470,8 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event) {
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDefault = 4 };
 // As the runtime does it: what is copied lies in one registered range or in none.
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
-                                   cudaStream_t) {
+                                   cudaStream_t stream) {
+  emulated::note("copy", stream, to);
   const auto begin = reinterpret_cast<std::uintptr_t>(from);
   for (const auto& [at, size] : emulated::registered) {
     const auto taken = reinterpret_cast<std::uintptr_t>(at);
