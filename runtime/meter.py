@@ -169,7 +169,8 @@ class Meter:
         self.spent: dict[str, float] = defaultdict(float)
         self.timing = timing
         self._lock = threading.Lock()
-        self._cuda = device.startswith("cuda")
+        self._device = torch.device(device)
+        self._cuda = self._device.type == "cuda"
         self._seconds: dict[str, float] = defaultdict(float)
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._open: str | None = None
@@ -228,12 +229,12 @@ class Meter:
         if self._cuda:
             if self._log is not None and self._zero is None:
                 # An event of an idle device and the host's clock: what ties the two together.
-                torch.cuda.synchronize()
+                torch.cuda.synchronize(self._device)
                 zero = torch.cuda.Event(enable_timing=True)
-                zero.record()
+                zero.record(torch.cuda.current_stream(self._device))
                 self._zero = zero, time.perf_counter()
             now = torch.cuda.Event(enable_timing=True)
-            now.record()
+            now.record(torch.cuda.current_stream(self._device))
             if self._open is not None:
                 self._events.append((self._open, self._since, now))
         else:
@@ -247,7 +248,7 @@ class Meter:
     def phases(self) -> dict[str, float]:
         """Seconds per phase so far. On CUDA this waits for the recorded events."""
         if self._events:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self._device)
             for name, begin, end in self._events:
                 seconds = begin.elapsed_time(end) / 1e3
                 self._seconds[name] += seconds

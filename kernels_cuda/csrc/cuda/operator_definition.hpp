@@ -4,6 +4,7 @@
 
 #include <array>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -55,9 +56,9 @@ class DeviceGuard {
  public:
   explicit DeviceGuard(int device) {
     if (device < 0) return;
-    check_launch(dgb_current_device(&before_), "the current device");
+    check(dgb_current_device(&before_), device);
     if (before_ == device) return;
-    check_launch(dgb_use_device(device), "the device of the arguments");
+    check(dgb_use_device(device), device);
     changed_ = true;
   }
   DeviceGuard(const DeviceGuard&) = delete;
@@ -67,6 +68,12 @@ class DeviceGuard {
   }
 
  private:
+  static void check(int status, int device) {
+    if (status == 0) return;
+    throw std::runtime_error("cuda:" + std::to_string(device) +
+                             " cannot be used: " + dgb_error_text(status));
+  }
+
   int before_ = 0;
   bool changed_ = false;
 };
@@ -87,7 +94,7 @@ void add_operator(Scope& scope, const char* name, Result (*function)(Arguments..
   std::array<const char*, sizeof...(Arguments)> names{};
   names[0] = "the store";
   std::size_t at = sizeof...(Arguments) - kNamed;
-  const auto note = [&](const auto& one) {
+  [[maybe_unused]] const auto note = [&](const auto& one) {
     if constexpr (NamesArgument<std::decay_t<decltype(one)>>::value) names[at++] = one.name_;
   };
   (note(extra), ...);
