@@ -46,6 +46,11 @@ class Trainer(ABC):
     num_frames: int
     meter: Meter
 
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if "step" in vars(cls) and "enqueue" not in vars(cls):
+            cls.enqueue = Trainer.enqueue  # another class's would pass by this one's `step`
+
     def prepare(self) -> None:
         """One-off work before steady training (slicing, extraction, first aggregation).
 

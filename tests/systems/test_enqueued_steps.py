@@ -92,6 +92,17 @@ def test_a_timed_loop_is_one_step_ahead(monkeypatch):
     assert measured.values["loss"] == begun[0].value()
 
 
+def test_a_trainer_with_a_step_of_its_own_is_timed_by_it(monkeypatch):
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9))
+    base = type(get_system("reference").open(tiny_workload()))
+
+    class Own(base):
+        def step(self, frame: int) -> float:
+            return 7.0 + frame
+
+    assert Own.enqueue(Own.__new__(Own), 2).value() == 9.0
+
+
 def test_a_number_of_the_host_is_there_at_once():
     assert Readback(2.5).value() == 2.5
     loss = torch.tensor(1.5, requires_grad=True) * 2

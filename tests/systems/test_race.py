@@ -9,6 +9,7 @@ from tiny_data import serve, tiny_sequence, tiny_workload
 
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.readback import Readback
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import get_system, race
 from dgbench.systems.base.experiment import RunContext
@@ -52,9 +53,9 @@ def go():
 
 
 def test_a_loss_that_is_no_number_has_no_time(monkeypatch, reference) -> None:
-    step = reference.step
-    losses = iter([1.0, 1.0, float("nan")])
-    monkeypatch.setattr(reference, "step", lambda self, i: next(losses, step(self, i)))
+    enqueue = reference.enqueue
+    losses = map(Readback, [1.0, 1.0, float("nan")])
+    monkeypatch.setattr(reference, "enqueue", lambda self, i: next(losses, enqueue(self, i)))
     with pytest.raises(CheckFailed, match=r"the loss of step 3 of \d+ is nan"):
         go()
 

@@ -247,10 +247,10 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
         fills = system == "unified" and os.environ.get(OVERSUBSCRIBE) == "1"
         there = DeviceStore(
             store,
-            system,
+            system,  # type: ignore[arg-type]
             limit,
             device=context.device,
-            oversubscribe=fills,  # type: ignore[arg-type]
+            oversubscribe=fills,
         )
         counters |= {"device_bytes": there.device_bytes, "pinned_bytes": there.pinned_bytes}
         if system == "unified":
