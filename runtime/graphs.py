@@ -176,6 +176,8 @@ class _Recording:
 
 
 class _Replay(torch.autograd.Function):
+    """One autograd node that launches a recording's forward graph, and its backward graph."""
+
     @staticmethod
     def forward(ctx: Any, recording: _Recording, *inputs: Tensor) -> tuple[Tensor, ...]:
         for place, given in zip(recording.inputs, inputs, strict=True):
