@@ -260,12 +260,13 @@ def _record(
         outputs, alone = outputs_of(function(*samples))
     grad_outputs = tuple(torch.empty_like(o) if o.requires_grad else None for o in outputs)
     given = [grad for grad in grad_outputs if grad is not None]
-    backward, found = None, iter(())
+    backward, found = None, (None,) * len(leaves)
     if given:
         backward = torch.cuda.CUDAGraph()
         with torch.cuda.graph(backward, **options):
-            found = iter(gradients(outputs, given))
-    grads = tuple(next(found, None) if sample.requires_grad else None for sample in samples)
+            found = gradients(outputs, given)
+    rest = iter(found)
+    grads = tuple(next(rest) if sample.requires_grad else None for sample in samples)
     return _Recording(forward, backward, samples, outputs, grad_outputs, grads), alone
 
 
