@@ -14,9 +14,11 @@ from dgbench.harness.runner.listener import Listener
 from dgbench.harness.terminal.text import table
 from dgbench.runtime.errors import InvalidInputError, StoreError
 from dgbench.runtime.statistics import Interval, paired_ratio
+from dgbench.systems.base.probes import probe
 
 PAIRS = 40
 """Cells that the old and the new run share at the end."""
+CPU = probe("cpu_percent")
 TIMES = {"processor time of a cell": 1.10, "runner's own time per cell": 1.50}
 """Name -> what the old may take of what the new takes. A clock shows a busy machine as much as us,
 so times are compared in turns and never with those of an hour before."""
@@ -36,7 +38,7 @@ class Times(Listener):
         own = time.monotonic() - self._started - (row.seconds or 0.0)
         self.watch.keep(row)
         # Processor time: others who keep the machine busy are not what is looked for here.
-        spent = (row.seconds or 0.0) * row.probes.get("cpu_percent", 100.0) / 100
+        spent = (row.seconds or 0.0) * (CPU.read(row) or 100.0) / 100
         if row.ok and spent > 0 and own > 0:
             params = tuple(sorted((k, str(v)) for k, v in row.params.items()))
             cell = (row.paper, row.experiment, params, row.instrumented)

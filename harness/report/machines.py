@@ -14,6 +14,7 @@ from dgbench.harness.report.pages import common
 from dgbench.harness.report.run import FAILED, RunData, is_limits
 from dgbench.harness.report.site import MachineOnSite, SiteData
 from dgbench.harness.report.subjects import experiment_place
+from dgbench.systems.base.probes import probe
 
 LIMIT_WORDS: Final = {
     "threads": ("threads", ""),
@@ -36,6 +37,8 @@ LACKS: Final = {
     "crash": "Once the cause is mended",
     "check": "Once the wrong result is mended",
 }
+THROTTLE: Final = probe("gpu_throttle")
+OTHERS: Final = probe("other_cpu_percent")
 DOCTOR: Final = "doctor.json"
 """`dgbench doctor --json`, where somebody kept it in a run's folder."""
 MOST_TEXT: Final = 60_000
@@ -240,13 +243,12 @@ def _throttled(runs: Sequence[RunData]) -> dict[str, Any]:
     asked, found, refused = 0, [], ""
     for run in runs:
         for row in run.everything:
-            told = row.probes.get("gpu_throttle")
-            if isinstance(told, list):
+            told = THROTTLE.words(row)
+            if told is not None:
                 asked += 1
                 if told:
-                    found.append({"run": run, "row": row, "why": ", ".join(map(str, told))})
-            elif told:
-                refused = str(told)
+                    found.append({"run": run, "row": row, "why": ", ".join(told)})
+            refused = THROTTLE.refusal(row) or refused
     return {"asked": asked, "rows": found, "refused": refused}
 
 
@@ -254,11 +256,7 @@ def _disturbed(runs: Sequence[RunData]) -> list[dict[str, Any]]:
     """Per run, how much of the processor others took while cells ran."""
     found = []
     for run in runs:
-        told = [
-            (float(value), row)
-            for row in run.everything
-            if isinstance(value := row.probes.get("other_cpu_percent"), int | float)
-        ]
+        told = [(value, row) for row in run.everything if (value := OTHERS.read(row)) is not None]
         if told:
             worst, row = max(told, key=lambda pair: pair[0])
             middle = statistics.median(value for value, _ in told)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dgbench.harness.probes.series import Series, Track, unpack
 from dgbench.systems.base.compare import CONTROL
+from dgbench.systems.base.probes import probe
 
 MOST: Final = 4
 """Processes side by side, at most."""
@@ -14,6 +15,8 @@ MOST: Final = 4
 GPU: Final = ("gpu_memory", "gpu_resident", "gpm_sm_active", "gpu_power")
 """Strips where a GPU was used; elsewhere `CPU`."""
 CPU: Final = ("memory", "cpu")
+
+PROCESSES: Final = probe("processes")
 
 UNTIMED: Final = "skipped: phases were not timed: this process ran without instruments"
 UNTOLD: Final = "skipped: this process told of no phases"
@@ -58,7 +61,7 @@ def row_points(row: Any, series: Series, panel: str, workload: str) -> list[dict
     }
     wanted = GPU if row.device == "cuda" else CPU
     points = [{**point, "row": name, **_strip(series, name)} for name in wanted]
-    if (processes := row.probes.get("processes", 1)) > 1:
+    if (processes := int(PROCESSES.read(row) or 1)) > 1:
         points = [{**p, "processes": processes} if p["row"] == "memory" else p for p in points]
     if series.spans:
         for name in dict.fromkeys(name for name, _, _ in series.spans):

@@ -93,8 +93,8 @@ def test_active_multiprocessors_come_from_a_device_only() -> None:
     claim = "pipad-fig3-sm-util"
     assert "CUDA device" in verdict([fig3_row(1, 2.0, "cpu")], claim).reason
     assert "no meter" in verdict([fig3_row(1, 2.0, "cuda")], claim).reason
-    low = fig3_row(1, 2.0, "cuda", probes={fig3.SM: 30.0})
-    high = fig3_row(2, 2.0, "cuda", probes={fig3.SM: 90.0})
+    low = fig3_row(1, 2.0, "cuda", probes={fig3.SM.name: 30.0})
+    high = fig3_row(2, 2.0, "cuda", probes={fig3.SM.name: 90.0})
     assert verdict([low], claim).verdict == "reproduced"
     assert verdict([high], claim).verdict != "reproduced"
     points = fig3.share_points([low])
@@ -299,7 +299,7 @@ def test_a_meter_that_fails_gives_no_reading_and_says_why() -> None:
 def test_utilisation_of_table_2_goes_before_probes_of_other_processes() -> None:
     params = {"dataset": "covid19-england", "model": "evolvegcn", "system": "pygt"}
     own = row("table2", 1, "cuda", params=params, values={table2.BUSY: 12.0})
-    other = row("fig10", 2, "cuda", params=params, probes={table2.BUSY: 90.0})
+    other = row("fig10", 2, "cuda", params=params, probes={"gpu_kernel_resident_percent": 90.0})
     claim = "pipad-tab2-util-evolvegcn-pygt"
     assert verdict([own, other], claim).measured == 12.0
     assert verdict([other], claim).measured == 90.0

@@ -8,10 +8,13 @@ from typing import Any
 
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.probes import probe
 from dgbench.systems.pipad.checks.common import NEEDS_CUDA, ids, missing_finding, uses_twin
 from dgbench.systems.pipad.experiments.settings import BY_NAME
 from dgbench.systems.pipad.experiments.table2 import BUSY
 
+RESIDENT = probe("gpu_kernel_resident_percent")
+"""What NVML calls utilisation."""
 MODEL_WORDS = {"evolvegcn": "evolvegcn", "mpnn-lstm": "mpnn_lstm", "t-gcn": "tgcn_model"}
 
 
@@ -27,9 +30,9 @@ def _busy(rows: Sequence[Any], **params: Any) -> dict[str, tuple[float, list[Any
             found.setdefault(row.params["dataset"], []).append((row.values[BUSY], row))
     if not found:
         for row in select(rows, experiment="fig10", device="cuda", **params):
-            value = row.probes.get(BUSY)
-            if isinstance(value, int | float) and not row.params.get("check"):
-                found.setdefault(row.params["dataset"], []).append((float(value), row))
+            value = RESIDENT.read(row)
+            if value is not None and not row.params.get("check"):
+                found.setdefault(row.params["dataset"], []).append((value, row))
     return {k: (fmean(v for v, _ in mine), [r for _, r in mine]) for k, mine in found.items()}
 
 

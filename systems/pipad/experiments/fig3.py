@@ -23,6 +23,7 @@ from dgbench.systems.base import (
 )
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.probes import probe
 from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
@@ -35,7 +36,7 @@ from dgbench.systems.pipad.experiments.settings import (
 QUICK_GRAPHS = ("flickr", "covid19-england")
 ROUNDS = {"full": 5, "paper": 5}
 SHARE = "transfer_share_percent"
-SM = "gpm_sm_active_percent"
+SM = probe("gpm_sm_active_percent")
 """NVML's share of time in which a multiprocessor had a warp; only newer devices offer it."""
 PAPER_SHARE = 38.7
 
@@ -167,8 +168,7 @@ def by_workload(rows: Sequence[Any], read: Any) -> dict[tuple[str, str], float]:
 
 def sm_active(row: Any) -> float | None:
     """Percent of time with an active multiprocessor, None where the machine has no such meter."""
-    value = row.probes.get(SM)
-    return float(value) if isinstance(value, int | float) else None
+    return SM.read(row)
 
 
 def title_of(row: Any) -> str:

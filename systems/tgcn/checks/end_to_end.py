@@ -8,6 +8,7 @@ from typing import Any
 
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.probes import probe
 from dgbench.systems.base.turns import gain_of
 from dgbench.systems.tgcn.checks.common import (
     NEEDS_CUDA,
@@ -22,6 +23,8 @@ from dgbench.systems.tgcn.experiments.settings import BY_NAME, PRINTED_TITLE
 
 Rows = Sequence[Any]
 NO_ROW = "needs a row of fig6"
+RESIDENT = probe("gpu_kernel_resident_percent")
+"""What NVML calls utilisation."""
 
 
 def _races(rows: Rows) -> list[Any]:
@@ -117,8 +120,7 @@ def largest(claim: Claim, rows: Rows) -> Finding:
 def underused(claim: Claim, rows: Rows) -> Finding:
     """The GPU is not saturated by the small graphs."""
     found = [row for row in _races(rows) if row.device == "cuda"]
-    busy = [row.probes.get("gpu_util_percent") for row in found]
-    known = [float(one) for one in busy if isinstance(one, int | float)]
+    known = [busy for row in found if (busy := RESIDENT.read(row)) is not None]
     if not known:
         return missing(NEEDS_CUDA)
     return finding(
