@@ -24,6 +24,7 @@ from dgbench.datasets.sequence import (
 )
 from dgbench.datasets.sources.locate import Held, find_form, missing
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+from dgbench.runtime.touched import note_opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ def open_events(name: str, source: str = "auto", scale: float = 1.0, seed: int =
             f"'{choice.card.name}' has one topology that never changes, so it has no events",
             hint="open it with open_snapshots",
         )
-    return _prepared_events(choice)
+    stream = _prepared_events(choice)
+    _note(stream.origin)
+    return stream
 
 
 def open_snapshots(spec: SnapshotSpec) -> SnapshotSequence:
@@ -79,7 +82,13 @@ def open_snapshots(spec: SnapshotSpec) -> SnapshotSequence:
     if spec.features != "random" and choice.held is not None:
         wanted["seed"] = 0  # nothing about it is drawn
     where = store.slot(choice.card.name, ["snapshots", choice.key, wanted])
-    return _sequence(store.obtain(where, lambda: build_snapshots(choice, spec)), spec)
+    sequence = _sequence(store.obtain(where, lambda: build_snapshots(choice, spec)), spec)
+    _note(sequence.origin)
+    return sequence
+
+
+def _note(origin: Origin) -> None:
+    note_opened(origin.dataset, origin.kind, origin.scale)
 
 
 def choose(name: str, source: str = "auto", scale: float = 1.0, seed: int = 1) -> Choice:

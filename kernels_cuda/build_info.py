@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.touched import note_launch
 
 NOTE_FILE = "_cuda_build.json"
 
@@ -52,6 +53,7 @@ def stream_of(device: torch.device) -> tuple[int, ...]:
     """The trailing arguments of a compiled call: the current CUDA stream, nothing on the CPU."""
     if device.type != "cuda":
         return ()
+    note_launch()
     return (torch.cuda.current_stream(device).cuda_stream,)
 
 

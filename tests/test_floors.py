@@ -17,7 +17,7 @@ BELOW = {
     "systems": {"kernels_cuda", "datasets", "runtime", "models"},
     "harness": {"kernels_cuda", "datasets", "runtime", "models", "systems"},
 }
-PLAIN = {"dgbench.runtime.errors", "dgbench.runtime.meter"}
+PLAIN = {"dgbench.runtime.errors", "dgbench.runtime.meter", "dgbench.runtime.touched"}
 
 
 def imports(path: Path) -> set[str]:
@@ -44,7 +44,7 @@ def test_imports_point_down() -> None:
 
 
 def test_runtime_basics_import_nothing_of_dgbench() -> None:
-    for name in ("errors", "meter"):
+    for name in ("errors", "meter", "touched"):
         assert not imports(ROOT / "runtime" / f"{name}.py")
 
 

@@ -162,6 +162,11 @@ class Plan(msgspec.Struct, kw_only=True):
         return [c for c in self.cells if not c.status]
 
     @property
+    def on_cpu(self) -> int:
+        """Cells that will start on the CPU though a device was asked for."""
+        return sum(c.cell.device == "cpu" != self.device for c in self.runnable)
+
+    @property
     def controlled(self) -> bool:
         """Whether every paper with cells that will start has an A/A control among them."""
         papers = {planned.cell.paper for planned in self.runnable}
@@ -225,7 +230,11 @@ class Plan(msgspec.Struct, kw_only=True):
 
     def _cells_of(self, paper: Paper, experiment: Experiment) -> list[Cell]:
         try:
-            return list(experiment.cells(self.preset, self.device))
+            cells = list(experiment.cells(self.preset, self.device))
+            if experiment.device:
+                replace = msgspec.structs.replace
+                cells = [replace(cell, device=experiment.device) for cell in cells]
+            return cells
         except Exception as error:  # a plugin may fail in any way; the others still run
             self.problems.append(
                 f"{paper.name}/{experiment.name} cannot say its cells: "
@@ -264,7 +273,8 @@ class Plan(msgspec.Struct, kw_only=True):
         here, there = self._seconds_of(last), self._seconds_of(elsewhere)
         for planned in self.cells:
             cell = planned.cell
-            name = cell.paper, cell.experiment
+            device = cell.device or self.device
+            name = cell.paper, cell.experiment, device
             planned.known = planned.hash in here
             seconds = next(
                 (times[key] for key in (planned.hash, name) for times in (here, there)
@@ -273,16 +283,16 @@ class Plan(msgspec.Struct, kw_only=True):
             if seconds is not None:
                 planned.estimate_s = min(cell.timeout_s, seconds + _PROCESS_S)
             else:
-                start_s = _UNKNOWN_CUDA_S if self.device == "cuda" else _UNKNOWN_S
+                start_s = _UNKNOWN_CUDA_S if device == "cuda" else _UNKNOWN_S
                 planned.estimate_s = min(cell.timeout_s, self.budget_s + start_s)
 
     def _seconds_of(self, rows: list[Row]) -> dict[Any, float]:
-        """Median seconds of a process by hash of its cell, and by paper and experiment."""
+        """Median seconds of a process by hash of its cell, and by experiment and device asked for."""
         times: dict[Any, list[float]] = defaultdict(list)
         for row in rows:
-            if row.device == self.device and row.preset == self.preset and row.seconds > 0:
+            if row.preset == self.preset and row.seconds > 0:
                 times[row.cell_hash].append(row.seconds)
-                times[row.paper, row.experiment].append(row.seconds)
+                times[row.paper, row.experiment, row.asked].append(row.seconds)
         return {key: statistics.median(found) for key, found in times.items()}
 
 
@@ -309,7 +319,7 @@ def cell_hash(cell: Cell, preset: str, device: str) -> str:
     """Content hash of what a cell measures: where it belongs, params, preset and device.
 
     Rounds, limits and the code's version are left out: more rounds of a cell are the same cell,
-    and the version is in each row's provenance.
+    and the version is in each row's provenance. A cell of the CPU is the same for every device.
     """
     content: dict[str, Any] = {
         "paper": cell.paper,
@@ -317,7 +327,7 @@ def cell_hash(cell: Cell, preset: str, device: str) -> str:
         "params": cell.params,
         "group": cell.group,
         "preset": preset,
-        "device": device,
+        "device": cell.device or device,
     }
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:16]
 

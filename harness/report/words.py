@@ -43,7 +43,7 @@ def row_command(row: Any) -> str:
     command = f"dgbench run {row.paper}/{row.experiment}"
     if row.preset != "quick":
         command += f" --preset {row.preset}"
-    return f"{command} --device {row.device}"
+    return f"{command} --device {row.asked}"
 
 
 def paper_value(claim: Any) -> str:

@@ -21,6 +21,7 @@ from dgbench.harness.probes.series import tell
 from dgbench.harness.runner.credible import against_loops, without_witness
 from dgbench.harness.runner.protocol import UNWRITTEN, Job, Result
 from dgbench.harness.runner.readable import message, readable
+from dgbench.runtime import touched
 from dgbench.runtime.errors import (
     CheckFailed,
     DataWarning,
@@ -44,6 +45,7 @@ _MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memor
 def run_child(job: Job, lookup: Callable[[str], Any]) -> None:
     """Run one cell and end the process. What it prints goes to `job.log`."""
     base = _resident()
+    touched.clear()
     try:
         _redirect(job.log)
         _prefer_as_victim()
@@ -52,6 +54,8 @@ def run_child(job: Job, lookup: Callable[[str], Any]) -> None:
         result = explain(error)
     result.base_rss_bytes = base
     result.notes += _left_threads()
+    with contextlib.suppress(Exception):  # a broken device may refuse to tell its counters
+        result.touched = {**touched.record(), "libraries": touched.libraries()}
     code = 0
     try:
         _write(job.result, result)

@@ -14,6 +14,7 @@ from dgbench.harness.runner.protocol import UNWRITTEN, Result, signal_name
 from dgbench.harness.runner.readable import readable
 from dgbench.harness.store import Row
 from dgbench.systems.base.experiment import Cell
+from dgbench.systems.base.probes import sources
 
 TAIL_LINES, TAIL_BYTES = 24, 2000
 
@@ -22,6 +23,9 @@ FATAL = "Fatal Python error"
 
 KEPT_BYTES = 512 << 10
 """Most bytes of a log's beginning and of its end that are kept."""
+
+NOT_REACHED = "asked for on cuda, but no work of it reached a device: it is a row of the CPU"
+"""Note of a row whose process allocated and launched nothing on the device it was given."""
 
 NEAR = 0.8
 """A process killed from outside with this share of its limit in use was killed for memory."""
@@ -58,6 +62,7 @@ def fill_row(
         row.notes += [readable(note) for note in found.notes]
         if row.status in ("ok", "check"):
             _measured(row, found)
+        _stamp(row, cell, found)
     row.reason = " ".join(readable(row.reason).split())
     size = _shorten(log)
     if size:
@@ -132,6 +137,36 @@ def _probe(row: Row, outcome: Outcome, found: Result | None) -> None:
         names = ", ".join(dict.fromkeys(readable(name, 40) for name in ended.left))
         count = f"{len(ended.left)} process" + ("es" if len(ended.left) > 1 else "")
         row.notes.append(f"left {count} running when it was done: {names}; ended by the harness")
+
+
+def _stamp(row: Row, cell: Cell, found: Result) -> None:
+    """Note what the process touched, and hold the row to it.
+
+    The device becomes the one that work reached. A row that says less or more of its device or of
+    its data than its process saw is a `check` row.
+    """
+    if not found.touched:
+        return
+    asked, reached = row.device, found.touched["device"]
+    row.touched = {**found.touched, "asked": asked, "probes": sources(row.probes)}
+    if row.status not in ("ok", "check"):
+        return
+    row.device = reached
+    doubts = []
+    if asked == "cuda" and reached == "cpu":
+        row.notes.append(NOT_REACHED)
+    elif asked != reached:
+        doubts.append(f"it was to work on the CPU, and work of it reached '{reached}'")
+    name, opened = row.data.get("dataset"), found.touched["data"]
+    kinds = {data["kind"] for data in opened if data["dataset"] == name}
+    if row.data.get("twin") is False and kinds == {"twin"}:
+        doubts.append(f"it says that it used the real data of '{name}', and it opened the twin")
+    if opened and "twin" not in row.data:
+        row.data = {**row.data, "twin": any(data["kind"] == "twin" for data in opened)}
+    if doubts and row.status == "ok":
+        row.status = "check"
+        row.reason = f"{cell.paper}/{cell.experiment} cannot be believed: {'; '.join(doubts)}"
+        row.values, row.counters, row.phases, row.samples = {}, {}, {}, []
 
 
 def _measured(row: Row, found: Result) -> None:

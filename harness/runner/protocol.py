@@ -134,6 +134,7 @@ class Result(msgspec.Struct, kw_only=True):
 
     `told`: when its phases began and ended (`probes.series.tell`), where it was instrumented.
     `notes`: what the process saw of itself, beside what the experiment says.
+    `touched`: what it touched (`runtime.touched`).
     """
 
     status: str
@@ -142,6 +143,7 @@ class Result(msgspec.Struct, kw_only=True):
     base_rss_bytes: int = 0
     told: dict[str, Any] = {}
     notes: list[str] = []
+    touched: dict[str, Any] = {}
 
 
 Message = Setup | Loading | Ready | Refused | Job | Started | Ended

@@ -285,7 +285,7 @@ class _Runner:
         log, result = logs / f"{row.id}.log", logs / f"{row.id}.result"
         job = Job(
             cell=cell,
-            device=self.plan.device,
+            device=cell.device or self.plan.device,
             preset=self.plan.preset,
             threads=self.threads,
             instrumented=instrumented,
@@ -397,7 +397,7 @@ class _Runner:
             params=dict(cell.params),
             group=cell.group,
             round=number,
-            device=self.plan.device,
+            device=cell.device or self.plan.device,
             preset=self.plan.preset,
             instrumented=instrumented,
             status=planned.status if planned else "ok",

@@ -10,7 +10,9 @@ import msgspec
 
 from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import StoreError
+from dgbench.systems.base.probes import probe
 
+RESIDENT = probe("gpu_kernel_resident_percent")
 SCHEMA = 1
 """Version of the row format. A change of meaning or of a name raises it and adds an upgrade."""
 
@@ -41,7 +43,8 @@ class Row(msgspec.Struct, kw_only=True):
         run: id of the run.
         cell_hash: content hash of the cell, see `harness.plan`.
         paper, experiment, params, group, round: where it belongs; rounds count from 1.
-        device: `cpu` or `cuda`. preset: preset of the run.
+        device: `cpu` or `cuda`: what the process reached, or where none ran or it left nothing,
+            what it was asked for (`asked`). preset: preset of the run.
         instrumented: True where phases were timed; its clock is never compared.
         status: one of `STATUSES`. reason: one line that says why it is not `ok`.
         log: path of what the process printed, relative to the run's folder.
@@ -56,6 +59,10 @@ class Row(msgspec.Struct, kw_only=True):
         series: what the machine did while the process ran, in the form of `probes.series.pack`;
             of the instrumented process of a cell, or of its first one where there is none. Empty
             (and then not written) elsewhere.
+        touched: what the process reached, as it recorded it: `device` and `asked`; `cuda`, its
+            launches and allocations there; `data`, what it opened; `libraries`, versions by name;
+            `probes`, the sources whose probes hold numbers. Empty (and not written) where no
+            process told.
     """
 
     id: str
@@ -87,6 +94,12 @@ class Row(msgspec.Struct, kw_only=True):
     started: str = ""
     provenance: str = ""
     series: dict[str, Any] = {}
+    touched: dict[str, Any] = {}
+
+    @property
+    def asked(self) -> str:
+        """The device that the process was asked to work on."""
+        return self.touched.get("asked", self.device)
 
     @property
     def time(self) -> float | None:
@@ -134,14 +147,17 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """schema -> function that turns a decoded row of that schema into one of the next."""
 
 _ENCODER = msgspec.json.Encoder()
-_NO_SERIES = b',"series":{}}'
+_LEFT_OUT = (b',"touched":{}}', b',"series":{}}')
+"""Fields that are not written where they are empty, last one first."""
 
 
 def encode(row: Row) -> bytes:
     """A row as JSON bytes, without a line break."""
     payload = _ENCODER.encode(row)
-    if not row.series:  # a row without a series looks as it did before there were any
-        payload = payload.removesuffix(_NO_SERIES) + b"}"
+    for empty in _LEFT_OUT:  # a row without them looks as it did before there were any
+        if not payload.endswith(empty):
+            break
+        payload = payload.removesuffix(empty) + b"}"
     return payload
 
 
@@ -154,7 +170,7 @@ def decode(payload: bytes) -> Row:
     """
     schema = decode_json(payload, _Schema).schema
     if schema == SCHEMA:
-        return decode_json(payload, Row)
+        return _unstamped(decode_json(payload, Row))
     if schema > SCHEMA:
         raise StoreError(
             f"a row has schema {schema}, this dgbench reads up to {SCHEMA}",
@@ -171,6 +187,17 @@ def decode(payload: bytes) -> Row:
         schema += 1
     plain["schema"] = SCHEMA
     return msgspec.convert(plain, Row)
+
+
+def _unstamped(row: Row) -> Row:
+    """A row that was kept before processes recorded what they touched.
+
+    Where NVML saw no kernel on the device, the row is one of the CPU.
+    """
+    if row.device == "cuda" and not row.touched and RESIDENT.read(row) == 0.0:
+        row.device = "cpu"
+        row.touched = {"asked": "cuda"}
+    return row
 
 
 class _Schema(msgspec.Struct):

@@ -37,6 +37,9 @@ def plan_head(
     lines = [wrapped(f"{head}, {when}", "", width, hanging=_INDENT)]
     for paper in papers:
         lines.append(wrapped(claims_line(paper, plan.device), _INDENT, width))
+    if plan.on_cpu:
+        said = f"{plan.on_cpu} of them measure the CPU, whatever device is asked for"
+        lines.append(wrapped(said, _INDENT, width))
     if skipped := len(plan.cells) - count:
         verb = "cell will" if skipped == 1 else "cells will"
         text = f"{skipped} {verb} not start here; the end of the run says what they need"

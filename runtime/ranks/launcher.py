@@ -31,6 +31,7 @@ from dgbench.runtime.ranks.process import loopback, may_fork
 from dgbench.runtime.ranks.seat import Seat, run_seat
 from dgbench.runtime.ranks.watch import Watch
 from dgbench.runtime.threads import default_threads
+from dgbench.runtime.touched import add_rank
 
 Start = Literal["auto", "fork", "forkserver", "spawn"]
 STARTS: Final[tuple[Start, ...]] = ("auto", "fork", "forkserver", "spawn")
@@ -156,6 +157,8 @@ def launch(
         results.seconds = time.monotonic() - begin
         results.backend, results.start = chosen, method
         _take_spans(seats[0])
+        for seat in seats:
+            add_rank(pickle.loads(seat.touched.read_bytes()))
         return results
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 
+from dgbench.runtime import touched
 from dgbench.runtime.collectives import CommunicationError, LocalCommunicator
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.meter import Meter, SpanLog, keep_spans, kept_spans
@@ -62,6 +63,10 @@ class Seat:
     @property
     def spans(self) -> Path:
         return self.folder / f"spans-{self.rank}"
+
+    @property
+    def touched(self) -> Path:
+        return self.folder / f"touched-{self.rank}"
 
     @property
     def failure(self) -> Path:
@@ -135,6 +140,7 @@ def _prepare(seat: Seat) -> Board:
 
 def _work(seat: Seat, board: Board, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     # A fork of an instrumented process: one rank's clocks run, and its phases stand for all.
+    touched.clear()
     log = SpanLog() if seat.rank == 0 and kept_spans() is not None else None
     keep_spans(log)
     device = own_device(seat.device, seat.rank)
@@ -162,6 +168,7 @@ def _work(seat: Seat, board: Board, function: Callable[..., Any], args: tuple[An
         ) from error
     part = seat.folder / f"result-{seat.rank}.part"
     part.write_bytes(payload)
+    seat.touched.write_bytes(pickle.dumps(touched.record()))
     if log is not None:
         seat.spans.write_bytes(pickle.dumps((log.spans, log.marks)))
     part.replace(seat.result)

@@ -38,6 +38,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             has `context.instrumented` set and a row of its own, which no ratio uses.
         turns: whether its settings take turns inside each process. Such a cell has ratios and no
             time of its own, so no A/A control is made of it.
+        device: `cpu` where it measures or counts on the host whatever device a run is asked for;
+            it is then planned, stamped and judged as a cell of the CPU. "" elsewhere.
         unavailable: why it cannot run on the device asked for, or "". Such a cell becomes a row
             with this reason and costs no process; its status is `no-gpu` where a run on the CPU
             is told of a GPU, else `skipped`.
@@ -52,6 +54,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     memory_bytes: int | None = None
     phases: bool = False
     turns: bool = False
+    device: Literal["", "cpu"] = ""
     unavailable: str = ""
 
 
@@ -134,6 +137,7 @@ class Experiment(ABC):
     claims: ClassVar[tuple[str, ...]] = ()
     reading: ClassVar[str] = ""  # how our reading differs from the paper, shown on the page
     main_race: ClassVar[MainRace | None] = None  # where it tells how much faster the system is
+    device: ClassVar[Literal["", "cpu"]] = ""  # `cpu`: all of its cells, see `Cell.device`
 
     @abstractmethod
     def cells(self, preset: Preset, device: str) -> list[Cell]:

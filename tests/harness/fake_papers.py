@@ -18,6 +18,8 @@ from dgbench.runtime.errors import (
     UnsupportedError,
     unknown_key,
 )
+from dgbench.runtime.ranks import launch
+from dgbench.runtime.touched import note_launch, note_opened
 from dgbench.systems.base import Cell, Experiment, Measurement, Paper
 
 
@@ -142,6 +144,32 @@ def _params(cell, context):
 
 def _draw(cell, context):
     return Measurement(values={"drawn": float(torch.rand(1))})
+
+
+def _launch(cell, context):
+    """Stands for a compiled operator that is given a stream of a device."""
+    note_launch()
+    return _ok(cell, context)
+
+
+def launch_once(comm):
+    note_launch()
+    return comm.rank
+
+
+def _rank_launch(cell, context):
+    launch(launch_once, 2, timeout_s=30.0, threads=1)
+    return _ok(cell, context)
+
+
+def _twin_as_real(cell, context):
+    note_opened("x", "twin", 0.5)
+    return Measurement(samples=[0.001], data={"dataset": "x", "twin": False})
+
+
+def _untold_twin(cell, context):
+    note_opened("x", "twin", 0.5)
+    return Measurement(samples=[0.001])
 
 
 BEHAVIOURS = {k[1:]: v for k, v in dict(globals()).items() if k.startswith("_") and k[1] != "_"}

@@ -19,6 +19,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map
 
+from dgbench.runtime.touched import note_launch
+
 DEVICE = torch.device("cuda", 0)
 
 
@@ -202,6 +204,7 @@ class _Operators:
             for x in given:
                 if isinstance(x, Tensor) and not isinstance(x, Pretended):
                     raise MixedDevices(f"the operator {name} of '{DEVICE}' was given '{x.device}'")
+            note_launch()
             # A device's end in a stream, the CPU's in a number of threads where they take one.
             return function(*tree_map(_inside, args))
 

@@ -47,6 +47,7 @@ class Fig17(Experiment):
         "dgc-fig17-fusion-larger",
         "dgc-s75-partition-once",
     )
+    device = "cpu"
     question = "How long do partition and fusion take beside 100 epochs of training?"
     reading = (
         "T-GCN's model, chunks for 8 workers; every part is processor time of one core, and so is "

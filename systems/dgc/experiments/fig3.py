@@ -26,6 +26,7 @@ class Fig3(Experiment):
     name = "fig3"
     title = "Figure 3: non-uniformity of the graphs"
     claims = ("dgc-fig3-nonuniform",)
+    device = "cpu"
     question = "Do snapshots differ in edges, and vertices in how long they are there?"
     reading = (
         "A sequence reaches from a vertex's first to its last edge. Edges are shown in means of "

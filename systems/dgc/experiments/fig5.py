@@ -24,6 +24,7 @@ class Fig5(Experiment):
         "dgc-fig5b-edges-parts",
         "dgc-s22-others-same",
     )
+    device = "cpu"
     question = "Do parts of one timeline differ as much as graphs do?"
     reading = (
         "Four runs of equally many snapshots; counts are means of a run's snapshots. Figure 5 "

@@ -56,6 +56,7 @@ class Partition(Experiment):
         "dgc-s72-mpnn-more-comm",
         "dgc-s72-attention-neighbours",
     )
+    device = "cpu"
     question = "Do chunks send less than snapshots, sequences and both, at even work?"
     reading = (
         "Bytes of an epoch, forward and backward, are counted from the partition: a vertex-step "

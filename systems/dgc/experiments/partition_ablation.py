@@ -79,6 +79,7 @@ class PartitionAblation(Experiment):
     name = NAME
     title = "Parts of the partition by chunks"
     claims = ("dgc-s41-equivalence",)
+    device = "cpu"
     question = "What is each part of the partition worth, ours beside the paper's?"
     reading = (
         "Bytes of an epoch between 8 workers. The paper's version propagates labels once and "

@@ -34,6 +34,7 @@ class Table1(Experiment):
         "dgc-tab1-stack",
         "dgc-s71-windows",
     )
+    device = "cpu"
     question = "Are the graphs the ones that the paper describes, and when is a vertex present?"
     reading = (
         "The paper sums vertices over snapshots and does not say when one is present. We count by "

@@ -41,6 +41,7 @@ class Preparation(Experiment):
     paper = "esdg"
     name = "preparation"
     title = "Section 4.1: what partitioning costs"
+    device = "cpu"
     question = "How long does it take to deal the work out, by snapshots and by vertices?"
     reading = (
         "Seconds on one core until each rank knows what is its own and what it has to send: shares "

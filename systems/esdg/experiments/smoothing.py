@@ -40,6 +40,7 @@ class Smoothing(Experiment):
         "esdg-s32-gd-bytes",
         "esdg-s54-window-equivalence",
     )
+    device = "cpu"
     question = "How long must edges live for the difference to pay, and what does it save then?"
     reading = (
         "delta is (added + removed) / entries between neighbouring snapshots. Bytes are those of "

@@ -26,6 +26,7 @@ class Table1(Experiment):
         "esdg-tab1-youtube",
         "esdg-tab1-amlsim",
     )
+    device = "cpu"
     question = "Are the graphs the ones that the paper describes, and how long must edges live?"
     reading = (
         "nnz are distinct edges of each snapshot without self loops, summed over snapshots. The "

@@ -75,6 +75,7 @@ class CacheAblation(Experiment):
     paper = "gnnflow"
     name = "cache_ablation"
     title = "Section 4.3: what each part of the cache brings"
+    device = "cpu"
     question = "What do policy, limited admission, reuse, restoration and batching bring?"
     reading = (
         "Hits of all requests over rounds, as in Figure 14, for one of eight GPUs and for one "

@@ -59,6 +59,7 @@ class Contenders(Experiment):
     paper = "gnnflow"
     name = NAME
     title = "Other samplers beside ours"
+    device = "cpu"
     question = "Do samplers return the neighbours that they should, and how fast are they?"
     reading = (
         "Roots are sources, destinations and random vertices of a batch in the middle of the "

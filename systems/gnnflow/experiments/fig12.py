@@ -62,6 +62,7 @@ class Fig12(Experiment):
     paper = "gnnflow"
     name = NAME
     title = "Figure 12: sampling under five ways to size blocks"
+    device = "cpu"
     question = "How fast is sampling from blocks that grow, next to one full block per vertex?"
     reading = (
         "The paper names neither model nor rule of sampling here. Recent neighbours stand in the "

@@ -97,6 +97,7 @@ class Fig13(Experiment):
                 group=name,
                 repeats=REPEATS[preset] if device == "cuda" else 1,
                 timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 7200}[preset],
+                device="cpu" if system == CPU else "",
                 unavailable="" if system == CPU or device == "cuda" else NEEDS,
             )
             for name in GRAPHS

@@ -51,6 +51,7 @@ class Fig14(Experiment):
     paper = "gnnflow"
     name = "fig14"
     title = "Figure 14: dynamic and static caches"
+    device = "cpu"
     question = "Does a cache that follows the stream hit more, and fetch faster, than a static one?"
     reading = (
         "GNNLab's cache is chosen before each round from two epochs sampled ahead, with reuse "

@@ -45,6 +45,7 @@ class Fig5(Experiment):
     paper = "gnnflow"
     name = "fig5"
     title = "Figure 5: which law accesses follow"
+    device = "cpu"
     question = "Do accesses of nodes follow a power law, and those of edges an exponential one?"
     reading = (
         "Counts are of one epoch, every sample counts. Where the paper draws a straight line, we "

@@ -37,6 +37,7 @@ class Large(Experiment):
     paper = "gnnflow"
     name = NAME
     title = "Section 6.4: graphs beyond one machine"
+    device = "cpu"
     question = "Do MAG and LDBC need several machines, and is LDBC as large as they say?"
     reading = (
         "What MAG needs follows from its printed sizes. LDBC's memory is counted on a twin in as "

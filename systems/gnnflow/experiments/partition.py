@@ -68,6 +68,7 @@ class Partition(Experiment):
     paper = "gnnflow"
     name = NAME
     title = "Section 4.4: partitions and who serves whom"
+    device = "cpu"
     question = "Is the identity hash even, does edge-cut ask less, and do ranks serve evenly?"
     reading = (
         "Balance is how much more than the mean the fullest machine stores: vertices with an edge, "

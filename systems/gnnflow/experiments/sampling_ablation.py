@@ -55,6 +55,7 @@ class SamplingAblation(Experiment):
     paper = "gnnflow"
     name = NAME
     title = "Parts of the sampler"
+    device = "cpu"
     question = "What do groups, fences and layouts bring, and what does finding a window cost?"
     reading = (
         "All variants return the same samples. Inside a block a window is found by binary search, "

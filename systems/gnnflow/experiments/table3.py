@@ -53,6 +53,7 @@ class Table3(Experiment):
     paper = "gnnflow"
     name = "table3"
     title = "Table 3: edge features in the feature traffic"
+    device = "cpu"
     question = "What share of the bytes that a batch fetches are features of edges?"
     reading = (
         "A batch fetches the features of all sampled edges, and those of the nodes that the "

@@ -43,6 +43,7 @@ class Table4(Experiment):
     paper = "gnnflow"
     name = "table4"
     title = "Table 4: what adjacent rounds sample in common"
+    device = "cpu"
     question = "How much of what a round samples did the round before sample, too?"
     reading = (
         "Sets of all nodes and edges that three epochs of TGAT sample in a round, compared between "

@@ -26,6 +26,7 @@ class Table5(Experiment):
     paper = "gnnflow"
     name = "table5"
     title = "Table 5: the graphs"
+    device = "cpu"
     question = "Are the graphs the ones that the paper prints?"
     reading = (
         "Counts are of the publisher's files where these are here, else those that the publisher "

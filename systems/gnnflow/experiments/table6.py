@@ -92,6 +92,7 @@ class Table6(Experiment):
         "gnnflow-s62-extra-edge-memory",
         "gnnflow-s62-metadata-reduced",
     )
+    device = "cpu"
     question = "What do lists and memory come to under five ways to size a block?"
     reading = (
         "The printed rule, min(degree, threshold) slots for a new block, cannot give the printed "

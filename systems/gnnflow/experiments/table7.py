@@ -52,6 +52,7 @@ class Table7(Experiment):
     paper = "gnnflow"
     name = NAME
     title = "Table 7: static models on a partitioned graph"
+    device = "cpu"
     question = "Is a hash-partitioned dynamic graph built and trained faster than DistDGL's?"
     reading = (
         "DistDGL's way is re-implemented on the same ranks: METIS, sorted rows built once, the "

@@ -61,6 +61,7 @@ class Update(Experiment):
     paper = "gnnflow"
     name = NAME
     title = "Section 6.1: updating the graph against rebuilding it"
+    device = "cpu"
     question = "How much cheaper is it to append a round's edges than to rebuild the graph?"
     reading = (
         "A round is a day, an hour on Wikipedia, which spans a month; the first 30 % are there "

@@ -37,6 +37,7 @@ class MemoryTraffic(Experiment):
         "pipad-s53-example-dim16",
         "pipad-s53-thread-util",
     )
+    device = "cpu"
     question = "How many memory requests and transactions does PiPAD save against GE-SpMM?"
     reading = (
         "Loads are counted from the topology, not read from a profiler: a request is one load of "

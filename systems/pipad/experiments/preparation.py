@@ -35,6 +35,7 @@ class Preparation(Experiment):
         "pipad-s33-stride",
         "pipad-s44-memory-bound",
     )
+    device = "cpu"
     question = (
         "What does preparation cost, is reuse exact, and how much memory does a partition take?"
     )

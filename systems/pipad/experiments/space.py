@@ -39,6 +39,7 @@ class Space(Experiment):
         "pipad-s41-overlap-transfer-less",
         "pipad-s54-youtube-space",
     )
+    device = "cpu"
     question = "What do sliced CSR and the overlap of snapshots save in space and transfer?"
     reading = (
         "A word is four bytes. Values are counted, as in the paper's formulas, although the "

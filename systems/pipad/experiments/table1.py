@@ -28,6 +28,7 @@ class Table1(Experiment):
         "pipad-tab1-covid",
         "pipad-s51-feature-dims",
     )
+    device = "cpu"
     question = "Are the graphs the ones that the paper describes?"
     reading = (
         "Self edges count where the source has them. A number counts as equal when it rounds to "

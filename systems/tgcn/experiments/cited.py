@@ -96,6 +96,7 @@ class Cited(Experiment):
     paper = "tgcn"
     name = NAME
     title = "What is quoted, and the paper's numbers against each other"
+    device = "cpu"
     question = "Do the numbers that the paper quotes and prints agree with each other?"
     reading = (
         "Results of other works are quoted without their settings and are not run again here. "

@@ -51,6 +51,7 @@ class Depth(Experiment):
     paper = "tgcn"
     name = NAME
     title = "Samples by depth"
+    device = "cpu"
     question = (
         "Does a sample grow exponentially with layers, node by node, and linearly, layer-wise?"
     )

@@ -66,6 +66,7 @@ class Fig7(Experiment):
     paper = "tgcn"
     name = NAME
     title = "Figure 7: sampling by SIS, ITS and BRS"
+    device = "cpu"
     question = "From which baseline do the printed gains of sampling come?"
     reading = (
         "Processor time of one thread, the same sampler with another way to draw. Edges stand at "

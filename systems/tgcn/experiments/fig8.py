@@ -39,6 +39,7 @@ class Fig8(Experiment):
     paper = "tgcn"
     name = NAME
     title = "Figure 8: one draw as the set grows"
+    device = "cpu"
     question = "Which samplers slow down as the set that they draw from grows?"
     reading = (
         "Processor time of one thread. With its table or tree ready, a draw is the difference "

@@ -79,6 +79,7 @@ class Schedule(Experiment):
                 params=params,
                 group="/".join(map(str, params.values())),
                 timeout_s=60 if preset in ("smoke", "quick") else 900,
+                device="" if params["kind"] == COPIES else "cpu",
                 unavailable=_unavailable(device) if params["kind"] == COPIES else "",
             )
             for params in wanted

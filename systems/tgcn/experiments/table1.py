@@ -57,6 +57,7 @@ class Table1(Experiment):
     paper = "tgcn"
     name = NAME
     title = "Table 1: the graphs and their degrees"
+    device = "cpu"
     question = "Are the graphs as printed, and what does sampling half of them do to degrees?"
     reading = (
         "Sizes are the publishers', counted where their files are here: a twin was fitted to them. "

@@ -1,0 +1,90 @@
+"""Record of what this process touched: device, data and libraries.
+
+A plan says what was asked for; the process that did the work says what it reached. Work on a
+device is what torch has allocated there and how often the compiled operators were given one of its
+streams. A CUDA context, an event or a look at the driver is no work. Like `errors` and `meter`
+this module imports nothing of dgbench.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+_cuda: Counter[str] = Counter()
+_opened: dict[tuple[str, str, float], None] = {}
+
+
+def clear() -> None:
+    """Begin the record anew, as at the start of a process that is a fork of another."""
+    _cuda.clear()
+    _opened.clear()
+
+
+def note_launch() -> None:
+    """A compiled operator was given a stream of a CUDA device."""
+    _cuda["launches"] += 1
+
+
+def note_opened(dataset: str, kind: str, scale: float = 1.0) -> None:
+    """Data was opened.
+
+    Args:
+        dataset: name of its card.
+        kind: `real`, `subset` or `twin`.
+        scale: size factor of a twin.
+    """
+    _opened[dataset, kind, float(scale)] = None
+
+
+def add_rank(record: Mapping[str, Any]) -> None:
+    """Take in the `record` of a rank that this process has launched."""
+    for name, count in record.get("cuda", {}).items():
+        _cuda[name] += int(count)
+    for data in record.get("data", ()):
+        note_opened(data["dataset"], data["kind"], data["scale"])
+
+
+def record() -> dict[str, Any]:
+    """Everything touched so far, of this process and of its ranks that have ended.
+
+    Returns:
+        `device`: `cuda` where work reached one, else `cpu`; `cuda`: `launches` of the compiled
+        operators, `allocations` and `peak_bytes` of torch, absent without a device; `data`: what
+        was opened, each with `dataset`, `kind` and `scale`.
+    """
+    cuda = _cuda + _torch_work()
+    found: dict[str, Any] = {"device": "cuda" if cuda else "cpu"}
+    if cuda:
+        found["cuda"] = dict(cuda)
+    found["data"] = [
+        {"dataset": name, "kind": kind, "scale": scale} for name, kind, scale in _opened
+    ]
+    return found
+
+
+def libraries() -> dict[str, str]:
+    """Versions of the packages that this process has loaded, by the name they are imported by."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if "." in name or name.startswith("_") or name in sys.stdlib_module_names:
+            continue
+        version = getattr(module, "__version__", None)
+        if isinstance(version, str) and name != "dgbench":
+            found[name] = str(version)  # torch has a class of its own
+    return dict(sorted(found.items()))
+
+
+def _torch_work() -> Counter[str]:
+    """Allocations on all devices, as torch's allocator counts them."""
+    torch = sys.modules.get("torch")
+    work: Counter[str] = Counter()
+    if torch is None or not torch.cuda.is_initialized():
+        return work
+    for device in range(torch.cuda.device_count()):
+        stats = torch.cuda.memory_stats(device)
+        work["allocations"] += int(stats.get("allocation.all.allocated", 0))
+        work["peak_bytes"] += int(stats.get("allocated_bytes.all.peak", 0))
+    return +work

@@ -1,0 +1,189 @@
+"""Rows are stamped by what their processes touched, not by what was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+import torch
+import yaml
+from fake_papers import cell, lookup, make_paper
+
+from dgbench.harness.claims import evaluate
+from dgbench.harness.plan import Plan, cell_hash
+from dgbench.harness.runner import ForkServer, Listener, run_plan
+from dgbench.harness.runner.same_data import SameData
+from dgbench.harness.store import Row, Store
+from dgbench.harness.store.row import decode, encode
+from dgbench.harness.terminal.planning import plan_head
+from dgbench.runtime import touched
+from dgbench.systems.base import Finding
+from dgbench.systems.base.evidence import ids, strength
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    log = tmp_path_factory.mktemp("server") / "log"
+    with ForkServer(lookup, ["fake"], threads=1, log=log, modules=("torch",)) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def clean_record():
+    touched.clear()
+    yield
+    touched.clear()
+
+
+def run_on_cuda(tmp_path, server, *cells):
+    """Rows of these cells, asked for on a device."""
+    paper = make_paper(*cells)
+    plan = Plan.build([paper], None, "smoke", "cuda", control="none", gpus=1)
+    settings = {"limits": False, "watch": False, "lookup": lookup, "threads": 1, "server": server}
+    with Store.create(tmp_path) as store:
+        run_plan(plan, store, listener=Listener(), **settings)
+        return {row.params["how"]: row for row in store.rows()}, plan
+
+
+def test_a_row_whose_work_reached_no_device_is_a_row_of_the_cpu(tmp_path, server):
+    rows, plan = run_on_cuda(
+        tmp_path, server, cell("ok"), cell("launch", group="l"), cell("rank_launch", group="r")
+    )
+    assert plan.device == "cuda"
+    silent = rows["ok"]
+    assert silent.ok, (silent.reason, silent.notes)
+    assert silent.device == "cpu"
+    assert silent.asked == "cuda"
+    assert any("no work of it reached a device" in note for note in silent.notes)
+    assert silent.cell_hash == cell_hash(cell("ok"), "smoke", "cuda")
+    assert rows["launch"].device == rows["rank_launch"].device == "cuda"
+    assert rows["launch"].touched["cuda"]["launches"] == 1
+    assert rows["rank_launch"].touched["cuda"]["launches"] == 2  # one in each of two ranks
+    assert strength([silent]) == "analogue"
+    assert strength([rows["launch"]]) == "measured"
+    assert strength([silent, rows["launch"]]) == "analogue"
+
+
+def test_libraries_and_probes_are_stamped(tmp_path, server):
+    rows, _ = run_on_cuda(tmp_path, server, cell("ok"))
+    stamp = rows["ok"].touched
+    assert stamp["libraries"]["torch"] == torch.__version__
+    assert "json" not in stamp["libraries"]
+    assert "dgbench" not in stamp["libraries"]
+    assert stamp["probes"] == ["process"]  # not watched: neither the machine nor NVML told
+
+
+def test_the_claims_of_a_row_that_touched_no_device_stay_proxies(tmp_path, server):
+    rows, _ = run_on_cuda(tmp_path, server, cell("ok"), cell("launch", group="l"))
+    ledger = Path(tmp_path, "claims.yaml")
+    claim = {
+        "id": "fake-speed", "where": "Figure 1", "statement": "It is twice as fast.",
+        "kind": "speedup", "value": 2.0, "unit": "x", "needs": {"gpus": 1},
+    }  # fmt: skip
+    ledger.write_text(yaml.safe_dump([claim]))
+
+    def check(how):
+        def find(_, found):
+            mine = [row for row in found if row.params["how"] == how]
+            return Finding(measured=2.0, direction=True, low=1.9, high=2.1,
+                           evidence=strength(mine), rows=ids(mine))  # fmt: skip
+
+        return find
+
+    for how, word in (("ok", "analogue"), ("launch", "measured")):
+        mine = SimpleNamespace(name="fake", ledger=ledger, checks={"fake-speed": check(how)})
+        # a smoke run is no measurement, so the rows stand as those of another preset
+        found = [msgspec.structs.replace(row, preset="quick") for row in rows.values()]
+        (verdict,) = evaluate(mine, found).verdicts
+        assert verdict.evidence == word
+        assert verdict.verdict == ("direction only" if word == "analogue" else "reproduced")
+
+
+def test_a_twin_that_is_said_to_be_real_data_is_refused(tmp_path, server):
+    rows, _ = run_on_cuda(tmp_path, server, cell("twin_as_real"), cell("untold_twin", group="u"))
+    wrong = rows["twin_as_real"]
+    assert wrong.status == "check"
+    assert "opened the twin" in wrong.reason
+    assert not wrong.samples
+    untold = rows["untold_twin"]
+    assert untold.ok
+    assert untold.data["twin"] is True
+    assert untold.touched["data"] == [{"dataset": "x", "kind": "twin", "scale": 0.5}]
+
+
+def test_cells_of_the_cpu_are_planned_as_such_and_said():
+    here = msgspec.structs.replace(cell("ok"), device="cpu")
+    plan = Plan.build([make_paper(here, cell("ok", group="g2"))], None, "smoke", "cuda", gpus=1)
+    hashes = [planned.hash for planned in plan.cells]
+    assert hashes[0] == cell_hash(cell("ok"), "smoke", "cpu")
+    assert hashes[1] == cell_hash(cell("ok", group="g2"), "smoke", "cuda")
+    assert plan.on_cpu == 1
+    assert not plan.fault
+    assert "1 of them measure the CPU" in plan_head(plan, [])
+    alike = Plan.build([make_paper(here)], None, "smoke", "cpu")
+    assert alike.cells[0].hash == hashes[0]
+    assert not alike.on_cpu
+
+
+def test_a_cell_of_the_cpu_runs_there_and_may_not_touch_a_device(tmp_path, server):
+    good, bad = (msgspec.structs.replace(cell(how, group=how), device="cpu")
+                 for how in ("ok", "launch"))  # fmt: skip
+    rows, _ = run_on_cuda(tmp_path, server, good, bad)
+    assert rows["ok"].ok
+    assert rows["ok"].asked == rows["ok"].device == "cpu"
+    assert not any("reached" in note for note in rows["ok"].notes)
+    assert rows["launch"].status == "check"
+    assert "reached 'cuda'" in rows["launch"].reason
+
+
+def timed_row(number, device, asked="cuda"):
+    return Row(id=f"r{number}", group="g", samples=[1.0], device=device,
+               touched={"device": device, "asked": asked})  # fmt: skip
+
+
+def test_a_contender_that_fell_back_to_the_cpu_is_not_compared():
+    first, alike, fallen, declared = (
+        timed_row(1, "cuda"), timed_row(2, "cuda"), timed_row(3, "cpu"), timed_row(4, "cpu", "cpu")
+    )  # fmt: skip
+    same = SameData([first])
+    for row in (alike, fallen, declared):
+        same.check(row)
+    assert alike.ok
+    assert declared.ok
+    assert fallen.status == "check"
+    assert "ran on 'cpu'" in fallen.reason
+    assert not fallen.samples
+
+
+def test_old_rows_in_which_no_kernel_was_seen_are_rows_of_the_cpu():
+    probes = {"gpu_kernel_resident_percent": 0.0}
+    old = Row(id="a", device="cuda", probes=probes)
+    assert decode(encode(old)).device == "cpu"
+    assert decode(encode(old)).asked == "cuda"
+    busy = Row(id="b", device="cuda", probes={"gpu_kernel_resident_percent": 3.0})
+    refused = Row(id="c", device="cuda", probes={"gpu_kernel_resident_percent": "not offered"})
+    stamped = Row(id="d", device="cuda", probes=probes, touched={"device": "cuda"})
+    for row in (busy, refused, stamped):
+        assert decode(encode(row)).device == "cuda"
+
+
+def test_a_row_without_a_stamp_is_written_as_before():
+    assert b"touched" not in encode(Row(id="a"))
+    assert b"series" not in encode(Row(id="a"))
+    stamped = Row(id="a", touched={"device": "cpu"})
+    assert decode(encode(stamped)) == stamped
+
+
+def test_allocations_of_torch_are_work(monkeypatch):
+    assert touched.record()["device"] == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    stats = [{}, {"allocation.all.allocated": 3, "allocated_bytes.all.peak": 512}]
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda i: stats[i])
+    found = touched.record()
+    assert found["device"] == "cuda"
+    assert found["cuda"] == {"allocations": 3, "peak_bytes": 512}
+    stats[1] = {}  # a context without an allocation is none
+    assert touched.record()["device"] == "cpu"

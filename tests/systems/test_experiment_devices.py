@@ -1,0 +1,64 @@
+"""Every experiment works on the device that it is given, or says that it measures the CPU."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from dgbench.systems.base.registry import get_paper
+
+PAPERS = ("pipad", "esdg", "dgc", "gnnflow", "tgcn")
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    """Names of the functions that a call leads to: `f`, or `C` and `m` of `C.m`."""
+    while isinstance(node, ast.Attribute):
+        yield node.attr
+        node = node.value
+    if isinstance(node, ast.Name):
+        yield node.id
+
+
+def reads_device(module: ModuleType, seen: set[str] | None = None) -> bool:
+    """Whether a module, or one of a function that it hands its context to, reads its device."""
+    seen = set() if seen is None else seen
+    if module.__name__ in seen or not module.__name__.startswith("dgbench.systems"):
+        return False
+    seen.add(module.__name__)
+    tree = ast.parse(inspect.getsource(module))
+    handed = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "device":
+            owner = node.value
+            if isinstance(owner, ast.Name) and owner.id == "context":
+                return True
+        if isinstance(node, ast.Call):
+            given = [*node.args, *(k.value for k in node.keywords)]
+            if any(isinstance(x, ast.Name) and x.id == "context" for x in given):
+                handed |= set(_names(node.func))
+    found = [getattr(module, name, None) for name in handed]
+    for node in ast.walk(tree):  # imported where it is used
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            wanted = {alias.name for alias in node.names} & handed
+            if wanted and node.module.startswith("dgbench.systems"):
+                __import__(node.module)
+                found += [getattr(sys.modules[node.module], name) for name in wanted]
+    modules = {sys.modules[x.__module__] for x in found if getattr(x, "__module__", None)}
+    return any(reads_device(m, seen) for m in modules if m is not module)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_an_experiment_reads_its_device_or_declares_the_cpu(name: str) -> None:
+    silent = [
+        experiment.name
+        for experiment in get_paper(name).experiments
+        if not experiment.device
+        and not all(c.unavailable or c.device for c in experiment.cells("quick", "cuda"))
+        and not reads_device(sys.modules[type(experiment).__module__])
+    ]
+    assert not silent, f"{name}: {silent} ignore the device, their rows would say 'cuda'"
