@@ -6,6 +6,11 @@ to; Gloo then brings them together and carries what is large and reduced. Betwee
 carries everything. Where a backend has no all-to-all (older Gloo), each pair of ranks exchanges by
 itself; the counts are the same. Tensors of a GPU that several ranks share are staged through the
 host, which is for tests and not for speed.
+
+NCCL moves tensors of devices alone. What the host has and others must know (sizes, objects,
+barriers of ranks that time themselves) goes through a group of Gloo beside it, so that no rank
+waits for its device to say how many rows it sends. Rows that lie in host memory are staged through
+the device, the reverse of what is done for Gloo.
 """
 
 from __future__ import annotations
@@ -52,6 +57,8 @@ class GroupCommunicator(Communicator):
             (`collective`), in `pairs` of sends and receives, or `auto`: the first of these that
             works here. The same on all ranks; may be changed by all with nothing under way.
         timeout_s: after which waiting on shared memory fails. The group has its own.
+        host_group: where NCCL connects the ranks, a group of the same ranks over Gloo for sizes
+            and objects; None: they go through the device.
 
     Raises:
         UnsupportedError: torch.distributed is missing or not initialised; later, where the method
@@ -68,6 +75,7 @@ class GroupCommunicator(Communicator):
         progress: Progress | None = None,
         method: Method = "auto",
         timeout_s: float = 1800.0,
+        host_group: Any = None,
     ) -> None:
         if not dist.is_available() or not dist.is_initialized():
             raise UnsupportedError(
@@ -84,7 +92,7 @@ class GroupCommunicator(Communicator):
             seed=seed,
             progress=progress,
         )
-        self.group = group
+        self.group, self._host_group = group, host_group
         self.backend = str(dist.get_backend(group))
         self.method: Method = method
         self._timeout_s = timeout_s
@@ -150,7 +158,7 @@ class GroupCommunicator(Communicator):
     def _tell(self, what: Any) -> list[Any]:
         """What every rank says, in order of rank."""
         found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, what, self.group)
+        dist.all_gather_object(found, what, self._host_group or self.group)
         return found
 
     def _count(
@@ -229,6 +237,13 @@ class GroupCommunicator(Communicator):
 
     def _exchange_sizes(self, send: tuple[int, ...]) -> list[int]:
         ones = (1,) * self.size
+        if self._host_group is not None:
+            told = torch.tensor(send, dtype=torch.int64)
+            came = torch.empty_like(told)
+            number = self._depart()
+            with self._waiting("sizes", number):
+                dist.all_to_all_single(came, told, group=self._host_group)
+            return came.tolist()
         told = torch.tensor(send, dtype=torch.int64, device="cpu" if self.host else self.device)
         ticket = self._begin(told, ones, ones)
         ticket.wait()
@@ -310,8 +325,10 @@ class GroupCommunicator(Communicator):
         return out.to(x.device)
 
     def _carried(self, x: Tensor) -> Tensor:
-        """The tensor that the backend moves: `x`, or a host copy of a device's."""
-        return x.cpu() if self.host and x.device.type != "cpu" else x
+        """The tensor that the backend moves: `x`, or a copy where the backend reaches."""
+        if self.host:
+            return x if x.device.type == "cpu" else x.cpu()
+        return x if x.device == self.device else x.to(self.device)
 
     def _number(self) -> int:
         self.operations += 1

@@ -91,8 +91,16 @@ def enter_group(
     dist.init_process_group(
         backend, rank=rank, world_size=size, timeout=timedelta(seconds=timeout_s), **where
     )
+    host_group = None
+    if backend == "nccl" and dist.is_gloo_available():
+        host_group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout_s))
     return GroupCommunicator(
-        device=device, meter=meter, seed=seed, progress=progress, timeout_s=timeout_s
+        device=device,
+        meter=meter,
+        seed=seed,
+        progress=progress,
+        timeout_s=timeout_s,
+        host_group=host_group,
     )
 
 

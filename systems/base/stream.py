@@ -139,7 +139,10 @@ class StreamTrainer(Trainer):
                 self.model.mail_dim,
                 begin=data.events.span[0],
                 dtype=dtype,
+                device=self.device,
             )
+        # Where the access takes ids: on the host unless it says otherwise.
+        self._ids_device = getattr(access, "device", torch.device("cpu"))
         self.notes: list[str] = list(data.notes)
         self.inserted = 0
         self._frames = batches(workload, torch.arange(len(data.events)))
@@ -155,8 +158,14 @@ class StreamTrainer(Trainer):
     def agree(self) -> None:
         """Called between the backward pass and the update: add up gradients of all workers."""
 
-    def gathered(self, rows: Tensor) -> Tensor:
-        """Rows of all workers, in any order that is the same for each of them."""
+    def gathered(self, rows: Tensor, count: int | None = None) -> Tensor:
+        """Rows of all workers, in any order that is the same for each of them.
+
+        Args:
+            rows: of this worker.
+            count: events of the whole batch, of which rows are this worker's share; None: every
+                worker has one row.
+        """
         return rows
 
     # --- the graph and the memory -----------------------------------------------------------------
@@ -212,10 +221,10 @@ class StreamTrainer(Trainer):
 
         A message older than the one that waits at a vertex is dropped.
         """
-        total = 0.0
+        total = torch.zeros((), dtype=torch.float64, device=self.device)
         for part in batches(self.workload, events, epoch):
-            total += self._train(part, epoch) * part.numel()
-        return total / max(1, events.numel())
+            total += self._train(part, epoch).to(torch.float64) * part.numel()
+        return self._read(total) / max(1, events.numel())
 
     def evaluate_range(self, first: int, last: int, *, remember: bool = False) -> Scores:
         """Score events first .. last - 1 without training on them.
@@ -230,7 +239,8 @@ class StreamTrainer(Trainer):
             batch = self._batch(part, batch_draw(self.workload, int(part[0]), 0, scored=True))
             with self._inference():
                 hidden, recalled = self._hidden(batch)
-                scores.append(self.gathered(torch.stack(self.model.head(hidden), dim=1)).cpu())
+                rows = torch.stack(self.model.head(hidden), dim=1)
+                scores.append(self.gathered(rows, batch.count).cpu())
                 self._memorise(batch, recalled)
         self.restore_memory(before)
         found = torch.cat([torch.zeros(0, 2), *scores])
@@ -245,7 +255,7 @@ class StreamTrainer(Trainer):
     # --- the interface of every trainer -----------------------------------------------------------
 
     def step(self, frame: int) -> float:
-        return self._train(self._frame(frame), 0)
+        return self._read(self._train(self._frame(frame), 0))
 
     def evaluate(self, frame: int) -> Tensor:
         """Embeddings of a frame's roots, [3 b, H] on the CPU; memories stay as they are."""
@@ -304,7 +314,15 @@ class StreamTrainer(Trainer):
         nodes = torch.cat([stream.src[events], stream.dst[events], wrong])
         return Batch(events, nodes, stream.t[events].repeat(3), positions, count, draw)
 
-    def _train(self, events: Tensor, epoch: int) -> float:
+    def _read(self, loss: Tensor) -> float:
+        """A loss on the host, once all that its steps have begun is done."""
+        value = float(loss)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return value
+
+    def _train(self, events: Tensor, epoch: int) -> Tensor:
+        """One step; its loss before the update, a scalar that nobody has waited for."""
         if self._optimiser is None:
             self._optimiser = torch.optim.Adam(
                 self.model.parameters(), lr=self.workload.lr, fused=True
@@ -320,10 +338,7 @@ class StreamTrainer(Trainer):
         with self.meter.phase("update"):
             self._optimiser.step()
         self._memorise(batch, recalled)
-        value = float(self.gathered(loss.detach().unsqueeze(0)).sum())
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return value
+        return self.gathered(loss.detach().unsqueeze(0)).sum()
 
     def _loss(self, batch: Batch, hidden: Tensor) -> Tensor:
         """This worker's part of the mean over the batch."""
@@ -354,23 +369,24 @@ class StreamTrainer(Trainer):
             return torch.zeros(ids.numel(), 0, device=self.device, dtype=self.dtype)
         with self.meter.phase("fetch"):
             self.meter.count("node_rows", ids.numel())
-            return self.access.node_features(ids).to(self.device, self.dtype)
+            found = self.access.node_features(ids.to(self._ids_device))
+            return found.to(self.device, self.dtype)
 
     def _edges(self, eids: Tensor) -> Tensor:
         with self.meter.phase("fetch"):
             self.meter.count("edge_rows", eids.numel())
-            return self.access.edge_features(eids).to(self.device, self.dtype)
+            found = self.access.edge_features(eids.to(self._ids_device))
+            return found.to(self.device, self.dtype)
 
     def _recall(self, last: Hop) -> Recalled:
         """Memories of all that the farthest hop names, each vertex read once."""
         with self.meter.phase("memory"):
-            vertices, place = torch.unique(
-                torch.cat([last.nodes, last.neighbours]), return_inverse=True
-            )
-            rows = self.memory.read(vertices).to(self.device)
+            named = torch.cat([last.nodes, last.neighbours]).to(self.device)
+            vertices, place = torch.unique(named, return_inverse=True)
+            rows = self.memory.read(vertices)
             self.meter.count("memory_rows", vertices.numel())
         memories = self.model.remember(rows)
-        return Recalled(vertices, place.to(self.device), rows, memories)
+        return Recalled(vertices, place, rows, memories)
 
     def _memorise(self, batch: Batch, recalled: Recalled | None) -> None:
         """Keep memories of a batch's ends, and leave each the message of its last event."""

@@ -25,6 +25,7 @@ class VertexMemory:
         *,
         begin: float = 0.0,
         dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
     ) -> None:
         """All zero.
 
@@ -32,14 +33,14 @@ class VertexMemory:
             num_vertices: N.
             memory_dim, mail_dim: floats of a memory and of a message.
             begin: time from which the age of the first message is counted.
-            dtype: of both.
+            dtype: of both. device: where they lie, and ids and rows are given and had.
         """
         self._begin = begin
         self._rows = MemoryRows(
-            torch.zeros(num_vertices, memory_dim, dtype=dtype),
-            torch.zeros(num_vertices, dtype=torch.float64),
-            torch.zeros(num_vertices, mail_dim, dtype=dtype),
-            torch.zeros(num_vertices, dtype=torch.float64),
+            torch.zeros(num_vertices, memory_dim, dtype=dtype, device=device),
+            torch.zeros(num_vertices, dtype=torch.float64, device=device),
+            torch.zeros(num_vertices, mail_dim, dtype=dtype, device=device),
+            torch.zeros(num_vertices, dtype=torch.float64, device=device),
         )
         self.reset()
 
@@ -80,6 +81,8 @@ class VertexMemory:
 @dataclass(frozen=True, slots=True, eq=False)
 class Recalled:
     """Memories as a batch found them.
+
+    All on the device of the model.
 
     Attributes:
         vertices: int64[U], ascending.
@@ -132,4 +135,4 @@ def last_messages(
         torch.cat(mail, dim=1),
         time,
     )
-    return recalled.vertices[touched.cpu()], events[entry.cpu() // 2], rows
+    return recalled.vertices[touched], events.to(device)[entry // 2], rows

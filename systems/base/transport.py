@@ -1,4 +1,4 @@
-"""What carries rows between ranks: memory that they share, or Gloo's sockets."""
+"""What carries rows between ranks: memory that they share, Gloo's sockets, or NCCL."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.collectives.group import GroupCommunicator
 from dgbench.runtime.errors import UnsupportedError, unknown_key
 
-Transport = Literal["auto", "gloo"]
-TRANSPORTS: Final[tuple[Transport, ...]] = ("auto", "gloo")
-TITLES: Final = {"auto": "shared memory", "gloo": "Gloo"}
+Transport = Literal["auto", "gloo", "backend"]
+TRANSPORTS: Final[tuple[Transport, ...]] = ("auto", "gloo", "backend")
+TITLES: Final = {"auto": "shared memory", "gloo": "Gloo", "nccl": "NCCL", "backend": "NCCL"}
 
 
 def check_transport(transport: str) -> None:
@@ -27,7 +27,8 @@ def use_transport(comm: Communicator, transport: Transport) -> None:
     Args:
         comm: of any kind; one rank alone carries nothing.
         transport: `auto` is shared memory between ranks of one machine that have no GPUs of their
-            own, else the backend; `gloo` is Gloo's sockets, as between the machines of a cluster.
+            own, else the backend; `gloo` is Gloo's sockets, as between the machines of a cluster;
+            `backend` is what connects the ranks: these sockets, or NCCL between GPUs of their own.
 
     Raises:
         UnknownKeyError: another transport.
@@ -39,9 +40,9 @@ def use_transport(comm: Communicator, transport: Transport) -> None:
     if transport == "gloo" and comm.backend != "gloo":
         raise UnsupportedError(
             f"'transport' is 'gloo', and '{comm.backend}' connects these ranks",
-            hint="transport='auto', or device='cpu'",
+            hint="transport='backend', or device='cpu'",
         )
-    comm.method = "collective" if transport == "gloo" else "auto"
+    comm.method = "auto" if transport == "auto" else "collective"
 
 
 def carrier(comm: Communicator) -> str:

@@ -61,13 +61,13 @@ def arrange(x: Tensor, index: Tensor, back: Tensor) -> Tensor:
 class _Tie(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, *others: Tensor) -> Tensor:
-        ctx.like = [(t.shape, t.dtype, t.device) for t in others]
+        ctx.like = [(t.shape, t.dtype) for t in others]
         return x.view_as(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
-        return grad, *(torch.zeros(s, dtype=d, device=v) for s, d, v in ctx.like)
+        return grad, *(grad.new_zeros(shape, dtype=dtype) for shape, dtype in ctx.like)
 
 
 def tie(x: Tensor, *others: Tensor) -> Tensor:

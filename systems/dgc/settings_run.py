@@ -45,7 +45,8 @@ class RankSettings:
         memory_limit_bytes: of a fused chunk. The first epoch then goes chunk by chunk and measures
             each (section 5.1.1); None: no limit, all is fused from the beginning.
         wire: an emulated link, (seconds per message, bytes per second); None: the real one.
-        transport: what carries rows: `auto`, shared memory on one machine, or `gloo`, its sockets.
+        transport: what carries rows: `auto`, shared memory on one machine, `gloo`, its sockets,
+            or `backend`, these or NCCL.
     """
 
     partition: Partition = "chunks"

@@ -197,7 +197,7 @@ class StoreAccess:
         cache = self.caches.get(kind)
         if cache is None:
             table = self._tables[kind]
-            return table.index_select(0, ids).to(self.device)
+            return table.index_select(0, ids.to(table.device)).to(self.device)
         before = cache.hits
         rows = cache.fetch(ids)
         self.meter.count(f"{kind}_hits", cache.hits - before)

@@ -60,7 +60,7 @@ class DeviceAccess(StoreAccess):
     def sample(
         self, nodes: Tensor, times: Tensor, *, draw: int, positions: Tensor | None = None
     ) -> list[list[Sample]]:
-        """As there; the samples are brought to the host, as the paper's are."""
+        """As there; samples stay on the device where the model is, and else come to the host."""
         task = self.workload
         found = self.mirror.sample_hops(
             nodes,
@@ -75,7 +75,7 @@ class DeviceAccess(StoreAccess):
             positions=positions,
             walk="fences" if self.on["fences"] else "list",
         )
-        return bring_home(found)
+        return found if self._sampler.type == self.device.type else bring_home(found)
 
     def _mirrored(self) -> DeviceStore:
         return DeviceStore(self.store, *self._where, device=self._sampler)

@@ -7,6 +7,7 @@ edges have larger ids: they are only appended, and found by binary search.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import torch
@@ -24,7 +25,7 @@ class Rows(Protocol):
     dim: int
 
     def gather(self, ids: Tensor) -> Tensor:
-        """[n, dim], the rows of ids that are here."""
+        """[n, dim], the rows of ids that are here; on any device."""
         ...
 
 
@@ -40,7 +41,7 @@ class TableRows:
 
     def gather(self, ids: Tensor) -> Tensor:
         """As in `Rows`."""
-        return self.rows[ids]
+        return self.rows[ids.to(self.rows.device)]
 
 
 class EdgeRows:
@@ -102,7 +103,7 @@ class EdgeRows:
         Raises:
             InvalidInputError: an edge that is not here.
         """
-        known = self._ids[: self.num_rows]
+        known, ids = self._ids[: self.num_rows], ids.to(self._ids.device)
         place = torch.searchsorted(known, ids)
         found = place < self.num_rows
         if self.num_rows:
@@ -138,7 +139,7 @@ class VertexRows:
 
     def gather(self, ids: Tensor) -> Tensor:
         """[n, dim], rows of own vertices."""
-        return self.rows[self.owners.local(ids)]
+        return self.rows[self.owners.local(ids.to(self.rows.device))]
 
     def put(self, ids: Tensor, rows: Tensor) -> None:
         """Overwrite rows of own vertices; no id twice."""
@@ -168,33 +169,47 @@ class Fetcher:
         check_group(comm, layout, owners)
         self.comm, self.layout, self.schedule = comm, layout, schedule
 
-    def fetch(self, name: str, rows: VertexRows | EdgeRows, ids: Tensor, machine: Tensor) -> Tensor:
-        """Rows of any ids, in their order.
+    def fetch(self, name: str, rows: Rows, ids: Tensor, machine: Tensor | None) -> Tensor:
+        """Rows of any ids, in their order: `fetch_all` of one kind."""
+        return self.fetch_all({name: rows}, ids, machine)[0]
+
+    def fetch_all(
+        self, tables: Mapping[str, Rows], ids: Tensor, machine: Tensor | None
+    ) -> list[Tensor]:
+        """Rows of several kinds of the same ids, in their order; ids and sizes travel once.
 
         Args:
-            name: of the counters.
-            rows: what this rank's machine holds.
-            ids: int64[n]; of unequal number on the ranks, also none.
-            machine: int64[n], where each row lives.
+            tables: by name of the counters, what this rank's machine holds.
+            ids: int64[n], on the host or the group's device; of unequal number on the ranks, also
+                none.
+            machine: int64[n] on the host, where each row lives; not read where there is one.
 
         Returns:
-            [n, dim].
+            [n, dim] of each, on the group's device.
         """
         comm = self.comm
-        server = self.layout.servers(comm.rank, machine, ids, self.schedule)
-        away = server != comm.rank
-        comm.meter.count(f"{name}_rows_remote", int(away.sum()))
-        comm.meter.count(f"{name}_rows_local", int((~away).sum()))
         if self.layout.machines == 1:
-            return rows.gather(ids)
-        order = torch.argsort(server, stable=True)
+            self._count(tables, 0, ids.numel())
+            return [rows.gather(ids).to(comm.device) for rows in tables.values()]
+        # Who is asked for how much is a matter of the host, whatever connects the ranks.
+        server = self.layout.servers(comm.rank, machine, ids.to(machine.device), self.schedule)
         send = torch.bincount(server, minlength=comm.size).tolist()
+        self._count(tables, ids.numel() - send[comm.rank], send[comm.rank])
+        order = torch.argsort(server, stable=True).to(comm.device)
         receive = comm.exchange_sizes(send)
-        asked = comm.all_to_all(ids[order], send, receive)
-        arrived = comm.all_to_all(rows.gather(asked), receive, send)
-        found = arrived.new_empty(arrived.shape)
-        found[order] = arrived
-        return found
+        asked = comm.all_to_all(ids.to(comm.device)[order], send, receive)
+        fetched = []
+        for rows in tables.values():
+            arrived = comm.all_to_all(rows.gather(asked).to(comm.device), receive, send)
+            found = arrived.new_empty(arrived.shape)
+            found[order] = arrived
+            fetched.append(found)
+        return fetched
+
+    def _count(self, names: Iterable[str], remote: int, local: int) -> None:
+        for name in names:
+            self.comm.meter.count(f"{name}_rows_remote", remote)
+            self.comm.meter.count(f"{name}_rows_local", local)
 
 
 def _grown(x: Tensor, space: int, used: int) -> Tensor:

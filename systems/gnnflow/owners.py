@@ -94,8 +94,9 @@ class AssignedOwners:
         self._sizes = torch.bincount(self.part, minlength=machines)
         order = torch.argsort(self.part, stable=True)
         first = self._sizes.cumsum(0) - self._sizes
-        self._local = torch.empty_like(self.part)
-        self._local[order] = torch.arange(part.numel()) - first[self.part[order]]
+        local = torch.empty_like(self.part)
+        local[order] = torch.arange(part.numel()) - first[self.part[order]]
+        self._local = {self.part.device: local}  # by the device that asks
 
     def of(self, ids: Tensor) -> Tensor:
         """As in `Owners`."""
@@ -103,7 +104,9 @@ class AssignedOwners:
 
     def local(self, ids: Tensor) -> Tensor:
         """As in `Owners`."""
-        return self._local[ids]
+        if ids.device not in self._local:
+            self._local[ids.device] = self._local[self.part.device].to(ids.device)
+        return self._local[ids.device][ids]
 
     def count(self, machine: int, num_vertices: int) -> int:
         """As in `Owners`; an offline partition knows only the vertices that it was made for.

@@ -27,6 +27,7 @@ from dgbench.runtime.collectives import (
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
+from dgbench.systems.base.ranked import WorkClock
 from dgbench.systems.base.stream import (
     Batch,
     Recalled,
@@ -99,14 +100,14 @@ class RankTrainer(StreamTrainer):
         for leaf, part in zip(leaves, total.split([p.numel() for p in leaves]), strict=True):
             leaf.grad = part.view_as(leaf).clone()
 
-    def gathered(self, rows: Tensor) -> Tensor:
-        """Rows of all ranks, in order of rank."""
-        sizes = self.comm.exchange_sizes([rows.shape[0]] * self.comm.size)
+    def gathered(self, rows: Tensor, count: int | None = None) -> Tensor:
+        """Rows of all ranks, in order of rank; how many each has is known from the batch."""
+        sizes = None if count is None else equal_parts(count, self.comm.size)
         return self.comm.all_gather(rows, sizes)
 
     def train_batch(self, events: Tensor, epoch: int) -> float:
         """Train on these events as one batch; its loss before the update."""
-        return self._train(events, epoch)
+        return self._read(self._train(events, epoch))
 
     def _batch(self, events: Tensor, draw: int) -> Batch:
         batch = super()._batch(events, draw)
@@ -119,9 +120,10 @@ class RankTrainer(StreamTrainer):
         # Nothing to compute, but the other ranks may ask for what this one keeps.
         nothing = batch.events
         self.access.sample(nothing, batch.times, draw=batch.draw, positions=nothing)
-        hidden = torch.zeros(0, self.model.output_dim, dtype=self.dtype)
+        hidden = torch.zeros(0, self.model.output_dim, dtype=self.dtype, device=self.device)
         if self.memory is None:
             return hidden, None
+        nothing = nothing.to(self.device)
         rows = self.memory.read(nothing)
         return hidden, Recalled(nothing, nothing, rows, rows.memory)
 
@@ -133,7 +135,8 @@ class RankTrainer(StreamTrainer):
     def _memorise(self, batch: Batch, recalled: Recalled | None) -> None:
         if recalled is not None and not batch.events.numel():
             # Nothing of its own, but the other ranks' memories may be kept here.
-            self.memory.write(batch.events, batch.events, recalled.rows[batch.events])
+            nothing = batch.events.to(self.device)
+            self.memory.write(nothing, nothing, recalled.rows[nothing])
             return
         super()._memorise(batch, recalled)
 
@@ -148,7 +151,7 @@ class RankedRun:
         seconds: of each batch after the first, the slowest rank's.
         events: of the same batches.
         insert_s: seconds to dispatch and insert all events, the slowest rank's.
-        work_s: per rank, processor seconds of each of these batches.
+        work_s: per rank, seconds of own work in each of these batches, see `WorkClock`.
         sample_s: per rank, those of sampling for itself and for others.
         traffic: of training, these batches.
         insert_traffic: of the dispatch.
@@ -220,6 +223,7 @@ def race_ranked(
     ingest: int = 100_000,
     clocks: bool = False,
     timeout_s: float = 120.0,
+    device: str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, RankedRun]:
     """Insert a stream and train on some of its events, the contenders batch by batch in turns.
@@ -237,6 +241,8 @@ def race_ranked(
         ingest: events of an incremental batch.
         clocks: read clocks around phases.
         timeout_s: limit of the whole group; one rank alone has none.
+        device: `cpu`, or `cuda`: models, memories and caches of each rank lie on its device, and
+            rows travel from there; records and ids are the host's, as the graph is.
         dtype: of the model.
 
     Raises:
@@ -260,7 +266,8 @@ def race_ranked(
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            found = [_race(LocalCommunicator(meter=Meter()), work, data)]
+            comm = LocalCommunicator(device=device, meter=Meter(device=device))
+            found = [_race(comm, work, data)]
         finally:
             torch.set_num_threads(before)
     else:
@@ -270,6 +277,7 @@ def race_ranked(
                 ranks,
                 (work, data),
                 timeout_s=timeout_s,
+                device=device,
                 threads=1,
                 seed=workload.seed,
                 preload=TRAINING,
@@ -374,15 +382,18 @@ def _one_batch(
     _taken(comm)
     comm.barrier()
     meter.timing = clocks
-    cpu, wall = time.process_time(), time.perf_counter()
+    clock = WorkClock(comm)
+    clock.start()
+    wall = time.perf_counter()
     loss = trainer.train_batch(part, epoch)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    wall = time.perf_counter() - wall
+    clock.stop()
     meter.timing = False
     found.losses.append(loss)
     if len(found.losses) == 1:
         return
     found.seconds.append(wall)
-    found.work_s.append(cpu)
+    found.work_s.append(clock.each[-1])
     found.events.append(part.numel())
     found.sample_s.append(meter.spent["sample_own"] + meter.spent["sample_served"])
     found.counters.update(meter.counters)

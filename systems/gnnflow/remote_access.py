@@ -140,6 +140,11 @@ class RemoteAccess:
                 self._edges.bring(ids, _homes(self._homes))
         return samples
 
+    @property
+    def device(self) -> torch.device:
+        """Where ids of features are taken and their rows handed out."""
+        return self.comm.device
+
     def node_features(self, ids: Tensor) -> Tensor:
         """float32[n, node_dim] of vertices of the last samples."""
         return self._vertices.take(ids)
@@ -169,21 +174,24 @@ class _Kind:
         self._source = _Remote(name, fetcher, rows, count)
         self._cache: FeatureCache | None = None
         if share > 0:
-            self._cache = FeatureCache(self._source, max(1, round(share * count)))
+            self._cache = FeatureCache(
+                self._source, max(1, round(share * count)), device=str(fetcher.comm.device)
+            )
 
     def bring(self, ids: Tensor, machine_of: MachineOf) -> None:
         """Fetch the rows of a batch, each once."""
         source, meter = self._source, self._source.fetcher.comm.meter
         source.begin(machine_of)
-        self._ids = torch.unique(ids)
+        wanted = torch.unique(ids)
         if self._cache is None:
-            self._rows = source.gather(self._ids)
+            self._rows = source.gather(wanted)
         else:
             hits = self._cache.hits
-            self._rows = self._cache.fetch(self._ids)
+            self._rows = self._cache.fetch(wanted)
             meter.count(f"{self.name}_hits", self._cache.hits - hits)
-            meter.count(f"{self.name}_requests", self._ids.numel())
+            meter.count(f"{self.name}_requests", wanted.numel())
         source.end()
+        self._ids = wanted.to(self._rows.device)
 
     def take(self, ids: Tensor) -> Tensor:
         """Rows of what was brought."""
@@ -204,7 +212,8 @@ class _Remote:
     def gather(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
         """float32[n, dim], in the order of ids; also into `out`."""
         self._asked = True
-        found = self.fetcher.fetch(self._name, self._rows, ids, self._machine_of(ids))
+        machine = self._machine_of(ids) if self.fetcher.layout.machines > 1 else None
+        found = self.fetcher.fetch(self._name, self._rows, ids, machine)
         return found if out is None else out.copy_(found)
 
     def end(self) -> None:

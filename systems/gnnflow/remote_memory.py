@@ -20,6 +20,8 @@ from dgbench.systems.gnnflow.owners import Layout, Owners, Schedule
 class RemoteMemory:
     """What `VertexMemory` is in one process; all ranks call it alike, also with no vertices.
 
+    Rows, ids and events lie on the group's device.
+
     Ranks of one machine are processes here and keep a copy each of what the paper's share, so a
     write goes to every rank of the owner.
 
@@ -49,17 +51,20 @@ class RemoteMemory:
         self.comm, self.layout, self.owners = comm, layout, owners
         self._dims, self._begin = (memory_dim, mail_dim), begin
         count = owners.count(layout.machine(comm.rank), num_vertices)
-        self._rows = VertexRows(owners, torch.zeros(count, memory_dim + mail_dim, dtype=dtype))
-        self._times = VertexRows(owners, torch.zeros(count, 2, dtype=torch.float64))
+        there = comm.device
+        self._rows = VertexRows(
+            owners, torch.zeros(count, memory_dim + mail_dim, dtype=dtype, device=there)
+        )
+        self._times = VertexRows(owners, torch.zeros(count, 2, dtype=torch.float64, device=there))
         self._fetcher = Fetcher(comm, layout, owners, schedule=schedule)
         self.reset()
 
     def read(self, ids: Tensor) -> MemoryRows:
         """Rows of vertices int64[n], any number of times the same; each travels once."""
         some, place = torch.unique(ids, return_inverse=True)
-        machine = self.owners.of(some)
-        rows = self._fetcher.fetch("memory", self._rows, some, machine)
-        times = self._fetcher.fetch("memory_times", self._times, some, machine)
+        machine = self.owners.of(some.cpu()) if self.layout.machines > 1 else None
+        tables = {"memory": self._rows, "memory_times": self._times}
+        rows, times = self._fetcher.fetch_all(tables, some, machine)
         memory, mail = rows[place].split(self._dims, dim=1)
         updated, mail_time = times[place].unbind(1)
         return MemoryRows(memory, updated.contiguous(), mail, mail_time.contiguous())
@@ -67,9 +72,12 @@ class RemoteMemory:
     def write(self, ids: Tensor, events: Tensor, rows: MemoryRows) -> None:
         """Replace rows at their owners; see `VertexMemory.write`."""
         comm, per = self.comm, self.layout.per_machine
-        machine = self.owners.of(ids)
-        order = torch.argsort(machine, stable=True)
-        counts = torch.bincount(machine, minlength=self.layout.machines).tolist()
+        if self.layout.machines == 1:
+            order, counts = torch.arange(ids.numel(), device=ids.device), [ids.numel()]
+        else:
+            machine = self.owners.of(ids.cpu())
+            order = torch.argsort(machine, stable=True).to(ids.device)
+            counts = torch.bincount(machine, minlength=self.layout.machines).tolist()
         order = torch.cat([part for part in order.split(counts) for _ in range(per)])
         send = [count for count in counts for _ in range(per)]
         receive = comm.exchange_sizes(send)

@@ -86,6 +86,11 @@ class Pretended(Tensor):
     ) -> Any:
         kwargs = dict(kwargs or {})
         there = kwargs.pop("device", None)
+        if func is torch.ops.aten.where.self:
+            # The backward pass of `where` makes its zero where it thinks that the gradient lies.
+            if sum(_is_real(x) for x in args) < 2:
+                raise MixedDevices("both numbers of a 'where' in C++ are lost")
+            args = tuple(x if _is_real(x) else torch.zeros((), dtype=x.dtype) for x in args)
         given, _ = tree_flatten((args, kwargs))
         if func is torch.ops.aten._local_scalar_dense.default:
             CURRENT.noted["to_host"] += 1
@@ -143,6 +148,10 @@ class Pretence(TorchFunctionMode):
                 _check_index(index)
                 x.inner[tree_map(_inside, index)] = value
                 return None
+        if func is torch.where and any(isinstance(x, Pretended) for x in args):
+            # C++ would make a tensor of a number where it thinks that the others lie.
+            dtype = next(x.dtype for x in args[1:] if isinstance(x, Tensor))
+            args = tuple(x if isinstance(x, Tensor) else torch.tensor(x, dtype=dtype) for x in args)
         where = kwargs.get("device")
         if where is None or torch.device(where).type == "meta":
             return func(*args, **kwargs)
@@ -259,6 +268,11 @@ def _check_index(index: Any) -> None:
     for x in tree_flatten(index)[0]:
         if isinstance(x, Tensor) and not isinstance(x, Pretended):
             raise MixedDevices(f"a tensor of '{DEVICE}' was indexed by one of '{x.device}'")
+
+
+def _is_real(x: Tensor) -> bool:
+    """Whether a tensor has numbers, here or on the device."""
+    return isinstance(x, Pretended) or x.device.type != "meta"
 
 
 def _inside(x: Any) -> Any:

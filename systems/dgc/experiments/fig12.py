@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio
@@ -123,13 +123,15 @@ class Fig12(Experiment):
                 "link": group.link,
             }
             lacking = devices_lacking(group.ranks, device)
+            if group.link == "wire" and device == "cuda":
+                lacking = lacking or "a wire is emulated between host memories"
             name = f"{group.dataset}/{group.ranks}/{group.link}"
             # For the figure over time, the first race runs once more with instruments.
             found.append(self._cell(params, name, preset, lacking, phases=not found))
         for name, datasets in GROUPS[preset].items():
             one = {"dataset": name} if name in datasets else {"graphs": name}
             params = {"part": "projected", **one, "workers": WORKERS}
-            found.append(self._cell(params, f"projected/{name}", preset))
+            found.append(self._cell(params, f"projected/{name}", preset, device="cpu"))
         return found
 
     def _cell(
@@ -140,6 +142,7 @@ class Fig12(Experiment):
         unavailable: str = "",
         *,
         phases: bool = False,
+        device: Literal["", "cpu"] = "",
     ) -> Cell:
         return Cell(
             paper=self.paper,
@@ -149,6 +152,7 @@ class Fig12(Experiment):
             timeout_s=TIMEOUTS_S[preset],
             unavailable=unavailable,
             phases=phases,
+            device=device,
         )
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

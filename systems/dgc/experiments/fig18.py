@@ -106,7 +106,7 @@ class Fig18(Experiment):
         every = contenders()
         # Without fusion DGC trains the same, chunk by chunk, and for long.
         names = [n for n in SYSTEMS if n != PLAIN or preset == "paper"]
-        chosen = {name: replace(every[name], transport="gloo") for name in names}
+        chosen = {name: replace(every[name], transport="backend") for name in names}
         dealt = {n: deal(task, data, ranks, s, device=context.device) for n, s in chosen.items()}
         curves = {ONE: _curve(PlainSequences(task, data, device=context.device), EPOCHS[preset])}
         before_ranks()

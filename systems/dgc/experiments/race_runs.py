@@ -28,6 +28,7 @@ from dgbench.systems.base.sequences import (
     load_sequences,
     vertex_steps,
 )
+from dgbench.systems.base.transport import Transport
 from dgbench.systems.base.turns import Truth
 from dgbench.systems.dgc.experiments.common import one_thread
 from dgbench.systems.dgc.experiments.settings import (
@@ -185,7 +186,7 @@ def race(
     budget_s: float,
     total_s: float = 0.0,
     timeout_s: float = 120.0,
-    transport: str = "gloo",
+    transport: Transport = "backend",
 ) -> Measurement:
     """Run the races of a cell one after the other and put what they found into one row.
 
@@ -197,7 +198,7 @@ def race(
         budget_s: seconds of turns of each race, warm-up included, at least.
         total_s: seconds of the cell: of what is left of them, a race takes its share for turns.
         timeout_s: of the cell; each race gets what is left.
-        transport: what carries rows between ranks.
+        transport: what carries rows between ranks: Gloo's sockets, or NCCL between devices.
 
     Raises:
         CheckFailed: an untrained model gives other outputs or gradients than one process does.

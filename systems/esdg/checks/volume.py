@@ -12,6 +12,7 @@ from dgbench.systems.esdg.checks.common import finding, missing, strength
 from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, slowdown
 from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS
 from dgbench.systems.esdg.experiments.table2 import (
+    on_sockets,
     parted,
     ratios,
     remote_per_vertex_step,
@@ -314,7 +315,7 @@ def time_order(claim: Claim, rows: Rows) -> Finding:
     found = _raced(rows, "snapshot")
     if {model for model, _, _ in found} != set(MODELS):
         return missing(f"{NONE} for all three models on 4 ranks over Gloo")
-    used = [r for r in _trained(rows) if r.params["ranks"] == 4 and r.params["transport"] == "gloo"]
+    used = [r for r in on_sockets(rows) if r.params["ranks"] == 4]
     sides = [ratio.side for ratio in found.values()]
     beside = [
         f"{MODEL_TITLES[model]} {words}: {_gain(ratio)}"

@@ -30,6 +30,8 @@ from dgbench.systems.esdg.experiments.table2_runs import (
 )
 
 KAHYPAR_LIMIT_S: Final = 1800
+SOCKETS: Final[tuple[Transport, Transport]] = ("gloo", "backend")
+"""What connects ranks of CPUs, and of devices, where they share no memory."""
 
 Rows = Sequence[Any]
 
@@ -115,7 +117,7 @@ class Table2(Experiment):
                 unavailable=devices_lacking(ranks, device),
                 phases=number == place == 0,  # for the figure over time
             )
-            for number, (cut, ranks, models, transport) in enumerate(_timed(preset))
+            for number, (cut, ranks, models, transport) in enumerate(_timed(preset, device))
             for place, model in enumerate(models)
         ]
         return found
@@ -220,8 +222,11 @@ def _cuts(preset: Preset) -> list[tuple[str, str]]:
     return [*((name, cut) for name in SAMPLES for cut in CUTS), ("amlsim", "own")]
 
 
-def _timed(preset: Preset) -> list[tuple[str, int, tuple[str, ...], Transport]]:
-    """(cut, ranks, models, transport) that are raced."""
+def _timed(preset: Preset, device: str) -> list[tuple[str, int, tuple[str, ...], Transport]]:
+    """(cut, ranks, models, transport) that are raced; devices have NCCL and no shared memory."""
+    if device == "cuda":
+        here = [one for one in _timed(preset, "cpu") if one[3] == SOCKETS[0]]
+        return [(*rest, SOCKETS[1]) for *rest, _ in here]
     if preset == "smoke":
         return [("dense", 2, MODELS[:1], "gloo")]
     moving = MODELS[:2]
@@ -236,6 +241,12 @@ def _timed(preset: Preset) -> list[tuple[str, int, tuple[str, ...], Transport]]:
         *((cut, ranks, MODELS, "gloo") for cut in CUTS for ranks in (2, 4, 8)),
         *(("dense", ranks, moving, "auto") for ranks in (2, 4)),
     ]
+
+
+def on_sockets(rows: Rows, **params: Any) -> list[Any]:
+    """Timed rows of ranks that the backend connects, by these params."""
+    found = select(rows, experiment="table2", part="time", **params)
+    return [row for row in found if row.params["transport"] in SOCKETS]
 
 
 def walked(rows: Rows, **params: Any) -> list[Any]:
@@ -293,7 +304,7 @@ def rounds_to(floats: int, printed: float) -> bool:
 
 
 def ratios(
-    rows: Rows, name: str = "snapshot", transport: Transport = "gloo"
+    rows: Rows, name: str = "snapshot", transport: Transport | None = None
 ) -> dict[tuple[str, int, str], Any]:
     """(model, ranks, cut) -> time of the vertex partition over that of the snapshot partition.
 
@@ -301,10 +312,14 @@ def ratios(
         rows: of a run.
         name: `snapshot` is the paper's exchanges; one of `EXTRAS`, or `LEAN`, where both skip the
             first pass.
-        transport: what carried rows.
+        transport: what carried rows; None: the backend, Gloo or NCCL.
     """
     found: dict[tuple[str, int, str], list[Any]] = {}
-    for row in select(rows, experiment="table2", part="time", transport=transport):
+    if transport is None:
+        chosen = on_sockets(rows)
+    else:
+        chosen = select(rows, experiment="table2", part="time", transport=transport)
+    for row in chosen:
         if f"gain {name}" in row.values:
             key = (row.params["model"], row.params["ranks"], row.params["cut"])
             found.setdefault(key, []).append(row)
@@ -389,7 +404,7 @@ def time_points(rows: Rows) -> list[dict[str, Any]]:
 def split_points(rows: Rows) -> list[dict[str, Any]]:
     """Computing and standing still, by model and partition, of the largest groups of ranks."""
     points = []
-    found = select(rows, experiment="table2", part="time", cut="dense", transport="gloo")
+    found = on_sockets(rows, cut="dense")
     most = max((r.params["ranks"] for r in found if r.params["ranks"] <= 4), default=0)
     for row in found:
         if row.params["ranks"] != most:

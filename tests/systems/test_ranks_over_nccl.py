@@ -1,0 +1,183 @@
+"""Ranks of all papers where NCCL connects them: no tensor of the host reaches it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pretended_nccl
+import pytest
+import torch
+import torch.distributed as dist
+from dgc_tiny import random_sequence, tiny_workload
+from pretended_cuda import DEVICE, Pretended
+from pretended_nccl import launch_on_nccl
+from test_esdg_spread import MODELS, data, workload
+from test_gnnflow_ranked import FIRST, E, alone
+from test_gnnflow_ranked import data as gnnflow_data
+from test_gnnflow_ranked import workload as gnnflow_workload
+
+from dgbench.runtime.collectives import Communicator
+from dgbench.systems.base import RunContext
+from dgbench.systems.base.plain_sequences import PlainSequences
+from dgbench.systems.base.timeline import PlainTimeline
+from dgbench.systems.dgc import ranked as dgc_ranked
+from dgbench.systems.dgc import turns as dgc_turns
+from dgbench.systems.dgc.experiments import race_runs
+from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.settings_run import BASELINES, LADDER, RankSettings
+from dgbench.systems.dgc.stale import StaleSettings
+from dgbench.systems.esdg.experiments import rank_turns as esdg_turns
+from dgbench.systems.esdg.experiments import table2
+from dgbench.systems.gnnflow import ranked as gnnflow_ranked
+from dgbench.systems.gnnflow.owners import IdentityHash, Layout
+
+pytestmark = pytest.mark.filterwarnings("ignore:PyTorch was compiled without cuDNN")
+LIMIT_S = 120.0
+SEQUENCE = random_sequence(30, 7, 60, 8)
+CHUNKS = ChunkSettings(per_worker=2, workload="edges")
+
+
+def small(settings: RankSettings) -> RankSettings:
+    return replace(settings, chunks=CHUNKS)
+
+
+def noted_sizes(comm: Communicator) -> tuple[list[int], list[int], list[float], dict[str, int]]:
+    """Sizes and rows of a rank, and what the two groups were asked for."""
+    here = torch.ones(2)
+    with pytest.raises(RuntimeError, match="among devices was given a tensor of 'cpu'"):
+        dist.all_reduce(here)
+    before = pretended_nccl.SEEN.calls.copy()
+    sizes = comm.exchange_sizes([1, 2])
+    rows = comm.all_to_all(torch.full((3, 1), float(comm.rank)), [1, 2], sizes)
+    assert not isinstance(rows, Pretended)  # it was lent to the device and came home
+    there = comm.all_to_all(torch.full((3, 1), 1.0).to("cuda"), [1, 2], sizes)
+    assert there.device == DEVICE
+    known = dict(pretended_nccl.SEEN.calls - before)
+    return sizes, list(rows.shape), rows.flatten().tolist(), known
+
+
+def test_sizes_go_between_hosts_and_rows_between_devices():
+    found = launch_on_nccl(noted_sizes, 2, (), device="cuda", timeout_s=LIMIT_S, threads=1)
+    assert [sizes for sizes, *_ in found] == [[1, 1], [2, 2]]
+    assert [rows for *_, rows, _ in found] == [[0.0, 1.0], [0.0, 0.0, 1.0, 1.0]]
+    for *_, calls in found:
+        assert calls == {"host all_to_all_single": 1, "all_to_all_single": 2}
+
+
+@pytest.mark.parametrize("model", ["tgcn_2layer", "mpnn_lstm_bare"])
+def test_contenders_of_dgc_train_over_nccl(monkeypatch, model):
+    monkeypatch.setattr(dgc_turns, "launch", launch_on_nccl)
+    work = tiny_workload(model, hidden_dim=8)
+    contenders = {**BASELINES, **{n: small(s) for n, s in LADDER.items()}}
+    contenders["stale"] = small(RankSettings(stale=StaleSettings(threshold=0.0)))
+    found = dgc_turns.take_rank_turns(
+        work, SEQUENCE, 2, contenders, least=2, budget_s=0.01, timeout_s=LIMIT_S, device="cuda",
+        transport="backend",
+    )  # fmt: skip
+    oracle = PlainSequences(work, SEQUENCE)
+    losses = [oracle.train_epoch() for _ in range(dgc_turns.WARM + 2)]
+    assert found.carrier == "NCCL"
+    for name, settings in contenders.items():
+        exact = settings.stale is None or settings.stale.threshold == 0
+        count = len(losses) if exact else 1  # rows that are held back change later losses
+        assert found.losses[name][:count] == pytest.approx(losses[:count], rel=1e-4), name
+
+
+def test_dgc_races_take_what_connects_the_ranks(monkeypatch):
+    """The default of a race suits devices: Gloo between CPUs, NCCL between GPUs."""
+    monkeypatch.setattr(dgc_turns, "launch", launch_on_nccl)
+    truth_of = race_runs.truth_of
+    monkeypatch.setattr(race_runs, "truth_of", lambda task, data, _: truth_of(task, data, "cpu"))
+    job = race_runs.Job(
+        "tiny", tiny_workload(hidden_dim=8), SEQUENCE, {"dgc": small(RankSettings())}
+    )
+    context = RunContext("cuda", "smoke", 1)
+    found = race_runs.race([job], 2, context, least=2, budget_s=0.01, timeout_s=LIMIT_S)
+    assert "2 processes over NCCL" in found.notes
+
+
+def test_one_call_of_dgc_trains_over_nccl(monkeypatch):
+    monkeypatch.setattr(dgc_ranked, "launch", launch_on_nccl)
+    work = tiny_workload(hidden_dim=8)
+    settings = small(RankSettings(transport="backend"))
+    run = dgc_ranked.train_ranked(
+        work, 2, settings, epochs=3, device="cuda", data=SEQUENCE, timeout_s=LIMIT_S
+    )
+    oracle = PlainSequences(work, SEQUENCE)
+    assert run.losses[:3] == pytest.approx([oracle.train_epoch() for _ in range(3)], rel=1e-4)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_contenders_of_esdg_train_over_nccl(monkeypatch, model):
+    monkeypatch.setattr(esdg_turns, "launch", launch_on_nccl)
+    contenders = {
+        "snapshot": {"partition": "snapshot"},
+        "late": {"partition": "snapshot", "late": True, "reuse": True, "pieces": 2},
+        "vertex": {"partition": "vertex"},
+        "hybrid": {"partition": "hybrid", "group": 2},
+    }
+    found = esdg_turns.take_rank_turns(
+        workload(model, "link"), data(), 2, contenders, least=2, budget_s=0.01,
+        timeout_s=LIMIT_S, device="cuda", transport="backend",
+    )  # fmt: skip
+    plain = PlainTimeline(workload(model, "link"), data())
+    losses = [plain.train_epoch() for _ in range(4)]
+    assert found.carrier == "NCCL"
+    for name in contenders:
+        assert found.losses[name][:4] == pytest.approx(losses, rel=1e-4), name
+
+
+@pytest.mark.parametrize("preset", ["smoke", "quick", "full"])
+def test_table_2_asks_for_a_transport_that_its_device_has(preset):
+    cells = {device: table2.Table2().cells(preset, device) for device in ("cpu", "cuda")}
+    asked = {d: {c.params.get("transport") for c in cells[d]} - {None} for d in cells}
+    assert asked["cuda"] == {"backend"}
+    assert asked["cpu"] <= {"gloo", "auto"}
+
+
+GNNFLOW = {"tgn": (Layout(1, 2), Layout(2, 1)), "tgat": (Layout(2, 1),), "dysat": (Layout(1, 2),)}
+
+
+@pytest.mark.parametrize("model", GNNFLOW)
+def test_ranks_of_gnnflow_train_over_nccl(monkeypatch, model):
+    """Losses are those of one rank on the CPU; rows, memories and gradients stay on devices."""
+    task, (expected, _) = gnnflow_workload(model), alone(model)
+    monkeypatch.setattr(gnnflow_ranked, "launch", launch_on_nccl)
+    for layout in GNNFLOW[model]:
+        run = gnnflow_ranked.train_ranked(
+            task, gnnflow_ranked.RankSettings(layout), data=gnnflow_data(task), first=FIRST,
+            epochs=2, score=(FIRST, E), device="cuda", timeout_s=LIMIT_S, dtype=torch.float64,
+        )  # fmt: skip
+        assert run.losses == pytest.approx(expected.losses, rel=1e-9)
+        assert run.scores.ap == pytest.approx(expected.scores.ap, abs=1e-6)
+
+
+def trained(comm: Communicator, layout: Layout, batches: int) -> list[dict[str, int]]:
+    """Calls of a rank's group for each of some batches of TGN."""
+    task = gnnflow_workload("tgn", chunks=1)
+    settings = gnnflow_ranked.RankSettings(layout)
+    owners = IdentityHash(layout.machines)
+    trainer = gnnflow_ranked.RankTrainer(comm, owners, task, gnnflow_data(task), settings)
+    trainer.insert(E)
+    trainer.access.finish()
+    each = []
+    for number in range(batches):
+        before = pretended_nccl.SEEN.calls.copy()
+        trainer.train_batch(torch.arange(FIRST + 30 * number, FIRST + 30 * (number + 1)), 0)
+        each.append(dict(pretended_nccl.SEEN.calls - before))
+        assert isinstance(trainer.memory.state()[0], Pretended)
+        assert all(isinstance(p, Pretended) for p in trainer.model.parameters())
+    return each
+
+
+@pytest.mark.parametrize(
+    ("layout", "sizes"),
+    [
+        (Layout(1, 2), 1),  # how many memories a rank writes depends on what its events name
+        (Layout(2, 1), 1 + 4),  # and the targets of the hop, its vertices, edges and memories
+    ],
+)
+def test_sizes_are_exchanged_only_where_they_depend_on_the_data(layout, sizes):
+    found = launch_on_nccl(trained, 2, (layout, 3), device="cuda", timeout_s=LIMIT_S, threads=1)
+    for each in found:
+        assert [calls.get("host all_to_all_single", 0) for calls in each] == [sizes] * 3
