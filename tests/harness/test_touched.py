@@ -18,6 +18,7 @@ from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import decode, encode
 from dgbench.harness.terminal.planning import plan_head
+from dgbench.kernels_cuda import build_info
 from dgbench.runtime import touched
 from dgbench.systems.base import Finding
 from dgbench.systems.base.evidence import ids, strength
@@ -187,3 +188,11 @@ def test_allocations_of_torch_are_work(monkeypatch):
     assert found["cuda"] == {"allocations": 3, "peak_bytes": 512}
     stats[1] = {}  # a context without an allocation is none
     assert touched.record()["device"] == "cpu"
+
+
+def test_a_stream_that_an_operator_asks_for_is_work(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: SimpleNamespace(cuda_stream=7))
+    assert build_info.stream_of(torch.device("cpu")) == ()
+    assert touched.record()["device"] == "cpu"
+    assert build_info.stream_of(torch.device("cuda")) == (7,)
+    assert touched.record()["cuda"] == {"launches": 1}
