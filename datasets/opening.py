@@ -66,7 +66,7 @@ def open_events(name: str, source: str = "auto", scale: float = 1.0, seed: int =
             hint="open it with open_snapshots",
         )
     stream = _prepared_events(choice)
-    _note(stream.origin)
+    _note(stream.origin, choice)
     return stream
 
 
@@ -83,12 +83,13 @@ def open_snapshots(spec: SnapshotSpec) -> SnapshotSequence:
         wanted["seed"] = 0  # nothing about it is drawn
     where = store.slot(choice.card.name, ["snapshots", choice.key, wanted])
     sequence = _sequence(store.obtain(where, lambda: build_snapshots(choice, spec)), spec)
-    _note(sequence.origin)
+    _note(sequence.origin, choice)
     return sequence
 
 
-def _note(origin: Origin) -> None:
-    note_opened(origin.dataset, origin.kind, origin.scale)
+def _note(origin: Origin, choice: Choice) -> None:
+    bundled = choice.held is not None and choice.held.bundled
+    note_opened(origin.dataset, origin.kind, origin.scale, bundled=bundled)
 
 
 def choose(name: str, source: str = "auto", scale: float = 1.0, seed: int = 1) -> Choice:

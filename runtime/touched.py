@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _cuda: Counter[str] = Counter()
-_opened: dict[tuple[str, str, float], None] = {}
+_opened: dict[tuple[str, str, float, bool], None] = {}
 
 
 def clear() -> None:
@@ -28,15 +28,16 @@ def note_launch() -> None:
     _cuda["launches"] += 1
 
 
-def note_opened(dataset: str, kind: str, scale: float = 1.0) -> None:
+def note_opened(dataset: str, kind: str, scale: float = 1.0, *, bundled: bool = False) -> None:
     """Data was opened.
 
     Args:
         dataset: name of its card.
         kind: `real`, `subset` or `twin`.
         scale: size factor of a twin.
+        bundled: whether it is a copy that dgbench carries.
     """
-    _opened[dataset, kind, float(scale)] = None
+    _opened[dataset, kind, float(scale), bundled] = None
 
 
 def add_rank(record: Mapping[str, Any]) -> None:
@@ -44,7 +45,7 @@ def add_rank(record: Mapping[str, Any]) -> None:
     for name, count in record.get("cuda", {}).items():
         _cuda[name] += int(count)
     for data in record.get("data", ()):
-        note_opened(data["dataset"], data["kind"], data["scale"])
+        note_opened(**data)
 
 
 def record() -> dict[str, Any]:
@@ -53,14 +54,15 @@ def record() -> dict[str, Any]:
     Returns:
         `device`: `cuda` where work reached one, else `cpu`; `cuda`: `launches` of the compiled
         operators, `allocations` and `peak_bytes` of torch, absent without a device; `data`: what
-        was opened, each with `dataset`, `kind` and `scale`.
+        was opened, each with `dataset`, `kind`, `scale` and `bundled`.
     """
     cuda = _cuda + _torch_work()
     found: dict[str, Any] = {"device": "cuda" if cuda else "cpu"}
     if cuda:
         found["cuda"] = dict(cuda)
     found["data"] = [
-        {"dataset": name, "kind": kind, "scale": scale} for name, kind, scale in _opened
+        dict(zip(("dataset", "kind", "scale", "bundled"), opened, strict=True))
+        for opened in _opened
     ]
     return found
 

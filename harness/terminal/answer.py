@@ -14,6 +14,7 @@ from dgbench.harness.store.row import FAILED
 from dgbench.runtime.statistics import noise_floor
 from dgbench.systems.base.compare import Ratio, control_ratios, without_control
 from dgbench.systems.base.main_race import MainRace, RaceComparison
+from dgbench.systems.base.probes import probe
 
 Outcome = Literal["faster", "slower", "no difference", "not counted", "not run"]
 Fault = Literal["", "failed", "check failed", "not checked", "rounding", "unreadable", "missing"]
@@ -21,7 +22,7 @@ Fault = Literal["", "failed", "check failed", "not checked", "rounding", "unread
 COUNTED: tuple[Outcome, ...] = ("faster", "slower", "no difference")
 IDLE_BELOW = 20.0
 """Percent of SM activity below which a GPU is called idle."""
-SM_ACTIVE = "gpm_sm_active_percent"
+SM_ACTIVE = probe("gpm_sm_active_percent")
 NOT_JUDGED = frozenset({"parameters"})
 """Deviations that a check reports and does not judge, see `systems.base.race.checked`."""
 
@@ -360,9 +361,6 @@ def _judged(row: Any) -> list[float]:
 
 def _sm_active(rows: Sequence[Any]) -> float | None:
     """Median over processes of the share of time in which SMs of the GPU were active, percent."""
-    found = [
-        float(row.probes[SM_ACTIVE])
-        for row in rows
-        if row.ok and isinstance(row.probes.get(SM_ACTIVE), int | float)
-    ]
+    read = [SM_ACTIVE.read(row) for row in rows if row.ok]
+    found = [value for value in read if value is not None]
     return median(found) if found else None

@@ -111,7 +111,9 @@ def test_a_twin_that_is_said_to_be_real_data_is_refused(tmp_path, server):
     untold = rows["untold_twin"]
     assert untold.ok
     assert untold.data["twin"] is True
-    assert untold.touched["data"] == [{"dataset": "x", "kind": "twin", "scale": 0.5}]
+    assert untold.touched["data"] == [
+        {"dataset": "x", "kind": "twin", "scale": 0.5, "bundled": False}
+    ]
 
 
 def test_cells_of_the_cpu_are_planned_as_such_and_said():
@@ -196,3 +198,20 @@ def test_a_stream_that_an_operator_asks_for_is_work(monkeypatch):
     assert touched.record()["device"] == "cpu"
     assert build_info.stream_of(torch.device("cuda")) == (7,)
     assert touched.record()["cuda"] == {"launches": 1}
+
+
+def test_opened_data_are_noted_with_their_kind(tmp_path, monkeypatch):
+    from dgbench import datasets
+    from dgbench.datasets.sources.locate import find_form
+
+    datasets.open_events("reddit", source="twin", scale=1 / 64)
+    (drawn,) = touched.record()["data"]
+    assert drawn == {"dataset": "reddit", "kind": "twin", "scale": 1 / 64, "bundled": False}
+    monkeypatch.setenv("DGBENCH_DATA", str(tmp_path))
+    forms = [(card, find_form(card)) for card in datasets.cards().values()]
+    carried = next(card for card, held in forms if held is not None and held.bundled)
+    datasets.open_snapshots(datasets.SnapshotSpec(dataset=carried.name, source="real"))
+    held = touched.record()["data"][1]
+    assert held["dataset"] == carried.name
+    assert held["kind"] in ("real", "subset")
+    assert held["bundled"]
