@@ -100,7 +100,7 @@ def check_ids(ids: Tensor, name: str, limit: int) -> None:
     """
     if ids.numel() == 0:
         return
-    low, high = (int(v) for v in torch.aminmax(ids))
+    low, high = torch.stack(torch.aminmax(ids)).tolist()  # one reading of a device
     if low < 0 or high >= limit:
         raise InvalidInputError(
             f"{name} must satisfy 0 <= x < {limit}, got values in [{low}, {high}]"

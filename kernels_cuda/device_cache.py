@@ -90,7 +90,8 @@ class DeviceRowCache:
         """Find ids int64[n], on the CPU or the device; see `RowCache.lookup`.
 
         Returns:
-            Places on the device, misses on the CPU.
+            Places and misses on the device: a table that is page-locked is read from there, and
+            the host learns only where it gathers rows itself.
 
         Raises:
             InvalidInputError: another dtype or shape, or an id out of range.
@@ -114,7 +115,7 @@ class DeviceRowCache:
         place[missed] = (-1 - rank[inverse]).int()
         misses = unique[order]
         self._pending = _Pending(ids.numel(), hit, misses, counts[order], first[order])
-        return Found(place, misses.cpu(), hit.numel(), ids.numel() - missed.numel())
+        return Found(place, misses, hit.numel(), ids.numel() - missed.numel())
 
     def gather(self, found: Found, source: Tensor, out: Tensor, *, by_id: bool) -> None:
         """Write the rows of the last lookup into `out` on the device; see `RowCache.gather`.
@@ -132,7 +133,7 @@ class DeviceRowCache:
             if by_id and source.is_pinned():
                 name = "gather_rows_pinned"
             else:
-                rows = source.index_select(0, found.misses) if by_id else source
+                rows = source.index_select(0, found.misses.cpu()) if by_id else source
                 source, misses = rows.to(self.device), None
         kernel = getattr(self._native, name)
         kernel(found.place, misses, self._rows, source, out, *self._stream())

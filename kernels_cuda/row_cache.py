@@ -43,7 +43,8 @@ class Found:
 
     Attributes:
         place: int32[n], the slot of each id, or -1 - k where it is the k-th miss.
-        misses: int64[m], ids that are not kept, each once, in order of first occurrence.
+        misses: int64[m], ids that are not kept, each once, in order of first occurrence; on the
+            device of the cache.
         hits: different ids that are kept.
         request_hits: ids of the batch that are kept, repeated ones included.
     """

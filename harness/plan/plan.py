@@ -287,7 +287,7 @@ class Plan(msgspec.Struct, kw_only=True):
                 planned.estimate_s = min(cell.timeout_s, self.budget_s + start_s)
 
     def _seconds_of(self, rows: list[Row]) -> dict[Any, float]:
-        """Median seconds of a process by hash of its cell, and by experiment and device asked for."""
+        """Median seconds of a process by cell hash, and by experiment and device asked for."""
         times: dict[Any, list[float]] = defaultdict(list)
         for row in rows:
             if row.preset == self.preset and row.seconds > 0:

@@ -88,7 +88,10 @@ class StoreAccess:
         self.device = torch.device(device)
         self._inserted = 0
         self.store = self._empty()
-        self._tables = {"node": data.node_feat, "edge": data.edge_feat}
+        self._tables = {
+            kind: self._locked(table) if self.on[f"{kind}_cache"] else table
+            for kind, table in (("node", data.node_feat), ("edge", data.edge_feat))
+        }
         self.caches = {
             kind: self._cache(kind, table)
             for kind, table in self._tables.items()
@@ -168,6 +171,11 @@ class StoreAccess:
             found[f"{kind}_hit_rate"] = cache.counts.hit_rate
             found[f"{kind}_unique_hit_rate"] = cache.counts.unique_hit_rate
         return found
+
+    def _locked(self, table: Tensor | None) -> Tensor | None:
+        """The table in page-locked memory, from which a device reads what its cache misses."""
+        on_device = self.device.type == "cuda"
+        return table.pin_memory() if on_device and table is not None else table
 
     def _empty(self) -> TemporalStore:
         sized = "adaptive" if self.on["adaptive_blocks"] else "strawman"

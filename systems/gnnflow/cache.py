@@ -46,11 +46,11 @@ class RowSource(Protocol):
     dim: int
 
     def gather(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
-        """float32[n, dim], the rows of ids int64[n], in `out` where it is given."""
+        """float32[n, dim], the rows of ids int64[n] on any device, in `out` where it is given."""
 
 
 class TableRows:
-    """Rows of a table in the host's memory, float32[N, D]."""
+    """Rows of a table, float32[N, D]; page-locked memory of the host is read by a device itself."""
 
     def __init__(self, table: Tensor) -> None:
         check_rows(table, "table", table.shape[0], table.shape[-1])
@@ -59,6 +59,7 @@ class TableRows:
 
     def gather(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
         """The rows of ids int64[n]."""
+        ids = ids.to(self.table.device)
         return torch.index_select(self.table, 0, ids, **({} if out is None else {"out": out}))
 
 

@@ -212,7 +212,7 @@ class _Remote:
     def gather(self, ids: Tensor, out: Tensor | None = None) -> Tensor:
         """float32[n, dim], in the order of ids; also into `out`."""
         self._asked = True
-        machine = self._machine_of(ids) if self.fetcher.layout.machines > 1 else None
+        machine = self._machine_of(ids.cpu()) if self.fetcher.layout.machines > 1 else None
         found = self.fetcher.fetch(self._name, self._rows, ids, machine)
         return found if out is None else out.copy_(found)
 

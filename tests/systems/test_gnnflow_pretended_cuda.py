@@ -11,7 +11,7 @@ from pretended_cuda import DEVICE, Pretended, pretended_cuda
 from test_gnnflow_ranked import FIRST, MODELS, E, data, workload
 from torch import Tensor
 
-from dgbench.kernels_cuda.row_cache import open_row_cache
+from dgbench.kernels_cuda.row_cache import Found, open_row_cache
 from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.systems.base.stream import StreamTrainer
@@ -49,26 +49,29 @@ class PretendedStore:
 
 
 class PretendedCache:
-    """A `DeviceRowCache`: rows are handed out on the device, misses are told to the host."""
+    """A `DeviceRowCache`: rows and misses are handed out on the device."""
 
     def __init__(self, *args: Any, device: str, **how: Any) -> None:
         assert torch.device(device).type == "cuda"
         self._cache = open_row_cache(*args, **how, device="cpu")
 
     def lookup(self, ids: Tensor) -> Any:
-        return self._cache.lookup(here(ids).contiguous())
+        self._found = found = self._cache.lookup(here(ids).contiguous())
+        misses = Pretended(found.misses.clone())
+        return Found(found.place, misses, found.hits, found.request_hits)
 
     def gather(self, found: Any, source: Tensor, out: Tensor, *, by_id: bool) -> None:
-        self._cache.gather(found, here(source), out.inner, by_id=by_id)
+        self._cache.gather(self._found, here(source), out.inner, by_id=by_id)
 
     def update(self, found: Any, out: Tensor) -> Any:
-        return self._cache.update(found, out.inner)
+        return self._cache.update(self._found, out.inner)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)
 
 
 def pretend(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tensor, "pin_memory", lambda self: self)
     patch.setattr(device_access, "DeviceStore", PretendedStore)
     patch.setattr(cache, "open_row_cache", PretendedCache)
 
