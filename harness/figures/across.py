@@ -11,7 +11,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, Look, series_looks
-from dgbench.harness.figures.panels import Grid, order, row_label
+from dgbench.harness.figures.panels import Grid, order, rows_of
 
 REQUIRED = ("row", "series")
 NUMBERS = ("value",)
@@ -23,17 +23,12 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     panels = order(points, "panel")
     names = order(points, "series")
     looks = series_looks(names, distinct=True)
-    rows = {panel: order([p for p in points if p.get("panel") == panel], "row") for panel in panels}
+    rows = rows_of(points, "row")
     shown = [p for p in points if not p.get("failed")]
     numbers = [v for p in shown for v in (p["value"], p.get("paper"), *style.ends(p))]
     limits = style.log_limits(numbers, include=1.0)
     step = 0.13
     height = max(style.ROW, step * len(names) + 0.1)
-    labels = {
-        row: row_label(row, [p for p in points if p["row"] == row])
-        for panel in panels
-        for row in rows[panel]
-    }
     handles = [style.mark_handle(look) for look in looks.values()]
     if any(p.get("paper") is not None for p in shown):
         handles.append(style.paper_handle())
@@ -42,26 +37,24 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     if context.noise is not None:
         handles.append(style.noise_handle(context.noise))
     columns = min(2, len(panels))
-    shared = len({tuple(rows[panel]) for panel in panels}) == 1
     grid = Grid(
         panels,
         wide=wide,
         columns=columns,
         heights=[height * len(rows[panel]) for panel in panels],
-        labels=list(labels.values()),
+        rows=[list(mine.values()) for mine in rows.values()],
         right=0.98 if wide and columns == 1 else 0.42,
         handles=handles,
         footer=style.footer_lines(
             _special(points, options), context, width=style.FULL if wide else style.HALF
         ),
-        share_left=shared,
     )
     for panel, axes in grid.axes(context):
         mine = [p for p in points if p.get("panel") == panel]
         axes.set_xscale("log")
         axes.set_xlim(*limits)
         axes.set_ylim(len(rows[panel]) - 0.5, -0.5)
-        axes.set_yticks(range(len(rows[panel])), labels=[labels[row] for row in rows[panel]])
+        axes.set_yticks(range(len(rows[panel])), labels=list(rows[panel].values()))
         axes.tick_params(axis="y", length=0)
         width = axes.get_position().width * grid.width
         style.log_axis(axes.xaxis, *limits, unit="x", room=width)
@@ -70,8 +63,6 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         for y, row in enumerate(rows[panel]):
             _row(axes, y, [p for p in mine if p["row"] == row], looks, step / height,
                  wide and columns == 1, width, context)  # fmt: skip
-        if shared and not grid.first_column(panel):
-            axes.set_yticklabels([])
         label = str(options.get("xlabel", "speed-up, baseline time / system time"))
         label = label if "(log" in label else f"{label} (log)"
         axes.set_xlabel(label if style.text_width(label) <= width + 0.3 else "speed-up (log)")
@@ -81,28 +72,30 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
 def _row(axes, y, points, looks: dict[str, Look], step, detail, width, context) -> None:
     transform = axes.get_yaxis_transform()
     here = {p["series"]: p for p in points}
+    printed = next((p["paper"] for p in points
+                    if p.get("paper") is not None and not p.get("failed")), None)  # fmt: skip
+    if printed is not None:  # the same of all series
+        style.paper_tick(axes, printed, y, 0.4)
     for index, (name, look) in enumerate(looks.items()):
         place = y + (index - (len(looks) - 1) / 2) * step
         point = here.get(name, {"failed": "skipped"})
         if point.get("failed"):
             word = style.failure_words(point, {}, 0.0) if name in here else "not run"
             axes.text(1.02, place, word, transform=transform, va="center", style="italic",
-                      fontsize=style.CELL - 0.5, color=style.SECONDARY)  # fmt: skip
+                      fontsize=style.NOTE, color=style.SECONDARY)  # fmt: skip
             left, right = axes.get_xlim()
             style.hatched(axes, left, place - step * 0.4, right - left, step * 0.8)
             continue
         modelled = bool(point.get("projected"))
         said = "projected" if modelled else style.side(point, context.noise)
         style.interval(axes, point.get("low"), point.get("high"), place, look.mark.colour)
-        if point.get("paper") is not None and index == 0:
-            style.paper_tick(axes, point["paper"], y, 0.4)
         style.dot(axes, point["value"], place, look, hollow=said in ("same", "projected"))
         text = style.factor(point["value"])
         if detail:
             text = style.with_interval(point["value"], point.get("low"), point.get("high"))
         strong = said in ("faster", "slower")
         axes.text(1.02, place, "same" if said == "same" else text, transform=transform,
-                  va="center", fontsize=style.CELL - 0.5,
+                  va="center", fontsize=style.NOTE,
                   color=INK if strong else style.SECONDARY,
                   fontweight="bold" if strong else "normal")  # fmt: skip
     if y:

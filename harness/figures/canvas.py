@@ -15,7 +15,8 @@ from dgbench.harness.figures.palette import GRID, INK, SECONDARY
 FULL: Final = 7.0
 HALF: Final = 3.4
 ROW: Final = 0.24
-BODY, SMALL, CELL, FOOT = 7.5, 7.0, 6.5, 5.6
+BODY, SMALL, CELL, FOOT, NOTE = 7.5, 7.0, 6.5, 7.0, 6.2
+"""Points of type. `NOTE`, the smallest, is 10 pixels high where a page shows the full layout."""
 HATCH_EDGE: Final = "#8A929B"
 PROJECTED: Final = "dashed and hollow: projected by a model, not measured"
 PROJECTED_DASHES: Final = (0, (3, 2))

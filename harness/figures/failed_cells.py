@@ -10,7 +10,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, STATUS_WORDS, looks
-from dgbench.harness.figures.panels import Grid, order, row_label
+from dgbench.harness.figures.panels import Grid, order, rows_of
 
 REQUIRED = ("system", "dataset")
 NUMBERS = ("seconds",)
@@ -20,12 +20,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     """The figure at full or half width; rows are datasets, columns systems, panels models."""
     panels = order(points, "model")
     systems = looks(order(points, "system"))
-    datasets = {panel: order([p for p in points if p.get("model") == panel], "dataset")
-                for panel in panels}  # fmt: skip
-    labels = {
-        name: row_label(name, [p for p in points if p["dataset"] == name])
-        for name in order(points, "dataset")
-    }
+    labels = rows_of(points, "dataset", "model")
     handles = [style.failed_handle()] if any(p.get("failed") for p in points) else []
     heads = max(style.text_width(look.title) for look in systems.values())
     per_panel = (5.6 if wide else 2.1) / (len(systems) * (min(2, len(panels)) if wide else 1))
@@ -34,8 +29,8 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         panels,
         wide=wide,
         columns=min(2, len(panels)),
-        heights=[(style.ROW + 0.06) * len(datasets[panel]) for panel in panels],
-        labels=list(labels.values()),
+        heights=[(style.ROW + 0.06) * len(labels[panel]) for panel in panels],
+        rows=[list(labels[panel].values()) for panel in panels],
         right=0.02,
         handles=handles,
         footer=style.footer_lines(
@@ -48,18 +43,16 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     )
     for panel, axes in grid.axes(context):
         mine = [p for p in points if p.get("model") == panel]
-        _matrix(axes, mine, datasets[panel], systems, labels, turned, heads)
-        if not grid.first_column(panel):
-            axes.set_yticklabels([])
+        _matrix(axes, mine, systems, labels[panel], turned, heads)
     return grid.figure
 
 
-def _matrix(axes, points, datasets, systems, labels, turned, heads) -> None:
+def _matrix(axes, points, systems, labels, turned, heads) -> None:
     from matplotlib.patches import Rectangle
 
     axes.set_xlim(-0.5, len(systems) - 0.5)
-    axes.set_ylim(len(datasets) - 0.5, -0.5)
-    axes.set_yticks(range(len(datasets)), labels=[labels[d] for d in datasets])
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_yticks(range(len(labels)), labels=list(labels.values()))
     axes.xaxis.tick_top()
     axes.set_xticks(range(len(systems)), labels=[look.title for look in systems.values()],
                     rotation=90 if turned else 0)  # fmt: skip
@@ -69,7 +62,7 @@ def _matrix(axes, points, datasets, systems, labels, turned, heads) -> None:
     if axes.get_title(loc="left"):
         axes.set_title(axes.get_title(loc="left"), pad=72 * (heads + 0.12 if turned else 0.2))
     width = axes.get_position().width * axes.figure.get_size_inches()[0] / len(systems)
-    for y, dataset in enumerate(datasets):
+    for y, dataset in enumerate(labels):
         row = {p["system"]: p for p in points if p["dataset"] == dataset}
         times = [p["seconds"] for p in row.values() if not p.get("failed")]
         best = min(times, default=None)
@@ -83,11 +76,11 @@ def _matrix(axes, points, datasets, systems, labels, turned, heads) -> None:
             fastest = point["seconds"] == best
             text = style.seconds_text(point["seconds"])
             size = style.CELL
-            while style.text_width(text, size, bold=fastest) > width - 0.04 and size > 5.6:
+            while style.text_width(text, size, bold=fastest) > width - 0.04 and size > style.NOTE:
                 size -= 0.3
             if not fastest:
                 ratio = style.factor(point["seconds"] / best)
-                axes.text(x, y + 0.25, ratio, ha="center", va="center", fontsize=style.FOOT,
+                axes.text(x, y + 0.25, ratio, ha="center", va="center", fontsize=style.NOTE,
                           color=SECONDARY, zorder=4)  # fmt: skip
             axes.text(x, y if fastest else y - 0.15, text, ha="center", va="center", fontsize=size,
                       fontweight="bold" if fastest else "normal", color=INK, zorder=4)  # fmt: skip
@@ -102,7 +95,7 @@ def _failed(axes, point, x, y, width) -> None:
         lines = word.replace(" ", "\n")
     size = style.CELL
     longest = max(lines.split("\n"), key=len)
-    while style.text_width(longest, size) > width - 0.05 and size > 5.6:
+    while style.text_width(longest, size) > width - 0.05 and size > style.NOTE:
         size -= 0.3
     axes.text(x, y, lines, ha="center", va="center", fontsize=size, linespacing=0.95, zorder=4,
               color=SECONDARY if status == "skipped" else INK,

@@ -56,7 +56,14 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     legend_columns = (6 if len(handles) < 7 else 5) if wide else 2
     legend = style.legend_height(len(handles), legend_columns)
     heights = [_PHASES if strip == "phases" else _STRIP for strip in strips]
-    block = 0.2 + sum(heights) + _GAP * (len(strips) - 1) + _BELOW
+    titles = {
+        panel: style.wrap_label(
+            _title(panel, [q for q in points if q["panel"] == panel]), max(each, 1.2), 8
+        )
+        for panel in panels
+    }
+    above = 0.2 + 0.135 * max(title.count("\n") for title in titles.values())
+    block = above + sum(heights) + _GAP * (len(strips) - 1) + _BELOW
     lines = math.ceil(len(panels) / columns)
     top = 0.06 + legend
     figure = style.new_figure(width, top + block * lines + style.footer_height(footer) + 0.02)
@@ -65,13 +72,12 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     scales = {strip: Scale.of(strip, [p for p in points if p["row"] == strip]) for strip in strips}
     for index, panel in enumerate(panels):
         line, column = divmod(index, columns)
-        x, y = _LEFT + column * (each + 0.12), top + line * block + 0.2
+        x, y = _LEFT + column * (each + 0.12), top + line * block + above
         mine = [p for p in points if p["panel"] == panel]
-        title = style.wrap_label(_title(panel, mine), max(each, 1.2), 8).split("\n")[0]
         for place, strip in enumerate(strips):
             axes = style.place(figure, x, y, each, heights[place])
             if place == 0:
-                axes.set_title(title)
+                axes.set_title(titles[panel])
             _frame(axes, end, last=place == len(strips) - 1)
             found = next((p for p in mine if p["row"] == strip and p.get("failed")), None)
             alive = max((p["length"] for p in mine if not p.get("failed")), default=end)

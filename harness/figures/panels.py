@@ -24,6 +24,27 @@ def row_label(name: str, points: Sequence[dict]) -> str:
     return f"{name} (twin)" if twin else str(name)
 
 
+def rows_of(
+    points: Sequence[dict], key: str, panel: str = "panel", *, shared: bool = False
+) -> dict[Any, dict[Any, str]]:
+    """Labels of the rows of each panel: panel -> name of a row -> label, in the order first met.
+
+    A row is a "(twin)" in the panels in which its data are synthetic.
+
+    Args:
+        key: of a point, names its row. panel: key that names its panel.
+        shared: whether every panel has the rows of all.
+    """
+    found = {}
+    for title in order(points, panel):
+        mine = [p for p in points if p.get(panel) == title]
+        found[title] = {}
+        for name in order(points if shared else mine, key):
+            here = [p for p in mine if p[key] == name] or [p for p in points if p[key] == name]
+            found[title][name] = row_label(name, here)
+    return found
+
+
 class Grid:
     """A figure of panels with shared legend and footer.
 
@@ -33,6 +54,8 @@ class Grid:
         columns: panels side by side at full width.
         heights: inches of each panel's axes.
         labels: row labels that the left margin must hold.
+        rows: row labels of each panel, instead of `labels`. Where all panels have the same ones,
+            those of the first column serve the whole line; otherwise each panel has its own.
         right: inches for text right of each panel.
         handles: entries of the shared legend.
         footer: lines of `style.footer_lines`.
@@ -48,6 +71,7 @@ class Grid:
         columns: int,
         heights: Sequence[float],
         labels: Sequence[str] = (),
+        rows: Sequence[Sequence[str]] | None = None,
         right: float = 0.1,
         handles: Sequence[Any] = (),
         footer: Sequence[str] = (),
@@ -61,8 +85,12 @@ class Grid:
         self.width = style.FULL if wide else style.HALF
         self._heights = list(heights)
         self._right, self._below, self._above = right, below, above
-        self._share = share_left
-        most = (2.2 if share_left else 1.5) if wide else 1.25
+        if rows is not None:
+            labels = [label for mine in rows for label in mine]
+            share_left = len({tuple(mine) for mine in rows}) == 1
+        self._common = rows is not None and share_left
+        self._share = share_left or self.columns == 1
+        most = (2.2 if self._share else 1.5) if wide else 1.25
         self._labels, room = style.fit_labels(labels, most=most)
         self._left = left if left is not None else 0.06 + room
         self._footer = list(footer)
@@ -90,10 +118,6 @@ class Grid:
         if handles:
             style.legend(self.figure, list(handles), top=0.06, columns=columns_of_legend)
 
-    def first_column(self, panel: Any) -> bool:
-        """Whether a panel stands at the left edge."""
-        return self.panels.index(panel) % self.columns == 0
-
     def _wrap(self, axes: Any) -> None:
         """Break row labels where the left margin was made for two lines of them."""
         said = [label.get_text() for label in axes.get_yticklabels()]
@@ -112,5 +136,7 @@ class Grid:
                 # A place of its own spares measuring all ticks, in case some were above the panel.
                 axes.set_title(self._titles[index], y=None if self._above else 1.0)
             yield panel, axes
+            if self._common and column:
+                axes.set_yticklabels([])
             self._wrap(axes)
         style.draw_footer(self.figure, self._footer, context)

@@ -103,10 +103,16 @@ def _panel(axes, points, unit, named, side) -> None:
             axes.annotate(str(numbers[id(point)]), (point["paper"], point["measured"]),
                           xytext=(4, 3), textcoords="offset points", fontsize=style.CELL,
                           color=INK, zorder=6)  # fmt: skip
-    missing = len(points) - len(good)
-    if missing:
-        axes.text(0.98, 0.02, f"{missing} without a value", transform=axes.transAxes, ha="right",
-                  fontsize=style.CELL, color=SECONDARY)  # fmt: skip
+    axes.text(0.98, 0.02, "; ".join(_absent(points)), transform=axes.transAxes, ha="right",
+              fontsize=style.CELL, color=SECONDARY)  # fmt: skip
+
+
+def _absent(points) -> list[str]:
+    """How many points have no mark, by reason."""
+    failed = sum(bool(p.get("failed")) for p in points)
+    below = len(points) - failed - len(_good(points))
+    found = [f"{failed} without a value"] if failed else []
+    return found + ([f"{below} at or below 0, not on these axes"] if below else [])
 
 
 def _list(figure, named, x, top, line) -> None:
@@ -117,7 +123,7 @@ def _list(figure, named, x, top, line) -> None:
     for row, (number, point) in enumerate(named, 1):
         values = f"{style.digits(point['paper'])} -> {style.digits(point['measured'])}"
         style.write_at(figure, x, top + line * row, f"{number}  {point['claim']}  {values}",
-                       fontsize=style.FOOT + 0.4)  # fmt: skip
+                       fontsize=style.NOTE)  # fmt: skip
 
 
 def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -> str:
@@ -129,5 +135,4 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
     )
     text = f"{near} of {len(points)} values lie within a factor of 2 of the paper"
     text += f"; {flipped} on the other side of 1x" if flipped else ""
-    missing = len(points) - len(good)
-    return text + (f"; {missing} without a value." if missing else ".")
+    return "; ".join([text, *_absent(points)]) + "."

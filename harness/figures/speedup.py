@@ -11,7 +11,7 @@ from typing import Any
 
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
-from dgbench.harness.figures.panels import Grid, order, row_label
+from dgbench.harness.figures.panels import Grid, order, rows_of
 
 REQUIRED = ("row", "system", "baseline")
 NUMBERS = ("value",)
@@ -36,7 +36,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     numbers = [v for p in shown for v in (p["value"], p.get("paper"), *style.ends(p))]
     limits = style.log_limits(numbers, include=1.0)
     row_height = max(style.ROW, 0.15 * most + 0.09)
-    labels = {row: row_label(row, [p for p in points if p["row"] == row]) for row in rows}
+    labels = rows_of(points, "row", shared=True)
     handles = [style.mark_handle(look) for look in systems.values()]
     if any(p.get("paper") is not None for p in shown):
         handles.append(style.paper_handle())
@@ -49,9 +49,9 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     grid = Grid(
         panels,
         wide=wide,
-        columns=min(3, len(panels)),
+        columns=min(3 if len({*map(str, labels.values())}) == 1 else 2, len(panels)),
         heights=[row_height * len(rows)] * len(panels),
-        labels=list(labels.values()),
+        rows=[list(mine.values()) for mine in labels.values()],
         right=0.98 if detail else 0.46,
         handles=handles,
         footer=style.footer_lines(
@@ -61,9 +61,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     )
     for panel, axes in grid.axes(context):
         mine = [p for p in points if p.get("panel") == panel]
-        _panel(axes, mine, rows, systems, titles, labels, limits, row_height, context, detail)
-        if not grid.first_column(panel):
-            axes.set_yticklabels([])
+        _panel(axes, mine, systems, titles, labels[panel], limits, row_height, context, detail)
         room = axes.get_position().width * grid.width + 0.3
         axes.set_xlabel(_x_label(options, room))
     return grid.figure
@@ -76,11 +74,12 @@ def _x_label(options: Mapping[str, Any], room: float) -> str:
     return label if style.text_width(label) <= room else "speed-up (log)"
 
 
-def _panel(axes, points, rows, systems, titles, labels, limits, height, context, detail) -> None:
+def _panel(axes, points, systems, titles, labels, limits, height, context, detail) -> None:
     axes.set_xscale("log")
     axes.set_xlim(*limits)
+    rows = list(labels)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks(range(len(rows)), labels=[labels[row] for row in rows])
+    axes.set_yticks(range(len(rows)), labels=list(labels.values()))
     axes.tick_params(axis="y", length=0)
     width = axes.get_position().width * axes.figure.get_size_inches()[0]
     style.log_axis(axes.xaxis, *limits, unit="x", room=width)

@@ -142,7 +142,7 @@ def reason_words(axes: Any, point: dict | None, width: float, height: float) -> 
         lines = [*lines[: most - 1], textwrap.shorten(" ".join(lines[most - 1 :]), letters,
                                                       placeholder=" ...")]  # fmt: skip
     axes.text((left + right) / 2, (bottom + top) / 2, "\n".join(lines), ha="center", va="center",
-              fontsize=style.FOOT + 0.4, linespacing=1.05, zorder=7,
+              fontsize=style.NOTE, linespacing=1.05, zorder=7,
               bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})  # fmt: skip
 
 

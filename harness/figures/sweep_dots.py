@@ -43,13 +43,16 @@ def draw_dots(axes, points, series, options) -> None:
         axes.axvline(options["hline"], color=SECONDARY, lw=0.8, ls=(0, (4, 2)))
     for y, name in enumerate(names):
         here = [p for p in points if p["x"] == name]
+        failed = [p for p in here if p.get("failed")]
+        if failed:
+            style.hatched(axes, limits[0], y - 0.35, limits[1] - limits[0], 0.7)
+            words = _failure_words(failed, series, width)
+            axes.text(0.5, y, words, ha="center", va="center",
+                      transform=axes.get_yaxis_transform(), fontsize=style.CELL, zorder=7,
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})  # fmt: skip
         axes.axhline(y, color=style.GRID, lw=0.5, zorder=0.4)
         for index, point in enumerate(here):
             if point.get("failed"):
-                style.hatched(axes, limits[0], y - 0.35, limits[1] - limits[0], 0.7)
-                axes.text(0.5, y, style.failure_words(point, {}, width), ha="center", va="center",
-                          transform=axes.get_yaxis_transform(), fontsize=style.CELL, zorder=7,
-                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})  # fmt: skip
                 continue
             if is_paper(point):
                 style.paper_tick(axes, point["y"], y, 0.3)
@@ -60,3 +63,11 @@ def draw_dots(axes, points, series, options) -> None:
             if point.get("projected"):
                 style.stem(axes, limits[0], point["y"], y + offset, look.mark.colour)
             style.dot(axes, point["y"], y + offset, look, hollow=bool(point.get("projected")))
+
+
+def _failure_words(failed, series, room: float) -> str:
+    """Why the values of a row are missing: with the names of their series where there are more."""
+    if len(series) == 1:
+        return style.failure_words(failed[0], {}, room)
+    named = [{**p, "failed_system": series[p["series"]].title} for p in failed]
+    return "; ".join(style.failure_words(p, {}, room / len(named)) for p in named)

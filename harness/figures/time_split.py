@@ -34,10 +34,13 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         for panel in panels
     }
     labels = {
-        key: _label(key, [p for p in points if (p["row"], p["system"]) == key], names)
+        panel: [
+            _label(key, [p for p in points if p.get("panel") == panel
+                         and (p["row"], p["system"]) == key], names)
+            for key in bars[panel]
+        ]
         for panel in panels
-        for key in bars[panel]
-    }
+    }  # fmt: skip
     met = {p.get("phase") for p in points}
     known = [phase for phase in PHASES if phase in met]
     handles = [
@@ -58,17 +61,16 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         wide=wide,
         columns=min(2, len(panels)),
         heights=[style.ROW * len(bars[panel]) for panel in panels],
-        labels=list(labels.values()),
+        rows=list(labels.values()),
         right=0.56,
         handles=handles,
         footer=style.footer_lines(
             _special(points, options), context, width=style.FULL if wide else style.HALF
         ),
-        share_left=len(panels) == 1 or not wide,
     )
     for panel, axes in grid.axes(context):
         mine = [p for p in points if p.get("panel") == panel]
-        _panel(axes, mine, bars[panel], labels, names)
+        _panel(axes, mine, bars[panel], labels[panel], names)
         axes.set_xlabel("time of one step, ms" if not options.get("xlabel") else options["xlabel"])
     return grid.figure
 
@@ -81,7 +83,7 @@ def _panel(axes, points, bars, labels, names) -> None:
     end = 1.06 * max([*ends, *sums, 1e-9])
     axes.set_xlim(0, end)
     axes.set_ylim(len(bars) - 0.5, -0.5)
-    axes.set_yticks(range(len(bars)), labels=[labels[key] for key in bars])
+    axes.set_yticks(range(len(bars)), labels=labels)
     axes.tick_params(axis="y", length=0)
     axes.locator_params(axis="x", nbins=5)
     axes.grid(axis="x")
