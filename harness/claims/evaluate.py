@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import Verdict, count, decide
+from dgbench.harness.utilisation import gpu_idle
 from dgbench.systems.base.paper import Claim, Finding, Paper
 
 log = logging.getLogger(__name__)
+
+TIMED_KINDS: Final = frozenset({"speedup", "time", "throughput", "scaling", "overhead", "ordering"})
+"""Kinds of claims that a race decides: they are stamped where it left its GPU idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +76,32 @@ def _decide_one(paper: Paper, claim: Claim, rows: list[Any], warnings: list[str]
         finding = check(claim, rows)
         if finding is not None and not isinstance(finding, Finding):
             raise TypeError(f"a check returns a Finding, found {type(finding).__name__}")
-        return decide(
+        verdict = decide(
             claim, finding, twin_rule=_twin_rule(claim.id), smoke=_is_smoke(finding, rows)
         )
+        return stamp_idle_gpu(claim, verdict, rows)
     except Exception as error:  # a check is plugin code; one bad check must not hide the others
         said = f"check failed: {type(error).__name__}: {error}"
         log.debug("check of %s failed", claim.id, exc_info=True)
         warnings.append(f"{claim.id}: {said}")
         verdict = decide(claim, Finding(reason=said))
         return Verdict(**{**_fields(verdict), "broken": True})
+
+
+def stamp_idle_gpu(claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:
+    """The verdict, and in its reason that the GPU was idle where the rows it rests on left it so.
+
+    What was counted or projected does not depend on how busy a GPU was, and no more do claims
+    that are about no time.
+    """
+    if claim.kind not in TIMED_KINDS or verdict.evidence not in ("measured", "analogue"):
+        return verdict
+    used = set(verdict.rows)
+    idle = gpu_idle(row for row in rows if row.id in used)
+    if idle is None:
+        return verdict
+    reason = f"{verdict.reason}; {idle.words}" if verdict.reason else idle.words
+    return Verdict(**{**_fields(verdict), "reason": reason, "gpu_idle": idle.words})
 
 
 def _is_smoke(finding: Finding | None, rows: list[Any]) -> bool:

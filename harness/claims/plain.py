@@ -24,6 +24,7 @@ def as_plain(claim: Any, verdict: Any) -> dict[str, Any]:
         "tolerance": verdict.tolerance,
         "deviation": plain(verdict.deviation),
         "other_way": verdict.other_way,
+        "gpu_idle": verdict.gpu_idle,
         "glyph": verdict.glyph,
         "where": claim.where,
         "statement": claim.statement,

@@ -57,6 +57,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         deviation: largest relative deviation from the reference.
         glyph: one of `GLYPHS`.
         other_way: weak evidence points the other way.
+        gpu_idle: "GPU idle: SM active 0.3 %" where it rests on a race that left its GPU idle.
         broken: the check itself failed; shown as a warning.
     """
 
@@ -76,6 +77,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     tolerance: float | None = None
     deviation: float | None = None
     other_way: bool = False
+    gpu_idle: str = ""
     broken: bool = False
 
     @property

@@ -30,6 +30,7 @@ KINDS = (
     "curves",
     "changes",
     "across",
+    "device_use",
 )
 WIDTHS = ("full", "half")
 FLAVOURS = ("paper", "site")
@@ -150,10 +151,11 @@ def draw_points(
 
 
 def _panels(kind: str, points: Sequence[dict[str, Any]]) -> int:
-    """How many panels points ask for; a claim board is one thing however many papers it has."""
-    key = {"failed_cells": "model", "paper_vs_measured": "unit", "claim_board": ""}.get(
-        kind, "panel"
-    )
+    """How many panels points ask for; a claim board is one thing however many papers it has, and of
+    a GPU every counter is a column."""
+    own = {"failed_cells": "model", "paper_vs_measured": "unit", "claim_board": "",
+           "device_use": "counter"}  # fmt: skip
+    key = own.get(kind, "panel")
     return len({point.get(key) for point in points})
 
 

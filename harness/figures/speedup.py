@@ -12,6 +12,7 @@ from typing import Any
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
 from dgbench.harness.figures.panels import Grid, order, rows_of
+from dgbench.harness.utilisation import IDLE, IDLE_PERCENT
 
 REQUIRED = ("row", "system", "baseline")
 NUMBERS = ("value",)
@@ -46,13 +47,15 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         handles.append(style.noise_handle(context.noise))
     if len(shown) < len(points):
         handles.append(style.failed_handle())
+    stamp = 0.08 + style.text_width(IDLE, style.NOTE) if any(p.get("idle") for p in shown) else 0.0
+    most_columns = 2 if stamp or len({*map(str, labels.values())}) > 1 else 3
     grid = Grid(
         panels,
         wide=wide,
-        columns=min(3 if len({*map(str, labels.values())}) == 1 else 2, len(panels)),
+        columns=min(most_columns, len(panels)),
         heights=[row_height * len(rows)] * len(panels),
         rows=[list(mine.values()) for mine in labels.values()],
-        right=0.98 if detail else 0.46,
+        right=(0.98 if detail else 0.46) + stamp,
         handles=handles,
         footer=style.footer_lines(
             _special(points, options), context, width=style.FULL if wide else style.HALF
@@ -121,6 +124,10 @@ def _panel(axes, points, systems, titles, labels, limits, height, context, detai
                 color=SECONDARY if plain else INK,
                 style="italic" if is_same or modelled else "normal",
             )  # fmt: skip
+            if point.get("idle"):
+                end = 1.03 + (0.98 if detail else 0.46) / width
+                axes.text(end, place, IDLE, transform=transform, va="center", fontsize=style.NOTE,
+                          color=style.RED, fontweight="bold")  # fmt: skip
     if any(p.get("rest") for p in points):
         first = min(rows.index(p["row"]) for p in points if p.get("rest"))
         axes.axhline(first - 0.5, color=SECONDARY, lw=0.6)
@@ -135,6 +142,8 @@ def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
         low, high = min(pairs), max(pairs)
         items.append(f"n = {low} pairs" if low == high else f"n = {low} to {high} pairs")
         items.append(f"bar: {options.get('interval', '95 % paired t interval')}")
+    if any(p.get("idle") for p in points):
+        items.append(f"{IDLE}: SM active below {IDLE_PERCENT:g} %")
     deviations = [p["deviation"] for p in points if p.get("deviation") is not None]
     if any(p.get("projected") for p in points):
         items.append(style.PROJECTED)
@@ -175,9 +184,16 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
         open_ = sides.count("undecided")
         text += f"; {open_} undecided, the interval includes 1x" if open_ else ""
         failed = len(mine) - len(good)
+        idle = sorted({p["idle"] for p in good if p.get("idle")})
+        text += f"; {idle[0]}" if len(idle) == 1 else f"; {IDLE} on {_count(good)}" if idle else ""
         text += f"; {modelled} more are projected, not measured" if modelled else ""
         parts.append(text + (f"; {failed} failed" if failed else ""))
     return ". ".join(parts) + "."
+
+
+def _count(points: Sequence[dict]) -> str:
+    """On how many of the races that ran the GPU was idle."""
+    return f"{sum(bool(p.get('idle')) for p in points)} of {len(points)}"
 
 
 def _where(point: dict, context: Any) -> str:

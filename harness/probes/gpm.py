@@ -13,8 +13,18 @@ METRICS: Final = {
     "gpm_dram_percent": "NVML_GPM_METRIC_DRAM_BW_UTIL",
     "gpm_pcie_tx_mibs": "NVML_GPM_METRIC_PCIE_TX_PER_SEC",
     "gpm_pcie_rx_mibs": "NVML_GPM_METRIC_PCIE_RX_PER_SEC",
+    "gpm_nvlink_tx_mibs": "NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC",
+    "gpm_nvlink_rx_mibs": "NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC",
 }
-COURSE: Final = {"gpm_sm_active": "gpm_sm_active_percent", "gpm_dram": "gpm_dram_percent"}
+COURSE: Final = {
+    "gpm_sm_active": "gpm_sm_active_percent",
+    "gpm_tensor": "gpm_tensor_percent",
+    "gpm_dram": "gpm_dram_percent",
+    "gpm_pcie_rx": "gpm_pcie_rx_mibs",
+    "gpm_pcie_tx": "gpm_pcie_tx_mibs",
+    "gpm_nvlink_rx": "gpm_nvlink_rx_mibs",
+    "gpm_nvlink_tx": "gpm_nvlink_tx_mibs",
+}
 """Tracks of a series, and the metrics that they are made of."""
 
 PERIOD_S: Final = 0.1
@@ -47,7 +57,8 @@ class Gpm:
             self.close()
 
     def step(self) -> dict[str, float]:
-        """Each track of `COURSE` since the last step, in percent; empty at the first one."""
+        """Each track of `COURSE` since the last step, in percent or MiB/s; empty at the first
+        one."""
         if self.reason or len(self.steps) == len(COURSE):
             return {}
         m, found = self.module, {}
@@ -71,16 +82,17 @@ class Gpm:
         return found
 
     def metrics(self) -> dict[str, Any]:
-        """Averages from the first sample to now; gives all samples back."""
+        """Averages from the first sample to now, each a number or why there is none; gives all
+        samples back."""
         if self._first is None:
-            return {"gpm": self.reason or "not offered"}
+            return dict.fromkeys(METRICS, self.reason or "not offered")
         last = None
         try:
             last = self.module.nvmlGpmSampleAlloc()
             self.module.nvmlGpmSampleGet(self.handle, last)
             return self._between(self._first, last, tuple(METRICS))
         except Exception as error:
-            return {"gpm": reason(error)}
+            return dict.fromkeys(METRICS, reason(error))
         finally:
             self._free(last)
             self.close()
@@ -101,7 +113,9 @@ class Gpm:
         for i, number in enumerate(names.values()):
             request.metrics[i].metricId = number
         m.nvmlGpmMetricsGet(request)
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {
+            key: "not offered by this nvidia-ml-py" for key in keys if key not in names
+        }
         for i, key in enumerate(names):
             metric = request.metrics[i]
             wrong = metric.nvmlReturn

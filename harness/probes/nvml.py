@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dgbench.harness.probes.gpm import COURSE, Gpm, reason
+from dgbench.harness.probes.gpm import COURSE, METRICS, Gpm, reason
 from dgbench.harness.probes.gpm import PERIOD_S as GPM_PERIOD_S
 from dgbench.harness.probes.series import Recording
 
@@ -204,7 +204,9 @@ class GpuSampler:
         found.update(self._differences(seconds))
         if "gpu_throttle" not in self._refused:
             found["gpu_throttle"] = self._throttle_words()
-        found.update(self._gpm.metrics() if self._gpm is not None else {"gpm": "not offered"})
+        found.update(
+            self._gpm.metrics() if self._gpm is not None else dict.fromkeys(METRICS, "not offered")
+        )
         return found
 
     def _loop(self) -> None:
@@ -297,7 +299,8 @@ class GpuSampler:
         for track, ask in asked.items():
             with contextlib.suppress(Exception):
                 self.recording.limits[track] = ask()
-        self.recording.limits |= dict.fromkeys(("gpu_resident", *COURSE), 100.0)
+        shares = [track for track, metric in COURSE.items() if metric.endswith("_percent")]
+        self.recording.limits |= dict.fromkeys(("gpu_resident", *shares), 100.0)
 
     def _no_course(self, why: str) -> None:
         if self.recording is not None:

@@ -44,7 +44,12 @@ UNITS: Final[dict[str, tuple[str, float, int]]] = {
     "gpu_power": ("W", 1e3, 0),
     "gpu_sm_clock": ("MHz", 1.0, 0),
     "gpm_sm_active": ("%", 1.0, 1),
+    "gpm_tensor": ("%", 1.0, 1),
     "gpm_dram": ("%", 1.0, 1),
+    "gpm_pcie_rx": ("MiB/s", 1.0, 0),
+    "gpm_pcie_tx": ("MiB/s", 1.0, 0),
+    "gpm_nvlink_rx": ("MiB/s", 1.0, 0),
+    "gpm_nvlink_tx": ("MiB/s", 1.0, 0),
 }
 """Tracks in the order in which they are kept. NVML reads bytes, milliwatts and megahertz."""
 

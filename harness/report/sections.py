@@ -13,6 +13,7 @@ from dgbench.harness.claims.verdict import Verdict, digits
 from dgbench.harness.figures.draw import Drawn
 from dgbench.harness.figures.over_time import summary
 from dgbench.harness.report.boards import board_points, ratio_points
+from dgbench.harness.report.devices import device_sketches, main_race_rows
 from dgbench.harness.report.failures import without_result
 from dgbench.harness.report.quote import before_you_quote
 from dgbench.harness.report.races import fastest, main_race
@@ -20,6 +21,7 @@ from dgbench.harness.report.reuse import Sketch
 from dgbench.harness.report.run import FAILED, RunData
 from dgbench.harness.report.series import over_time_options, over_time_points
 from dgbench.harness.terminal.answer import RunFacts, answers
+from dgbench.harness.utilisation import IdleGpu, gpu_idle, mark_idle
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +61,7 @@ class PaperSection:
         fastest: per workload of the main race the fastest correct system.
         quote: what a reader must know before passing a number on.
         found: sentences that say how much faster the paper's system was.
+        race: rows of the main race. idle: whether they left their GPU idle.
     """
 
     paper: Any
@@ -71,6 +74,8 @@ class PaperSection:
     quote: list[str] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     sketches: dict[str, Sketch] = field(default_factory=dict)
+    race: list[Any] = field(default_factory=list)
+    idle: IdleGpu | None = None
 
     @property
     def name(self) -> str:
@@ -92,7 +97,12 @@ class PaperSection:
 
     @property
     def headline(self) -> str:
-        """A heading that could be false."""
+        """A heading that could be false; on a GPU that was idle it says so."""
+        return "; ".join([self._answer, *([self.idle.words] if self.idle else [])])
+
+    @property
+    def _answer(self) -> str:
+        """On how many workloads the paper's system is faster, and by how much."""
         title, counts = self.paper.title, self.verdicts.counts
         total = len(self.verdicts.verdicts)
         races = [f for f in self.fastest if f["own"]]
@@ -119,8 +129,10 @@ def collect(paper: Any, run: RunData) -> PaperSection:
     by_id = {claim.id: (claim, verdict) for claim, verdict in
              zip(verdicts.claims, verdicts.verdicts, strict=True)}  # fmt: skip
     shown = PaperSection(
-        paper, verdicts, [_section(e, rows, by_id, run) for e in paper.experiments]
+        paper, verdicts, [_section(paper, e, rows, by_id, run) for e in paper.experiments]
     )
+    shown.race = main_race_rows((s for e in shown.sections for s in e.sketches), rows)
+    shown.idle = gpu_idle(shown.race)
     shown.sketches["board"] = Sketch(
         "claim_board", "claims", f"Claims of {paper.title}", board_points(verdicts)
     )
@@ -175,7 +187,9 @@ def _strip(line: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _section(experiment: Any, rows: Sequence[Any], by_id: dict, run: RunData) -> Section:
+def _section(
+    paper: Any, experiment: Any, rows: Sequence[Any], by_id: dict, run: RunData
+) -> Section:
     mine = [r for r in rows if r.experiment == experiment.name]
     command = f"dgbench run {experiment.paper}/{experiment.name}"
     if run.info.get("preset") not in (None, "quick"):
@@ -194,7 +208,11 @@ def _section(experiment: Any, rows: Sequence[Any], by_id: dict, run: RunData) ->
                 log.debug("figure failed", exc_info=True)
                 notes.append(f"figure '{spec.name}' cannot be drawn: {error}")
                 continue
+            if spec.kind == "speedup":
+                points = mark_idle(points, mine)
             sketches.append(Sketch(spec.kind, spec.name, spec.title, points, dict(spec.options)))
+            if spec.kind == "speedup":
+                sketches += device_sketches(spec, points, mine, paper)
     ran = any(r.ok for r in mine)
     return Section(
         name=experiment.name,

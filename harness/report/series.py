@@ -12,7 +12,10 @@ from dgbench.systems.base.probes import probe
 MOST: Final = 4
 """Processes side by side, at most."""
 
-GPU: Final = ("gpu_memory", "gpu_resident", "gpm_sm_active", "gpu_power")
+GPU: Final = (
+    "gpu_memory", "gpu_resident", "gpm_sm_active", "gpm_tensor", "gpm_dram", "gpm_pcie_rx",
+    "gpm_pcie_tx", "gpm_nvlink_rx", "gpm_nvlink_tx", "gpu_power", "gpu_sm_clock",
+)  # fmt: skip
 """Strips where a GPU was used; elsewhere `CPU`."""
 CPU: Final = ("memory", "cpu")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dgbench.harness.claims.verdict import GLYPHS, Verdict
+from dgbench.harness.report.devices import device_notes
 from dgbench.harness.report.run import RunData
 from dgbench.harness.report.sections import PaperSection
 
@@ -76,8 +77,9 @@ class PaperOnSite:
 
     @property
     def headline(self) -> str:
-        """A heading that could be false, from the run with the strongest evidence."""
-        return self.sections[0][1].headline
+        """A heading that could be false, from the run with the strongest evidence; runs on a GPU
+        that was idle are held against those without one."""
+        return "; ".join([self.sections[0][1].headline, *device_notes(self.sections)])
 
 
 @dataclass(frozen=True, slots=True)

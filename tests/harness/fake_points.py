@@ -323,7 +323,31 @@ def across_points() -> list[dict[str, Any]]:
     return points
 
 
+def use_of_device_points() -> list[dict[str, Any]]:
+    rng = random.Random(17)
+    points = []
+    for row in DATASETS[:4]:
+        place = {"row": row, "system": "pipad", "twin": row in TWINS, "row_ids": [row[:2]]}
+        points.append({**place, "counter": "throughput", "value": rng.uniform(1e3, 1e6),
+                       "unit": "edges/s"})  # fmt: skip
+        for counter, unit, most, limit in (
+            ("SM active", "%", 15.0, 100.0), ("kernel resident", "%", 90.0, 100.0),
+            ("memory, peak", "GiB", 40.0, None), ("power", "W", 600.0, None),
+            ("tensor active", "%", 0.005, 100.0), ("PCIe in", "MB", 900.0, None),
+        ):  # fmt: skip
+            point = {**place, "counter": counter}
+            if (row, counter) == ("HepTh", "PCIe in"):
+                points.append({**point, "failed": "not-supported: the counter began again"})
+            else:
+                points.append({**point, "value": rng.uniform(0.1, 1.0) * most, "unit": unit,
+                               "limit": limit})  # fmt: skip
+        points.append({**place, "counter": "NVLink in",
+                       "failed": "not-supported: not offered: Not Supported"})  # fmt: skip
+    return points
+
+
 POINTS = {
+    "device_use": (use_of_device_points, {}),
     "changes": (change_points, {"a": "0a1b2c3d", "b": "4e5f6a7b"}),
     "across": (across_points, {"baseline_label": "PyGT, released 0.56.2"}),
     "speedup": (speedup_points, {"baseline_label": "PyGT, released 0.56.2"}),

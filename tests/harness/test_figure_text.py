@@ -19,6 +19,7 @@ from dgbench.harness.figures import draw_points
 from dgbench.harness.figures.draw import KINDS
 from dgbench.harness.figures.palette import STATUS_WORDS, VERDICTS, looks
 from dgbench.harness.figures.strips import NAMES
+from dgbench.harness.utilisation import IDLE
 
 NOISE = fake_run.CONTEXT.noise
 BLACK = "#000"
@@ -97,7 +98,10 @@ def check_speedup(picture, rows, options):
         scale = picture.scale(box, up=False, log=True)
         for label, said in read.items():
             here = of(mine, row=plain(label)) or [{"failed": "skipped"}]
-            for words, row in zip(said, here, strict=True):
+            stamps = [w for w in said if w.text == IDLE]
+            idle = [row for row in here if row.get("idle")]
+            for words, row in zip([w for w in said if w not in stamps], here, strict=True):
+                assert any(abs(w.y - words.y) < 2 for w in stamps) == (row in idle)
                 check_factor(words.text, row)
                 if not row.get("failed"):
                     place = scale.place(float(row["value"]))
@@ -440,6 +444,41 @@ def check_curves(picture, rows, options):
                     check_failed(next(t for t in said if t.startswith(start)), row)
 
 
+def check_device_use(picture, rows, options):
+    (box,) = picture.panels
+    heads = {}
+    for words in picture.words:
+        middle = (words.left + words.right) / 2
+        if 0 < box.top - words.y < 30 and box.left < middle < box.right:
+            near = next((x for x in heads if abs(x - middle) < 3), middle)
+            heads.setdefault(near, []).append(words)
+    heads = {x: " ".join(w.text for w in sorted(mine, key=lambda w: w.y))
+             for x, mine in heads.items()}  # fmt: skip
+    counters = list(dict.fromkeys(row["counter"] for row in rows))
+    assert [heads[x] for x in sorted(heads)] == counters[: len(heads)]
+    read = picture.beside(box)
+    assert [plain(label) for label in read] == list(dict.fromkeys(r["row"] for r in rows))
+    check_twins(read, rows)
+    for label, said in read.items():
+        cells = {counter: [] for counter in heads.values()}
+        for words in said:
+            middle = (words.left + words.right) / 2
+            cells[heads[min(heads, key=lambda x: abs(x - middle))]].append(words.text)
+        for counter, texts in cells.items():
+            (row,) = of(rows, row=plain(label), counter=counter)
+            text = " ".join(texts)
+            if row["failed"]:
+                assert text == ("not offered" if "not offered" in row["failed"] else "not read")
+            elif text.startswith("<"):
+                assert 0 < float(row["value"]) < 0.01
+            elif row["unit"].endswith("/s"):
+                scale = {"k": 1e3, "M": 1e6, "G": 1e9}.get(text.split()[1].removesuffix("/s"), 1)
+                assert says(text.split()[0], float(row["value"]) / scale)
+            else:
+                assert says(text, float(row["value"]))
+                assert text.endswith(f" {row['unit']}")
+
+
 def check_changes(picture, rows, options):
     read = picture.beside(picture.panels[0])
     scale = picture.scale(picture.panels[0], up=False, log=True)
@@ -493,6 +532,10 @@ def uneven(points, kind):
 
 def make_points(kind):
     make, options = fake_points.POINTS[kind]
+    if kind == "speedup":
+        points = make()
+        return [{**p, "idle": f"{IDLE}: SM active 0.3 %"} if p["row"] == "PEMS08" else p
+                for p in points], options  # fmt: skip
     if kind == "sweep":
         lines = make()
         lines += [{**p, "panel": "another", **({"y": 3 * p["y"]} if "y" in p else {})}

@@ -21,6 +21,7 @@ from dgbench.harness.machine import facts as facts_module
 from dgbench.harness.probes import GpuSampler, Nvml, Surroundings, Tree
 from dgbench.harness.probes import nvml as nvml_module
 from dgbench.harness.probes.cpu import available_memory
+from dgbench.harness.probes.gpm import COURSE, METRICS
 from dgbench.harness.probes.series import UNITS, Recording, pack
 from dgbench.runtime.threads import default_threads
 
@@ -217,11 +218,13 @@ def test_the_course_of_a_gpu_is_recorded_with_its_limits(monkeypatch):
     }  # fmt: skip
     assert recording.limits == {
         "gpu_memory": 8 << 30, "gpu_power": 700_000, "gpu_sm_clock": 1980, "gpu_resident": 100,
-        "gpm_sm_active": 100, "gpm_dram": 100,
+        "gpm_sm_active": 100, "gpm_tensor": 100, "gpm_dram": 100,
     }  # fmt: skip
     assert recording.rings["gpu_resident"].high[0] == 42
     assert [v for v in recording.rings["gpm_sm_active"].high if v is not None] == [20.0] * 3
-    assert recording.reasons == {"gpm_dram": "NVML error 3"}
+    assert recording.reasons.pop("gpm_dram") == "NVML error 3"
+    assert set(recording.reasons) == set(COURSE) - {"gpm_sm_active", "gpm_dram"}
+    assert set(recording.reasons.values()) == {"not offered by this nvidia-ml-py"}
     assert found["gpm_sm_active_percent"] == 20
     assert found["gpu_sampling_core_percent"] >= 0
     assert fake.freed == 4  # first, last, and two that take turns
@@ -239,7 +242,7 @@ def test_a_counter_that_vanishes_half_way_ends_its_track_and_keeps_what_was_read
     assert recording.rings["gpu_resident"].reason == ""
     assert recording.rings["gpm_sm_active"].reason.startswith("not offered")
     assert found["gpu_power_mw"] == 100_000
-    assert "not offered" in found["gpm"]
+    assert all("not offered" in found[name] for name in METRICS)
     tracks = pack(recording, 0.8)["tracks"]
     assert tracks["gpu_power"]["ended"] == "not offered: Not Supported"
 
@@ -313,8 +316,7 @@ def test_what_one_call_refuses_has_a_reason_and_nothing_else_is_lost(call, how):
     for name in lost & set(found):
         assert "not offered" in found[name]
     if "Gpm" in call:
-        assert "not offered" in found["gpm"]
-        assert not any(name.startswith("gpm_") for name in found)
+        assert all("not offered" in found[name] for name in METRICS)
 
 
 @pytest.mark.parametrize(
@@ -355,7 +357,7 @@ def test_fields_and_gpm_that_are_not_served():
     found = sampled(FakeNvml(fails=["nvlink"], gpm=False), 0.01)
     assert "not offered" in found["nvlink_tx_bytes"]
     assert isinstance(found["pcie_rx_bytes"], int)
-    assert "not supported" in found["gpm"]
+    assert all("not supported" in found[name] for name in METRICS)
 
 
 @pytest.mark.parametrize(

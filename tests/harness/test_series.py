@@ -26,7 +26,7 @@ from dgbench.harness.probes.series import (
     tell,
     unpack,
 )
-from dgbench.harness.report.series import over_time_options, over_time_points
+from dgbench.harness.report.series import GPU, over_time_options, over_time_points
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.files import from_line, to_line
 from dgbench.harness.store.row import decode, encode
@@ -78,7 +78,10 @@ def recording(length=20.0, period=0.02, *, gpu=False, limit=18 << 30):
             made.add("gpu_power", now, 1e3 * (90 + i % 600))
             made.add("gpu_sm_clock", now, 1200 + i % 780)
             made.add("gpm_sm_active", now, (i % 1000) / 10)
+            made.add("gpm_tensor", now, (i % 555) / 10)
             made.add("gpm_dram", now, (i % 777) / 10)
+            for name in ("gpm_pcie_rx", "gpm_pcie_tx", "gpm_nvlink_rx", "gpm_nvlink_tx"):
+                made.add(name, now, 50_000.0 + 7 * (i % 991))
     return made
 
 
@@ -315,7 +318,8 @@ def test_gpu_strips_stand_where_a_gpu_was_used():
     one = course("pipad", 2.0, device="cuda")
     one.series["tracks"]["gpm_sm_active"] = "it needs Hopper or later"
     points = {p["row"]: p for p in over_time_points([one])}
-    assert list(points) == ["gpu_memory", "gpu_resident", "gpm_sm_active", "gpu_power", "phases"]
+    assert list(points) == [*GPU, "phases"]
+    assert {"gpm_tensor", "gpm_dram", "gpm_pcie_rx", "gpu_sm_clock"} <= set(GPU)
     assert points["gpm_sm_active"]["failed"].endswith("Hopper or later")
     assert isinstance(unpack(one.series).tracks["memory"], Track)
     assert module.BYTES < 6000
