@@ -18,6 +18,8 @@ IDLE_PERCENT: Final = 20.0
 """A race in which SM active stays below this says little about a GPU."""
 
 IDLE: Final = "GPU idle"
+RATE: Final = "rate"
+"""What a race's own system got done in a second, the first column beside its counters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def use_points(
         said: dict[str, Any] = {"failed": "skipped: no rate kept"}
         if rates:
             said = {"value": fmean(rate for rate, _ in rates), "unit": rates[0][1]}
-        made.append({**place, "counter": "throughput", **said})
+        made.append({**place, "counter": RATE, **said})
         made += [{**place, "counter": c.title, **_over_rounds(mine, c)} for c in COUNTERS]
     return made
 

@@ -12,6 +12,7 @@ from typing import Any
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, Look, series_looks
 from dgbench.harness.figures.panels import Grid, order, rows_of
+from dgbench.harness.utilisation import IDLE, IDLE_PERCENT
 
 REQUIRED = ("row", "series")
 NUMBERS = ("value",)
@@ -37,13 +38,15 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
     if context.noise is not None:
         handles.append(style.noise_handle(context.noise))
     columns = min(2, len(panels))
+    detail = wide and columns == 1
+    stamp = style.stamp_width(IDLE) if any(p.get("idle") for p in shown) else 0.0
     grid = Grid(
         panels,
         wide=wide,
         columns=columns,
         heights=[height * len(rows[panel]) for panel in panels],
         rows=[list(mine.values()) for mine in rows.values()],
-        right=0.98 if wide and columns == 1 else 0.42,
+        right=(0.98 if detail else 0.42) + stamp,
         handles=handles,
         footer=style.footer_lines(
             _special(points, options), context, width=style.FULL if wide else style.HALF
@@ -62,7 +65,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         style.noise_band(axes, context.noise)
         for y, row in enumerate(rows[panel]):
             _row(axes, y, [p for p in mine if p["row"] == row], looks, step / height,
-                 wide and columns == 1, width, context)  # fmt: skip
+                 detail, width, context)  # fmt: skip
         label = str(options.get("xlabel", "speed-up, baseline time / system time"))
         label = label if "(log" in label else f"{label} (log)"
         axes.set_xlabel(label if style.text_width(label) <= width + 0.3 else "speed-up (log)")
@@ -98,6 +101,10 @@ def _row(axes, y, points, looks: dict[str, Look], step, detail, width, context) 
                   va="center", fontsize=style.NOTE,
                   color=INK if strong else style.SECONDARY,
                   fontweight="bold" if strong else "normal")  # fmt: skip
+        if point.get("idle"):
+            axes.text(1.02 + (0.98 if detail else 0.42) / width, place, IDLE, transform=transform,
+                      va="center", fontsize=style.NOTE, color=style.RED,
+                      fontweight="bold")  # fmt: skip
     if y:
         axes.axhline(y - 0.5, color=style.GRID, lw=0.6, zorder=0.4)
 
@@ -109,6 +116,8 @@ def _special(points: Sequence[dict], options: Mapping[str, Any]) -> list[str]:
         low, high = min(counts), max(counts)
         items.append(f"n = {low}" if low == high else f"n = {low} to {high}")
         items.append(f"bar: {options.get('interval', '95 % paired t interval')}")
+    if any(p.get("idle") for p in points):
+        items.append(f"{IDLE}: SM active below {IDLE_PERCENT:g} %")
     if any(p.get("projected") for p in points):
         items.append(style.PROJECTED)
     if points and all(p.get("twin") for p in points):

@@ -14,6 +14,7 @@ from dgbench.harness.figures.draw import Drawn, draw_points
 from dgbench.harness.figures.palette import looks
 from dgbench.harness.figures.style import Context
 from dgbench.harness.states import State
+from dgbench.harness.utilisation import mark_idle
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ def _races(state: State, paper: str, experiment: str, spec: Any) -> list[dict[st
     if not rows:
         return []
     try:
-        found = list(spec.points(rows))
+        found = mark_idle(spec.points(rows), rows)
     except Exception as error:  # plugin code: the other races must still be drawn
         log.warning("races of %s/%s in %s: %s", paper, experiment, state.name, error)
         return []

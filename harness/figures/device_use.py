@@ -13,7 +13,7 @@ from dgbench.harness.claims.verdict import digits
 from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, looks
 from dgbench.harness.figures.panels import Grid, order, rows_of
-from dgbench.harness.utilisation import IDLE_PERCENT
+from dgbench.harness.utilisation import IDLE, IDLE_PERCENT, RATE
 
 REQUIRED = ("row", "counter")
 NUMBERS = ("value", "unit")
@@ -48,7 +48,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         axes.tick_params(length=0)
         axes.xaxis.tick_top()
         axes.set_xticks([x + 0.5 for x in range(len(shown))], labels=list(heads.values()),
-                        fontsize=style.NOTE, linespacing=1.0, va="bottom")  # fmt: skip
+                        fontsize=style.NOTE, linespacing=1.0, va="baseline")  # fmt: skip
         for spine in axes.spines.values():
             spine.set_visible(False)
         for y, name in enumerate(labels):
@@ -98,10 +98,10 @@ def value_words(point: Mapping[str, Any]) -> str:
 
 
 def _special(points: Sequence[dict], counters: Sequence[str], shown: Sequence[str]) -> list[str]:
-    units = {str(p["unit"]) for p in points if p["counter"] == "throughput" and p.get("unit")}
+    units = {str(p["unit"]) for p in points if p["counter"] == RATE and p.get("unit")}
     titles = ", ".join(look.title for look in looks(
         p["system"] for p in points if p.get("system")).values())  # fmt: skip
-    items = [f"throughput of {titles} in {', '.join(sorted(units))}"] if units and titles else []
+    items = [f"{RATE}: {titles}, {', '.join(sorted(units))}"] if units and titles else []
     items.append("means of whole processes, set-up included")
     if len(shown) < len(counters):
         items.append("more counters in the wide figure")
@@ -122,7 +122,7 @@ def describe(points: Sequence[dict], options: Mapping[str, Any], context: Any) -
             )
             parts.append(f"{name} {span} {mine[0]['unit']}")
             idle = name == "SM active" and high < IDLE_PERCENT
-            parts[-1] += " (GPU idle)" if idle else ""
+            parts[-1] += f" ({IDLE})" if idle else ""
     missing = order([p for p in points if p.get("failed")], "counter")
     text = "; ".join(parts) or "No counter of the GPU was read"
     return text + (f"; not everywhere offered: {', '.join(missing)}." if missing else ".")

@@ -47,7 +47,7 @@ def draw(points: Sequence[dict], options: Mapping[str, Any], context: Any, wide:
         handles.append(style.noise_handle(context.noise))
     if len(shown) < len(points):
         handles.append(style.failed_handle())
-    stamp = 0.08 + style.text_width(IDLE, style.NOTE) if any(p.get("idle") for p in shown) else 0.0
+    stamp = style.stamp_width(IDLE) if any(p.get("idle") for p in shown) else 0.0
     most_columns = 2 if stamp or len({*map(str, labels.values())}) > 1 else 3
     grid = Grid(
         panels,

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final
 
 from dgbench.harness.claims.verdict import digits
-from dgbench.harness.figures.canvas import CELL, FULL, SMALL
+from dgbench.harness.figures.canvas import CELL, FULL, NOTE, SMALL
 from dgbench.harness.figures.palette import STATUS_WORDS
 
 WIDE: Final = 20.0
@@ -50,6 +50,11 @@ def _extent(text: str, bold: bool) -> tuple[float, float]:
         if spans[name] is not None:
             left, right = min(left, x + spans[name][0]), max(right, x + spans[name][1])
     return left, right
+
+
+def stamp_width(stamp: str) -> float:
+    """Inches that a stamp beside a factor takes, with the gap behind it."""
+    return text_width(stamp, NOTE, bold=True) + 0.16
 
 
 def label_room(labels: Iterable[str], *, most: float, size: float = SMALL) -> float:

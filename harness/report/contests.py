@@ -12,6 +12,7 @@ from dgbench.harness.figures.style import side, with_interval
 from dgbench.harness.report.run import FAILED, STATUS_MEANING, RunData
 from dgbench.harness.report.site import SiteData
 from dgbench.harness.report.subjects import Systems, is_dataset, named_system
+from dgbench.harness.utilisation import IDLE
 
 OUTCOMES: Final = (
     "faster",
@@ -63,7 +64,8 @@ class Race:
             return ""
         p = self.point
         text = with_interval(p["value"], p.get("low"), p.get("high"))
-        return f"would be {text}" if p.get("projected") else text
+        stamped = f"{text}, {IDLE}" if p.get("idle") else text
+        return f"would be {text}" if p.get("projected") else stamped
 
     @property
     def reason(self) -> str:

@@ -9,6 +9,7 @@ from dgbench.harness.figures.draw import Drawn
 from dgbench.harness.figures.palette import looks
 from dgbench.harness.figures.style import Context, side, with_interval
 from dgbench.harness.report.run import STATUS_MEANING
+from dgbench.harness.utilisation import IDLE
 
 if TYPE_CHECKING:
     from dgbench.harness.report.sections import Section
@@ -76,6 +77,7 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
         return {**entry, "winner": "no value", "factor": words}
     which = side(best, context.noise)
     alike = which == "same"
+    stamp = f", {IDLE}" if best.get("idle") else ""
     winner = {
         "faster": titles[best["system"]].title,
         "slower": entry["baseline"],
@@ -85,8 +87,8 @@ def _race(paper, panel, row, points, context) -> dict[str, Any]:
     return {
         **entry,
         "winner": winner,
-        "factor": "same" if alike else with_interval(best["value"], best.get("low"),
-                                                     best.get("high")),
+        "factor": ("same" if alike else with_interval(best["value"], best.get("low"),
+                                                      best.get("high"))) + stamp,
         "row": (best.get("row_ids") or [None])[0],
         "deviation": best.get("deviation"),
     }  # fmt: skip

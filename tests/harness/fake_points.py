@@ -328,7 +328,7 @@ def use_of_device_points() -> list[dict[str, Any]]:
     points = []
     for row in DATASETS[:4]:
         place = {"row": row, "system": "pipad", "twin": row in TWINS, "row_ids": [row[:2]]}
-        points.append({**place, "counter": "throughput", "value": rng.uniform(1e3, 1e6),
+        points.append({**place, "counter": "rate", "value": rng.uniform(1e3, 1e6),
                        "unit": "edges/s"})  # fmt: skip
         for counter, unit, most, limit in (
             ("SM active", "%", 15.0, 100.0), ("kernel resident", "%", 90.0, 100.0),

@@ -87,6 +87,15 @@ def check_factor(text, row):
     return None
 
 
+def split_stamps(said):
+    """Stamps of idle GPUs, and the other words."""
+    return [w for w in said if w.text == IDLE], [w for w in said if w.text != IDLE]
+
+
+def is_stamped(words, stamps):
+    return any(abs(stamp.y - words.y) < 2 and stamp.left >= words.right for stamp in stamps)
+
+
 def check_speedup(picture, rows, options):
     names = titled([row["system"] for row in rows])
     colours = picture.legend()
@@ -98,10 +107,9 @@ def check_speedup(picture, rows, options):
         scale = picture.scale(box, up=False, log=True)
         for label, said in read.items():
             here = of(mine, row=plain(label)) or [{"failed": "skipped"}]
-            stamps = [w for w in said if w.text == IDLE]
-            idle = [row for row in here if row.get("idle")]
-            for words, row in zip([w for w in said if w not in stamps], here, strict=True):
-                assert any(abs(w.y - words.y) < 2 for w in stamps) == (row in idle)
+            stamps, said = split_stamps(said)
+            for words, row in zip(said, here, strict=True):
+                assert is_stamped(words, stamps) == bool(row.get("idle"))
                 check_factor(words.text, row)
                 if not row.get("failed"):
                     place = scale.place(float(row["value"]))
@@ -120,12 +128,14 @@ def check_across(picture, rows, options):
         check_twins(read, mine)
         scale = picture.scale(box, up=False, log=True)
         for label, said in read.items():
+            stamps, said = split_stamps(said)
             printed = {r["paper"] for r in of(mine, row=plain(label)) if not r["failed"]} - {""}
             middle = sum(w.y for w in said) / len(said)
             for value in printed:
                 assert picture.marked(scale.place(float(value)), middle, BLACK)
             for name, words in zip(series, said, strict=True):
                 here = of(mine, row=plain(label), series=name)
+                assert is_stamped(words, stamps) == any(row.get("idle") for row in here)
                 if not here:
                     assert words.text == "not run"
                     continue
@@ -532,10 +542,10 @@ def uneven(points, kind):
 
 def make_points(kind):
     make, options = fake_points.POINTS[kind]
-    if kind == "speedup":
+    if kind in ("speedup", "across"):
         points = make()
-        return [{**p, "idle": f"{IDLE}: SM active 0.3 %"} if p["row"] == "PEMS08" else p
-                for p in points], options  # fmt: skip
+        return [{**p, "idle": f"{IDLE}: SM active 0.3 %"} if p["row"] == "PEMS08" and
+                p.get("value") else p for p in points], options  # fmt: skip
     if kind == "sweep":
         lines = make()
         lines += [{**p, "panel": "another", **({"y": 3 * p["y"]} if "y" in p else {})}

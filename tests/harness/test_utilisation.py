@@ -132,7 +132,7 @@ def test_a_race_on_a_device_has_its_counters_beside_it_and_others_do_not():
     assert list(dict.fromkeys(p["row"] for p in found)) == ["on a-r1", "on b-r1"]
     assert len(found) == 2 * (1 + len(COUNTERS))  # one line for both panels
     values = {(p["row"], p["counter"]): p for p in found}
-    assert values["on b-r1", "throughput"]["value"] == 2000.0
+    assert values["on b-r1", "rate"]["value"] == 2000.0
     assert values["on a-r1", "PCIe in"]["failed"].endswith("began again")
     assert all(p.get("failed") or math.isfinite(p["value"]) for p in found)
     spec, paper = SimpleNamespace(name="f", title="t"), SimpleNamespace(system="tgcn")
