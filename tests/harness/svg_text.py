@@ -13,7 +13,7 @@ from dgbench.harness.figures.style import text_width
 SVG = "{http://www.w3.org/2000/svg}"
 _BOX = re.compile(r"M(-?[\d.]+) (-?[\d.]+)H(-?[\d.]+)V(-?[\d.]+)H\1(?:V\2)?z")
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_TICK = re.compile(r"([\N{MINUS SIGN}-]?\d*\.?\d+)([kMGT]?)(x?)")
+_TICK = re.compile(r"([\N{MINUS SIGN}-]?\d*\.?\d+(?:e[-+]?\d+)?)([kMGT]?)(x?)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,15 @@ panel what its title stands above, a value what the ticks say), and compared wit
 from __future__ import annotations
 
 import csv
+import itertools
 import math
+import re
 from statistics import median
 
 import fake_points
 import fake_run
 import pytest
-from svg_text import Picture, number, says
+from svg_text import Picture, says
 
 from dgbench.harness.figures import draw_points
 from dgbench.harness.figures.draw import KINDS
@@ -216,21 +218,30 @@ def check_ablation(picture, rows, options):
                         assert says(said[0].text, float(row["alone"]))
 
 
+def is_log(rows, key, asked):
+    """Whether an axis is a log one: as asked for, but never with values at or below 0."""
+    return asked and min(float(row[key]) for row in rows) > 0
+
+
 def check_sweep(picture, rows, options):
-    names = titled(dict.fromkeys(row["series"] for row in rows))
+    printed = [r for r in rows if r.get("paper") == "True" or r["series"].endswith(", paper")]
+    names = titled(dict.fromkeys(row["series"] for row in rows if row not in printed))
     colours = picture.legend()
-    words = not all(number(row["x"]) for row in rows)
+    words = any(re.fullmatch(r"[-+.\de]+", row["x"]) is None for row in rows)
     for panel, box in panels(picture, rows).items():
         mine = of(rows, panel=panel)
         good = [row for row in mine if not row.get("failed")]
+        up_is_log = is_log(good, "y", options.get("ylog", True))
+        looks_of = {row["series"]: colours.get(names.get(row["series"])) for row in good}
+        looks_of |= {row["series"]: BLACK for row in printed}
         if words:
             read = dict(picture.row_labels(box))
             assert {plain(label) for label in read} == {row["x"] for row in mine}
             check_twins(read, mine, "x")
             heights = {plain(label): y for label, y in read.items()}
-            scale = picture.scale(box, up=False, log=options.get("ylog", True))
+            scale = picture.scale(box, up=False, log=up_is_log)
             for row in good:
-                place, colour = scale.place(float(row["y"])), colours[names[row["series"]]]
+                place, colour = scale.place(float(row["y"])), looks_of[row["series"]]
                 assert picture.marked(place, heights[row["x"]], colour, 8), row
             said = picture.beside(box)
             for row in mine:
@@ -239,18 +250,22 @@ def check_sweep(picture, rows, options):
                     check_failed(text, row)
                     assert names[row["series"]] in text or len(names) == 1
             continue
-        across = picture.scale(box, up=False, log=options.get("xlog", True))
-        up = picture.scale(box, up=True, log=options.get("ylog", True))
+        across = picture.scale(box, up=False, log=is_log(good, "x", options.get("xlog", True)))
+        up = picture.scale(box, up=True, log=up_is_log)
         last = max(float(row["x"]) for row in good)
+        sparse = options.get("together") or options.get("marks") == "few"
+        beside = [w for w in picture.words if 0 < w.left - box.right < 12
+                  and box.holds(box.left, w.y, 4) and w.text in names.values()]  # fmt: skip
+        heights = {}
         for row in good:
             x, y = float(row["x"]), float(row["y"])
-            colour = colours.get(names[row["series"]])
-            assert picture.marked(across.place(x), up.place(y), colour), row
-            if x == last and not colours:  # its name stands beside its end
-                beside = [w for w in picture.words if 0 < w.left - box.right < 12]
-                (name,) = [w for w in beside if w.text == names[row["series"]]
-                           and box.holds(box.left, w.y)]  # fmt: skip
-                assert abs(name.y - up.place(y)) < 10
+            assert sparse or picture.marked(across.place(x), up.place(y), looks_of[row["series"]])
+            if x == last and row not in printed:
+                heights[names[row["series"]]] = up.place(y)
+        if beside:  # names stand beside the ends of their lines, in the order of these
+            assert {w.text for w in beside} == set(heights)
+            read = [heights[w.text] for w in sorted(beside, key=lambda w: w.y)]
+            assert all(low <= high + 1 for low, high in itertools.pairwise(read))
         for row in mine:
             if row.get("failed"):
                 start = f"{names[row['series']]}: "
@@ -437,16 +452,24 @@ def check_curves(picture, rows, options):
             across = picture.scale(box, up=False, log=False)
             up = picture.scale(box if key == "x" or picture.row_labels(box) else pair[0],
                                up=True, log=False)  # fmt: skip
+            spots = {}  # of every colour: forms of a system share one
             for series, title in names.items():
-                good = [r for r in of(mine, series=series) if not r["failed"] and r[key]]
                 curve = {}
-                for row in good:
-                    curve.setdefault(float(row[key]), []).append(float(row["y"]))
-                spots = [(across.place(x), up.place(median(ys))) for x, ys in curve.items()]
-                marks = [m for m in picture.marks if m.colour == colours.get(title)
+                for row in of(mine, series=series):
+                    if not row["failed"] and row[key] and row.get("reference") != "True":
+                        curve.setdefault(row["x"], []).append((float(row[key]), float(row["y"])))
+                spots.setdefault(colours.get(title), []).extend(
+                    (
+                        across.place(median(x for x, _ in seeds)),
+                        up.place(median(y for _, y in seeds)),
+                    )
+                    for seeds in curve.values()
+                )
+            for colour, found in spots.items():
+                marks = [m for m in picture.marks if m.colour == colour
                          and box.holds(m.x, m.y) and abs(m.y - box.bottom) > 2]  # fmt: skip
-                assert bool(marks) == (bool(spots) and series != "reference")
-                assert all(min(math.dist((m.x, m.y), s) for s in spots) < 1.5 for m in marks)
+                assert bool(marks) == bool(found)
+                assert all(min(math.dist((m.x, m.y), s) for s in found) < 1.5 for m in marks)
             said = [w.text for w in picture.words if box.holds(w.left, w.y)]
             for row in mine:
                 if row["failed"]:
@@ -560,7 +583,8 @@ def categories():
     more = [{**p, "panel": "time", "y": 7 / p["y"]} for p in points[::-1] if p["x"] != "PEMS08"]
     del more[0]["y"]
     more[0]["failed"] = "oom: 24 GiB"
-    return [*points, *more], {"ylabel": "bytes"}
+    printed = [{**p, "series": "printed", "paper": True, "y": 1.1 * p["y"]} for p in points[::3]]
+    return [*points, *printed, *more], {"ylabel": "bytes"}
 
 
 CASES = [(kind, shape) for kind in KINDS for shape in ("even", "uneven")]
