@@ -71,11 +71,16 @@ class IdleGpu:
     rows: tuple[str, ...]
 
     @property
-    def words(self) -> str:
-        """`GPU idle: SM active 0.23 to 0.4 %`."""
+    def use(self) -> str:
+        """`SM active 0.23 to 0.4 %`."""
         low, high = f"{self.low:.2g}", f"{self.high:.2g}"
         span = low if low == high else f"{low} to {high}"
-        return f"{IDLE}: {self.counter} {span} %"
+        return f"{self.counter} {span} %"
+
+    @property
+    def words(self) -> str:
+        """`GPU idle: SM active 0.23 to 0.4 %`."""
+        return f"{IDLE}: {self.use}"
 
 
 def gpu_idle(rows: Iterable[Any]) -> IdleGpu | None:

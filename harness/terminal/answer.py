@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any, Literal
 
 import msgspec
 
 from dgbench.harness.figures.noise import side
 from dgbench.harness.store.row import FAILED
+from dgbench.harness.utilisation import IdleGpu, gpu_idle
 from dgbench.runtime.statistics import noise_floor
 from dgbench.systems.base.compare import Ratio, control_ratios, without_control
 from dgbench.systems.base.main_race import MainRace, RaceComparison
@@ -20,9 +20,6 @@ Outcome = Literal["faster", "slower", "no difference", "not counted", "not run"]
 Fault = Literal["", "failed", "check failed", "not checked", "rounding", "unreadable", "missing"]
 
 COUNTED: tuple[Outcome, ...] = ("faster", "slower", "no difference")
-IDLE_BELOW = 20.0
-"""Percent of SM activity below which a GPU is called idle."""
-SM_ACTIVE = probe("gpm_sm_active_percent")
 NOT_JUDGED = frozenset({"parameters"})
 """Deviations that a check reports and does not judge, see `systems.base.race.checked`."""
 
@@ -150,7 +147,7 @@ class PaperAnswer:
         title: of the paper. races: headline comparisons before the fairer ones.
         device: where it ran. stopped: whether the run ended before its plan.
         smoke: whether the run was too short to measure anything.
-        sm_active: percent of SM activity of its races on a GPU, or None.
+        idle: how little its races used the GPU, where they left it idle.
     """
 
     title: str
@@ -158,18 +155,13 @@ class PaperAnswer:
     device: str = ""
     stopped: bool = False
     smoke: bool = False
-    sm_active: float | None = None
+    idle: IdleGpu | None = None
 
     @property
     def one_process(self) -> bool:
         """Whether every headline ratio rests on a single process."""
         ratios = [one.ratio for race in self.races if not race.fairer for one in race.counted]
         return bool(ratios) and all(r is not None and len(r.rows) == 1 for r in ratios)
-
-    @property
-    def idle(self) -> bool:
-        """Whether the GPU did next to nothing."""
-        return self.sm_active is not None and self.sm_active < IDLE_BELOW
 
 
 def answers(papers: Sequence[Any], rows: Sequence[Any], facts: RunFacts | None = None) -> list[str]:
@@ -217,7 +209,7 @@ def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswe
         device=facts.gpu if any(row.device == "cuda" for row in used) else facts.cpu,
         stopped=facts.stopped,
         smoke=any(row.preset == "smoke" for row in used),
-        sm_active=_sm_active(used),
+        idle=gpu_idle(used),
     )
 
 
@@ -357,10 +349,3 @@ def _check(
 
 def _judged(row: Any) -> list[float]:
     return [abs(gap) for name, gap in row.deviation.items() if name not in NOT_JUDGED]
-
-
-def _sm_active(rows: Sequence[Any]) -> float | None:
-    """Median over processes of the share of time in which SMs of the GPU were active, percent."""
-    read = [SM_ACTIVE.read(row) for row in rows if row.ok]
-    found = [value for value in read if value is not None]
-    return median(found) if found else None

@@ -45,10 +45,7 @@ def sentences(answer: PaperAnswer) -> list[str]:
         )
     rest = list(dict.fromkeys(rest))  # two headlines may leave out the same, for the same reason
     if answer.idle:
-        rest.append(
-            f"In these races the GPU was idle for {_percent(100 - (answer.sm_active or 0))} of the "
-            f"time, set-up included (SMs active for {_percent(answer.sm_active or 0)})."
-        )
+        rest.append(f"In these races the GPU was idle ({answer.idle.use}).")
     if answer.stopped:
         rest.append(f"The run was stopped early, so {answer.title} is judged by part of it.")
     return [*text[: max(1, MAX_SENTENCES - len(rest))], *rest][:MAX_SENTENCES]
@@ -251,8 +248,3 @@ def _joined(parts: Iterable[str]) -> str:
     """`a, b and c`."""
     *head, last = parts
     return f"{', '.join(head)} and {last}" if head else last
-
-
-def _percent(share: float) -> str:
-    """`92 %`, with a decimal where it is near the end of the scale."""
-    return f"{share:.{1 if share < 1 or share > 99 else 0}f} %"
