@@ -7,9 +7,11 @@ import itertools
 
 import fake_points
 import pytest
+from matplotlib.text import Text
 
 from dgbench.harness.figures import Context
-from dgbench.harness.figures.style import fit_labels, styled, text_width
+from dgbench.harness.figures.style import FULL, fit_labels, styled, text_width
+from dgbench.harness.report.pictures import WIDE as SHOWN
 
 WIDE = pytest.mark.parametrize("wide", [True, False])
 LONG = "EvolveGCN without asynchronous"
@@ -26,8 +28,6 @@ def drawn(kind, points, options, wide, context=None):
 
 def words(figure):
     """Every visible text of a figure with its box in pixels."""
-    from matplotlib.text import Text
-
     renderer = figure.canvas.get_renderer()
     found = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
     return [(t.get_text(), t.get_window_extent(renderer)) for t in found]
@@ -216,3 +216,25 @@ def test_values_below_zero_are_inside_the_panel():
     low, high = figure.axes[0].get_ylim()
     assert low < -1.0
     assert high > 0.5
+
+
+@WIDE
+@pytest.mark.parametrize("kind", ["speedup", "failed_cells", "time_split", "claim_board"])
+def test_footers_are_large_enough_to_be_read_and_lose_no_word(kind, wide):
+    machine = "a machine whose name is as long as those that vendors like to give to their products"
+    machine += ", and whose owner has added where in the building it can be found"
+    make, options = fake_points.POINTS[kind]
+    context = Context(
+        machine=machine, run="0a1b2c3d", date="2026-01-02", noise=0.123, stamp="PARTIAL"
+    )
+    figure = drawn(kind, make(), options, wide, context)
+    assert not cut(figure)
+    said = " ".join(text for text, _ in words(figure))
+    assert machine in said
+    assert "noise floor ±12.3 %" in said
+    smallest = min(t.get_fontsize() for t in figure.findobj(Text) if t.get_text().strip())
+    pixels = smallest * 96 / 72
+    assert pixels * (SHOWN / (96 * FULL) if wide else 1.3) >= 10
+    stamp = place(figure, "PARTIAL")
+    others = [box for text, box in words(figure) if text != "PARTIAL"]
+    assert not any(stamp.overlaps(box) for box in others)
