@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from dgbench.harness.probes.series import Track, unpack
+from dgbench.systems.base.probes import Probe, probe
 
 IDLE_PERCENT: Final = 20.0
 """A race in which SM active stays below this says little about a GPU."""
@@ -27,11 +28,11 @@ class Counter:
     """A quantity of a GPU that rows keep.
 
     Attributes:
-        probe: key of a row's probes. title: for people. unit: of the value shown.
+        probe: what of a row's probes. title: for people. unit: of the value shown.
         divide: what the probe is divided by. limit: what the value cannot pass, or None.
     """
 
-    probe: str
+    probe: Probe
     title: str
     unit: str
     divide: float = 1.0
@@ -39,18 +40,18 @@ class Counter:
 
 
 COUNTERS: Final = (
-    Counter("gpm_sm_active_percent", "SM active", "%", limit=100.0),
-    Counter("gpu_kernel_resident_percent", "kernel resident", "%", limit=100.0),
-    Counter("gpu_memory_peak_bytes", "memory, peak", "GiB", 2.0**30),
-    Counter("gpu_power_mw", "power", "W", 1e3),
-    Counter("gpm_tensor_percent", "tensor active", "%", limit=100.0),
-    Counter("gpm_dram_percent", "DRAM active", "%", limit=100.0),
-    Counter("pcie_rx_bytes", "PCIe in", "MB", 1e6),
-    Counter("pcie_tx_bytes", "PCIe out", "MB", 1e6),
-    Counter("nvlink_rx_bytes", "NVLink in", "MB", 1e6),
-    Counter("nvlink_tx_bytes", "NVLink out", "MB", 1e6),
-    Counter("energy_mj", "energy", "J", 1e3),
-    Counter("gpu_sm_clock_mhz", "SM clock", "MHz"),
+    Counter(probe("gpm_sm_active_percent"), "SM active", "%", limit=100.0),
+    Counter(probe("gpu_kernel_resident_percent"), "kernel resident", "%", limit=100.0),
+    Counter(probe("gpu_memory_peak_bytes"), "memory, peak", "GiB", 2.0**30),
+    Counter(probe("gpu_power_mw"), "power", "W", 1e3),
+    Counter(probe("gpm_tensor_percent"), "tensor active", "%", limit=100.0),
+    Counter(probe("gpm_dram_percent"), "DRAM active", "%", limit=100.0),
+    Counter(probe("pcie_rx_bytes"), "PCIe in", "MB", 1e6),
+    Counter(probe("pcie_tx_bytes"), "PCIe out", "MB", 1e6),
+    Counter(probe("nvlink_rx_bytes"), "NVLink in", "MB", 1e6),
+    Counter(probe("nvlink_tx_bytes"), "NVLink out", "MB", 1e6),
+    Counter(probe("energy_mj"), "energy", "J", 1e3),
+    Counter(probe("gpu_sm_clock_mhz"), "SM clock", "MHz"),
 )
 """In the order in which figures show them, after the throughput."""
 
@@ -110,9 +111,9 @@ def gpu_idle(rows: Iterable[Any]) -> IdleGpu | None:
 
 def counter_value(row: Any, counter: Counter) -> float | str:
     """A counter of a row in its own unit, or the reason why there is none."""
-    value = row.probes.get(counter.probe)
+    value = row.probes.get(counter.probe.name)
     if value is None:
-        value = row.probes.get("gpm") if counter.probe.startswith("gpm_") else None
+        value = row.probes.get("gpm") if counter.probe.source == "gpm" else None
         return str(value or row.probes.get("gpu") or "not read")
     if not _is_number(value):
         return str(value)
@@ -182,7 +183,7 @@ def _over_rounds(rows: Sequence[Any], counter: Counter) -> dict[str, Any]:
     numbers = [value for value in values if not isinstance(value, str)]
     if not numbers:
         return {"failed": f"not-supported: {values[0]}"}
-    value = max(numbers) if "peak" in counter.probe else fmean(numbers)
+    value = max(numbers) if "peak" in counter.probe.name else fmean(numbers)
     return {"value": value, "unit": counter.unit, "limit": counter.limit}
 
 
@@ -208,7 +209,7 @@ def _use(row: Any) -> tuple[str, float] | None:
     if isinstance(track, Track):
         return "SM active", track.peak
     for counter in COUNTERS[:2]:
-        value = row.probes.get(counter.probe)
+        value = row.probes.get(counter.probe.name)
         if _is_number(value):
             return counter.title, float(value)
     return None

@@ -14,7 +14,6 @@ from dgbench.harness.utilisation import IdleGpu, gpu_idle
 from dgbench.runtime.statistics import noise_floor
 from dgbench.systems.base.compare import Ratio, control_ratios, without_control
 from dgbench.systems.base.main_race import MainRace, RaceComparison
-from dgbench.systems.base.probes import probe
 
 Outcome = Literal["faster", "slower", "no difference", "not counted", "not run"]
 Fault = Literal["", "failed", "check failed", "not checked", "rounding", "unreadable", "missing"]

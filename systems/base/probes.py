@@ -87,6 +87,8 @@ _UNITS: Final[Mapping[Source, Mapping[str, str]]] = {
         "gpm_dram_percent": "%",
         "gpm_pcie_tx_mibs": "MiB/s",
         "gpm_pcie_rx_mibs": "MiB/s",
+        "gpm_nvlink_tx_mibs": "MiB/s",
+        "gpm_nvlink_rx_mibs": "MiB/s",
     },
 }
 PROBES: Final[Mapping[str, Probe]] = {
@@ -94,7 +96,7 @@ PROBES: Final[Mapping[str, Probe]] = {
     for source, units in _UNITS.items()
     for name, unit in units.items()
 }
-"""By name. A name that is the reason why a source is absent (`gpu`, `gpm`) is one, too."""
+"""By name. The reason why a source is absent has one, too: `gpu`, and `gpm` in older rows."""
 
 
 def probe(name: str) -> Probe:

@@ -99,7 +99,7 @@ def test_a_counter_is_a_number_or_a_reason_and_never_zero_where_unknown():
     assert counter_value(row(device="cpu"), BY_TITLE["power"]) == "no NVIDIA driver"
     one.probes["gpm"] = "it needs Hopper or later"  # rows of earlier versions
     assert counter_value(one, BY_TITLE["tensor active"]) == "it needs Hopper or later"
-    assert {c.probe for c in COUNTERS if c.probe.startswith("gpm_")} <= set(METRICS)
+    assert {c.probe.name for c in COUNTERS if c.probe.source == "gpm"} <= set(METRICS)
 
 
 def test_throughput_is_the_rate_of_a_system_or_one_over_its_time():
