@@ -19,6 +19,9 @@ IDLE_PERCENT: Final = 20.0
 """A race in which SM active stays below this says little about a GPU."""
 
 IDLE: Final = "GPU idle"
+GPU: Final = probe("gpu")
+GPM: Final = probe("gpm")
+"""Why NVML, or its performance monitoring, read nothing."""
 RATE: Final = "rate"
 """What a race's own system got done in a second, the first column beside its counters."""
 
@@ -111,12 +114,10 @@ def gpu_idle(rows: Iterable[Any]) -> IdleGpu | None:
 
 def counter_value(row: Any, counter: Counter) -> float | str:
     """A counter of a row in its own unit, or the reason why there is none."""
-    value = row.probes.get(counter.probe.name)
-    if value is None:
-        value = row.probes.get("gpm") if counter.probe.source == "gpm" else None
-        return str(value or row.probes.get("gpu") or "not read")
-    if not _is_number(value):
-        return str(value)
+    value = counter.probe.read(row)
+    if value is None or not math.isfinite(value):
+        absent = [counter.probe, *([GPM] if counter.probe.source == "gpm" else []), GPU]
+        return next(filter(None, (one.refusal(row) for one in absent)), "not read")
     if value < 0:
         return "the counter began again"
     return float(value) / counter.divide
@@ -209,12 +210,7 @@ def _use(row: Any) -> tuple[str, float] | None:
     if isinstance(track, Track):
         return "SM active", track.peak
     for counter in COUNTERS[:2]:
-        value = row.probes.get(counter.probe.name)
-        if _is_number(value):
-            return counter.title, float(value)
+        value = counter.probe.read(row)
+        if value is not None and math.isfinite(value):
+            return counter.title, value
     return None
-
-
-def _is_number(value: Any) -> bool:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and math.isfinite(value)
