@@ -90,6 +90,13 @@ class FrameTask:
         first = frame * self.workload.stride
         return range(first, first + self.workload.frame)
 
+    def targets(self, frame: int) -> Tensor | None:
+        """What each snapshot of a frame regresses, [W, N]; None where the task scores pairs."""
+        if self._targets is None:
+            return None
+        times = self.times(frame)
+        return self._targets[times.start + 1 : times.stop + 1]
+
     def pairs(self, t: int) -> tuple[Tensor, Tensor]:
         """Pairs int64[2, P] and labels [P] that the output of snapshot t - 1 is scored on.
 
@@ -122,8 +129,7 @@ class FrameTask:
             return self._snapshot_loss(head, times[-1], outputs[-1])
         if isinstance(outputs, Tensor) and self._targets is not None:
             # Snapshots are equally large, so the mean over all rows is the mean of their means.
-            targets = self._targets[times.start + 1 : times.stop + 1]
-            return head.loss(outputs, targets)
+            return head.loss(outputs, self.targets(frame))
         outputs = outputs.unbind(0) if isinstance(outputs, Tensor) else outputs
         losses = [self._snapshot_loss(head, t, h) for t, h in zip(times, outputs, strict=True)]
         return torch.stack(losses).mean()

@@ -60,7 +60,9 @@ def interactions(model: str, **more: Any) -> InteractionWorkload:
 
 
 WORKLOADS: dict[str, Callable[[], Any]] = {
-    **dict.fromkeys(("reference", "pygt", "pygt-a", "pygt-r", "pygt-g", "pipad"), frames),
+    **dict.fromkeys(
+        ("reference", "reference-compiled", "pygt", "pygt-a", "pygt-r", "pygt-g", "pipad"), frames
+    ),
     "esdg": timeline,
     "dgc": sequences,
     "tgl": stream,

@@ -1,0 +1,104 @@
+"""torch.compile over the reference: the same numbers, one compilation, a reason without one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_data import serve, tiny_sequence, tiny_workload
+
+from dgbench.runtime.errors import UnsupportedError
+from dgbench.systems.base import RunContext, get_system
+from dgbench.systems.base.race import relative, timed
+from dgbench.systems.pipad.experiments import fig10
+from dgbench.systems.reference import ReferenceSystem, compiled
+
+
+def opened(monkeypatch, backend: str, **changes):
+    """A prepared trainer and its reference in float64; snapshots differ in their edges."""
+    data = tiny_sequence()
+    assert len({csr.nnz for csr in data.topology}) > 1
+    serve(monkeypatch, data)
+    if reason := compiled.lacking("cpu"):
+        pytest.skip(reason)
+    if backend != "inductor":  # traced as it would be compiled, without a C++ compiler's minute
+        plain = torch.compile
+        monkeypatch.setattr(
+            torch, "compile",
+            lambda f, *, mode, **given: plain(f, backend=backend, **given),
+        )  # fmt: skip
+    work = tiny_workload(lr=1e-2, **changes)
+    trainer = get_system("reference-compiled").open(work)
+    trainer.prepare()
+    return trainer, ReferenceSystem(torch.float64).open(work)
+
+
+def assert_equal(trainer, oracle) -> None:
+    for frame in (0, oracle.num_frames - 1):
+        assert relative(trainer.evaluate(frame), oracle.evaluate(frame)) < 1e-5
+        got, want = trainer.gradients(frame), oracle.gradients(frame)
+        assert got.keys() == want.keys()
+        whole = torch.cat([g.flatten() for g in want.values()])
+        assert relative(torch.cat([got[k].flatten() for k in want]), whole) < 1e-5
+    for frame in range(oracle.num_frames):
+        assert trainer.step(frame) == pytest.approx(oracle.step(frame), rel=1e-5)
+
+
+@pytest.mark.parametrize("task", ["node", "link"])
+@pytest.mark.parametrize("loss_on", ["last", "every"])
+@pytest.mark.parametrize("model", ["tgcn_model", "evolvegcn", "mpnn_lstm"])
+def test_traced_as_the_reference_and_once(monkeypatch, model, loss_on, task):
+    trainer, oracle = opened(
+        monkeypatch, "aot_eager", model=model, loss_on=loss_on, task=task, frame=3
+    )
+    assert_equal(trainer, oracle)
+    assert trainer.meter.counters["recompilations"] == 0
+    assert 0 < trainer.padding < 1
+    assert "compiled 1 graph in" in trainer.notes[0]
+
+
+@pytest.mark.slow
+def test_compiled_as_the_reference(monkeypatch):
+    trainer, oracle = opened(monkeypatch, "inductor", model="evolvegcn", loss_on="every", frame=2)
+    assert_equal(trainer, oracle)
+    assert trainer.meter.counters["recompilations"] == 0
+
+
+def test_frames_of_other_shapes_are_counted(monkeypatch):
+    trainer, _ = opened(monkeypatch, "aot_eager", frame=3)
+    trainer.step(0)
+    assert trainer.meter.counters["recompilations"] == 0
+    features, edges, coefficient = trainer._arrays
+    trainer._arrays = features, edges[..., :-1], coefficient[..., :-1]
+    trainer.step(1)
+    assert trainer.meter.counters["recompilations"] == 1
+
+
+def test_compiling_is_no_step(monkeypatch):
+    """Rows carry the count of recompilations and the seconds of compiling."""
+    opened(monkeypatch, "aot_eager", frame=3)
+    measured = timed(
+        "reference-compiled", tiny_workload(frame=3), RunContext("cpu", "smoke", 1, budget_s=0.05)
+    )
+    assert measured.counters["recompilations"] == 0
+    assert 0 < measured.values["compile_s"] <= measured.values["prepare_s"]
+
+
+def test_without_a_compiler_it_says_so(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    (reason,) = get_system("reference-compiled").unsupported(tiny_workload(), "cpu")
+    assert "no-such-compiler" in reason
+    with pytest.raises(UnsupportedError, match="no-such-compiler"):
+        timed("reference-compiled", tiny_workload(), RunContext("cpu", "smoke", 1))
+
+
+@pytest.mark.parametrize(
+    ("preset", "device", "raced"),
+    [("smoke", "cuda", False), ("quick", "cpu", False), ("quick", "cuda", True),
+     ("full", "cpu", True), ("paper", "cuda", True)],
+)  # fmt: skip
+def test_where_it_is_raced(preset, device, raced):
+    cells = fig10.Fig10().cells(preset, device)
+    mine = [c for c in cells if c.params["system"] == "reference-compiled"]
+    rivals = [c for c in cells if c.params["system"] == "pipad"]
+    assert len(mine) == (len(rivals) if raced else 0)
+    assert {c.group for c in mine} <= {c.group for c in rivals}
