@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dgbench.systems.base import Experiment
+from dgbench.systems.dgc.experiments.attention import Attention
 from dgbench.systems.dgc.experiments.fig3 import Fig3
 from dgbench.systems.dgc.experiments.fig4 import Fig4
 from dgbench.systems.dgc.experiments.fig5 import Fig5
@@ -42,5 +43,6 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     Fig14(),
     Fig15(),
     FusionAblation(),
+    Attention(),
     Fig18(),
 )

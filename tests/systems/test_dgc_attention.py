@@ -1,0 +1,82 @@
+"""Attention contenders of DGC: each against float64, gaps with their reasons."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from paper_rows import failed_rows
+
+from dgbench.runtime.errors import CheckFailed, UnsupportedError
+from dgbench.systems.base import RunContext
+from dgbench.systems.dgc.experiments import attention
+
+CASE = attention.SequenceCase("tiny", 40, 3, 9, 2, 8)
+
+
+@pytest.mark.parametrize("name", [n for n in attention.CONTENDERS if n != attention.VARLEN])
+def test_contenders_attend_within_sequences(name):
+    packed = attention.draw_steps(CASE)
+    assert packed.lengths.unique().numel() > 3
+    contender = attention.CONTENDERS[name](packed)
+    assert attention.deviation_of(contender, packed) < 1e-5
+
+
+def test_a_contender_that_sees_other_sequences_is_not_timed():
+    packed = attention.draw_steps(CASE)
+    plain = attention.plain_packed_attention
+    blind = attention._spread(
+        packed, lambda q, k, v, _, heads: plain(q, k, v, heads=heads), packed.sequence, packed.place
+    )
+    with pytest.raises(CheckFailed, match="deviates from float64"):
+        attention.deviation_of(blind, packed)
+
+
+def test_varlen_is_a_gap_with_its_reason(monkeypatch):
+    packed = attention.draw_steps(CASE)
+    with pytest.raises(UnsupportedError, match=r"CUDA device|has no torch"):
+        attention.varlen_rows(packed)
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
+    with pytest.raises(UnsupportedError, match=r"has no torch\.nn\.attention\.varlen"):
+        attention.varlen_rows(packed)
+
+
+def test_varlen_gets_offsets_of_the_sequences(monkeypatch):
+    """Its arguments, by a stand-in that attends as documented; bfloat16 has its own tolerance."""
+    varlen = pytest.importorskip("torch.nn.attention.varlen")
+
+    def slow(q, k, v, begins_q, begins_k, longest_q, longest_k):
+        assert q.dtype == torch.bfloat16
+        assert begins_q.dtype == torch.int32
+        assert longest_q == longest_k == int(begins_q.diff().max())
+        sizes = begins_q.diff().tolist()
+        parts = zip(*(t.transpose(0, 1).split(sizes, dim=1) for t in (q, k, v)), strict=True)
+        made = [torch.nn.functional.scaled_dot_product_attention(*part) for part in parts]
+        return torch.cat(made, dim=1).transpose(0, 1)
+
+    monkeypatch.setattr(varlen, "varlen_attn", slow)
+    packed = attention.draw_steps(CASE)
+    on_device = type("Lengths", (), {"device": torch.device("cuda")})
+    offsets = packed.offsets
+    shown = type(
+        "Shown", (), {"lengths": on_device, "offsets": offsets, "steps": packed.steps, "case": CASE}
+    )
+    on_device.max = packed.lengths.max
+    contender = attention.varlen_rows(shown)
+    worst = attention.deviation_of(contender, packed)
+    assert attention.TOLERANCE < worst < attention.HALF_TOLERANCE
+
+
+def test_rows_and_points():
+    experiment = attention.Attention()
+    cells = experiment.cells("smoke", "cpu")
+    assert {c.params["contender"] for c in cells} == set(attention.CONTENDERS)
+    context = RunContext("cpu", "smoke", 1, budget_s=0.01)
+    mine = next(c for c in cells if c.params["contender"] == attention.NESTED)
+    measured = experiment.run(mine, context)
+    assert measured.samples
+    assert measured.deviation["output"] < 1e-5
+    points = attention.attention_points(failed_rows(experiment))
+    assert points
+    assert all(p["failed"] for p in points)

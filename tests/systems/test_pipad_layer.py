@@ -1,0 +1,45 @@
+"""Contenders of PiPAD's graph layer: torch's CSR product as a contender of its own on a device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_data import tiny_sequence
+
+from dgbench.harness.store.row import Row
+from dgbench.systems.pipad.experiments import fig11
+
+
+def test_torchs_product_is_the_layer():
+    csrs = tiny_sequence().topology[:3]
+    x = torch.rand(3, csrs[0].num_rows, 5, generator=torch.Generator().manual_seed(1))
+    weight = torch.rand(5, 4, generator=torch.Generator().manual_seed(2))
+    found = fig11.torch_layer(csrs, x, weight)()
+    assert fig11._deviation(found, csrs, x, weight) < 1e-6
+    assert fig11._deviation([y + 1 for y in found], csrs, x, weight) > 1e-2
+
+
+@pytest.mark.parametrize(("device", "raced"), [("cpu", False), ("cuda", True)])
+def test_cusparse_is_raced_on_a_device(device, raced):
+    cells = fig11.Fig11().cells("quick", device)
+    mine = {c.group for c in cells if c.params["system"] == fig11.CUSPARSE}
+    assert mine == ({c.group for c in cells if c.params["system"] == "pygt-g"} if raced else set())
+
+
+def test_points_show_cusparse_where_it_ran():
+    def rows(*systems):
+        return [
+            Row(
+                id=f"{s}{n}", run="test", cell_hash=s, paper="pipad", experiment="fig11",
+                params={"dataset": "hepth", "dim": 16, "system": s}, group="hepth/16",
+                round=n, status="ok", time=seconds,
+            )
+            for n in range(5)
+            for s, seconds in zip(systems, (4.0, 2.0, 1.0, 3.0), strict=False)
+        ]  # fmt: skip
+
+    shown = {p["system"]: p.get("value") for p in fig11.layer_points(
+        rows("pygt", "pygt-g", "pipad", fig11.CUSPARSE))}  # fmt: skip
+    assert shown == {"pygt-g": pytest.approx(2), "pipad": pytest.approx(4),
+                     fig11.CUSPARSE: pytest.approx(4 / 3)}  # fmt: skip
+    assert fig11.CUSPARSE not in {p["system"] for p in fig11.layer_points(rows("pygt", "pipad"))}
