@@ -284,7 +284,7 @@ def test_every_file_of_the_catalogue_has_a_hash_or_says_why_not() -> None:
 # Import names that differ from the name of their distribution.
 NAMES = {"yaml": "pyyaml", "pynvml": "nvidia-ml-py", "torch_geometric": "torch-geometric"}
 CONTENDERS = {"torch_geometric_temporal", "torch_sparse", "torch_scatter", "dgl", "tglite",
-              "pymetis", "kahypar"}  # fmt: skip
+              "pymetis", "kahypar", "cupy", "pylibwholegraph"}  # fmt: skip
 
 
 def project() -> str:

@@ -163,4 +163,6 @@ def test_the_stream_is_the_same_each_time() -> None:
 def test_a_name_that_is_not_known() -> None:
     with pytest.raises(UnknownKeyError, match="tgllite"):
         contender("tgllite")
-    assert set(CONTENDERS) == {"blocks", "tcsr", "tglite", "dgl", "pyg-last"}
+    assert set(CONTENDERS) == {
+        "blocks", "tcsr", "tglite", "cugraph", "cugraph-window", "dgl", "pyg-last",
+    }  # fmt: skip

@@ -32,7 +32,7 @@ def test_points_show_cusparse_where_it_ran():
             Row(
                 id=f"{s}{n}", run="test", cell_hash=s, paper="pipad", experiment="fig11",
                 params={"dataset": "hepth", "dim": 16, "system": s}, group="hepth/16",
-                round=n, status="ok", time=seconds,
+                round=n, status="ok", samples=[seconds],
             )
             for n in range(5)
             for s, seconds in zip(systems, (4.0, 2.0, 1.0, 3.0), strict=False)

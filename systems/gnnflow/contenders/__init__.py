@@ -8,10 +8,11 @@ from dgbench.runtime.errors import unknown_key
 from dgbench.systems.gnnflow.contenders.base import Contender, Events
 from dgbench.systems.gnnflow.contenders.judge import Quality, Truth
 from dgbench.systems.gnnflow.contenders.ours import Blocks, Rebuilt
+from dgbench.systems.gnnflow.contenders.rapids import CuGraph, CuGraphWindow
 from dgbench.systems.gnnflow.contenders.released import Dgl, LastNeighbours, Tglite
 
 CONTENDERS: Final[dict[str, type[Contender]]] = {
-    one.name: one for one in (Blocks, Rebuilt, Tglite, Dgl, LastNeighbours)
+    one.name: one for one in (Blocks, Rebuilt, Tglite, CuGraph, CuGraphWindow, Dgl, LastNeighbours)
 }
 """By the word that rows use."""
 

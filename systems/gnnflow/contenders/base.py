@@ -76,6 +76,10 @@ class Contender(ABC):
         """The release it is, or that it was written anew."""
         return "this project"
 
+    def remarks(self) -> list[str]:
+        """What a reader must know of the graph that was built last. Default: nothing."""
+        return []
+
     @abstractmethod
     def build(self, events: Events) -> None:
         """Make the graph of these events from nothing, up to the point where it can be sampled."""

@@ -59,12 +59,15 @@ class Released(Contender):
 
 
 class Dgl(Released):
-    """DGL's sampler, which knows no time, on a graph that is made anew."""
+    """DGL's sampler, which knows no time, on a graph that is made anew.
+
+    DGL is no longer maintained; its row stays as a historical one.
+    """
 
     name = "dgl"
     title = "DGL"
     package, module, install = "dgl", "dgl", "pip install dgl==1.1.3"
-    note = "not temporal: draws from all edges, for each vertex once"
+    note = "historical, no longer maintained; not temporal: draws from all edges, for a vertex once"
     temporal = False
     policies = ("uniform",)
 

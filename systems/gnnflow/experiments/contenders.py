@@ -177,6 +177,7 @@ def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measur
     for name, one in here.items():
         made[name] = one(threads=context.threads)
         made[name].build(events if one.looks_back else events.first(first))
+        notes += [f"{one.title}: {remark}" for remark in made[name].remarks()]
     truth = Truth(events)
     for batch in BATCHES:
         nodes, times = batch_roots(events, first, min(batch, len(events) - first))
