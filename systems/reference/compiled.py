@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.readback import Readback
 from dgbench.systems.base import Trainer, Workload
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.reference.system import EdgeListAggregator, ReferenceSystem, ReferenceTrainer
@@ -109,9 +110,9 @@ class CompiledTrainer(ReferenceTrainer):
         out = self._call(self.task.times(frame), targets)
         return out[-1].detach().cpu().clone()
 
-    def step(self, frame: int) -> float:
+    def enqueue(self, frame: int) -> Readback:
         with _counted(self):
-            loss = super().step(frame)
+            loss = super().enqueue(frame)
         self.meter.count("recompilations", self._graphs)
         self._graphs = 0
         return loss
