@@ -11,6 +11,7 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
+import torch
 
 
 def install(monkeypatch, library) -> None:
@@ -122,3 +123,47 @@ class SlowCuGraph:
             "edge_id": np.asarray(edges, dtype=graph.type),
             "label_hop_offsets": np.asarray(offsets, dtype=np.int64),
         }
+
+
+class SlowWholeGraph:
+    """pylibwholegraph.torch's names: an embedding whose rows are gathered from host memory."""
+
+    def __init__(self) -> None:
+        self.policy = ()
+        self.barriers = 0
+
+    def init_torch_env_and_create_wm_comm(
+        self, world_rank, world_size, local_rank, local_size, *, wm_log_level
+    ):
+        assert (world_rank, world_size, local_rank, local_size) == (0, 1, 0, 1)
+        torch.set_num_threads(1)
+        return self, self
+
+    def barrier(self) -> None:
+        self.barriers += 1
+
+    def create_builtin_cache_policy(
+        self, builtin_cache_type, embedding_memory_type, embedding_memory_location, access_type,
+        cache_ratio,
+    ):  # fmt: skip
+        assert builtin_cache_type in ("none", "local_device", "local_node", "all_devices")
+        assert 0 < cache_ratio <= 1
+        self.policy = embedding_memory_type, embedding_memory_location, access_type, cache_ratio
+        return self.policy
+
+    def create_embedding(self, comm, memory_type, memory_location, dtype, sizes, *, cache_policy):
+        assert comm is self
+        assert cache_policy[:2] == (memory_type, memory_location)
+        self._rows = torch.full(sizes, torch.nan, dtype=dtype)
+        return self
+
+    def get_embedding_tensor(self):
+        return self
+
+    def get_local_tensor(self, *, host_view):
+        assert host_view, "the rows lie in host memory"
+        return self._rows, 0
+
+    def gather(self, indice):
+        assert self.barriers, "rows may not be there yet"
+        return self._rows[indice]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
-from slow_rapids import SlowCuGraph, install
+from slow_rapids import SlowCuGraph, SlowWholeGraph, install
 
+from dgbench.runtime.errors import CheckFailed, InvalidInputError
 from dgbench.systems.base import RunContext
 from dgbench.systems.gnnflow.contenders import CONTENDERS, Events, Truth
 from dgbench.systems.gnnflow.contenders.rapids import CuGraph, CuGraphWindow
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
-from dgbench.systems.gnnflow.experiments import contenders
+from dgbench.systems.gnnflow.experiments import cache_ablation, contenders
+from dgbench.systems.gnnflow.experiments.accesses import Accesses
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME
+from dgbench.systems.gnnflow.wholegraph_cache import WholeGraphCache
 
 CLEAN = {"recall": 1.0, "leaks": 0.0, "foreign": 0.0, "duplicates": 0.0}
 BOTH = pytest.mark.parametrize("one", [CuGraph, CuGraphWindow])
@@ -128,3 +135,47 @@ def test_it_is_judged_and_raced_like_the_others(monkeypatch, events):
             assert marks == [1, 0, 0]
             assert found.values[f"{name} {policy} 2 20 s"] > 0
     assert any(note.startswith("cuGraph: times above 2^53") for note in found.notes)
+
+
+@pytest.fixture
+def whole(monkeypatch) -> SlowWholeGraph:
+    """A stand-in where pylibwholegraph would be, on the CPU."""
+    package, library = ModuleType("pylibwholegraph"), SlowWholeGraph()
+    package.torch = library
+    monkeypatch.setitem(sys.modules, "pylibwholegraph", package)
+    monkeypatch.setitem(sys.modules, "pylibwholegraph.torch", library)
+    monkeypatch.setattr(WholeGraphCache, "device", "cpu")
+    return library
+
+
+def test_wholegraph_gives_the_rows_of_the_table(whole):
+    table, threads = torch.rand(20, 3), torch.get_num_threads()
+    cache = WholeGraphCache(table, 5)
+    assert whole.policy[-1] == 0.25
+    assert torch.get_num_threads() == threads
+    ids = torch.tensor([3, 19, 3, 0])
+    assert torch.equal(cache.fetch(ids), table[ids])
+    for capacity in (0, 21):
+        with pytest.raises(InvalidInputError, match=f"capacity is {capacity}"):
+            WholeGraphCache(table, capacity)
+
+
+def test_caches_are_compared_with_the_table_before_they_count(whole):
+    preset = "smoke"
+    graph = BY_NAME["college-msg"]
+    accesses = Accesses(graph, "tgn", preset, batch=cache_ablation.EVENTS[preset], chunks=1)
+    context = RunContext("cpu", preset, 1)
+    found = cache_ablation.race_on_device(accesses, context)
+    assert found.values[f"gain {cache_ablation.WHOLEGRAPH}"] > 0
+    whole.gather = lambda ids: whole._rows[ids] + 1
+    with pytest.raises(CheckFailed, match="WholeGraph"):
+        cache_ablation.race_on_device(accesses, context)
+
+
+@pytest.mark.parametrize(("device", "said"), [("cpu", "CUDA device"), ("cuda", "dgbench[rapids]")])
+def test_without_wholegraph_its_race_is_a_gap(device, said):
+    if not WholeGraphCache.absent():
+        pytest.skip("pylibwholegraph is installed")
+    cells = cache_ablation.CacheAblation().cells("quick", device)
+    (cell,) = [c for c in cells if c.params["part"] == "device"]
+    assert said in cell.unavailable

@@ -16,10 +16,16 @@ from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, TableRows
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
 from dgbench.systems.gnnflow.experiments.cache_times import rows_of
-from dgbench.systems.gnnflow.experiments.common import failed, failures, model_title, panel
+from dgbench.systems.gnnflow.experiments.common import (
+    failed,
+    failures,
+    model_title,
+    panel,
+)
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA
 from dgbench.systems.gnnflow.plain_cache import ListedCache, TorchCache
 from dgbench.systems.gnnflow.rounds import Round
+from dgbench.systems.gnnflow.wholegraph_cache import WholeGraphCache
 
 WORKLOADS: Final = {
     "smoke": (("college-msg", "tgn"),),
@@ -69,6 +75,9 @@ WAY_TITLES: Final = {
     "list": "list and lock, compiled",
     "torch": "whole batches, torch's operators",
 }
+NEEDS: Final = "its cache lies on a GPU: needs a CUDA device"
+WHOLEGRAPH: Final = "WholeGraph, on the device"
+"""Raced with our cache on the device, where it is installed."""
 
 
 class CacheAblation(Experiment):
@@ -83,7 +92,8 @@ class CacheAblation(Experiment):
         "one thing from LRU with reuse, restoration and lambda 0.2. A miss is admitted if it is "
         "asked for most often in its batch. Against the clock a cache works on whole batches, "
         "compiled and in torch's operators, or one id at a time on a linked list behind a lock, "
-        "compiled, on all threads we have; the list admits every miss."
+        "compiled, on all threads we have; the list admits every miss. On a CUDA device our cache "
+        "is raced with pylibwholegraph's, both over rows in host memory."
     )
     claims = (
         "gnnflow-s62-lru-best-dynamic",
@@ -93,7 +103,9 @@ class CacheAblation(Experiment):
     )
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        parts = [("hits", *one) for one in WORKLOADS[preset]] + [("speed", *SPEED)]
+        parts = [("hits", *one) for one in WORKLOADS[preset]]
+        parts += [("speed", *SPEED), ("device", *SPEED)]
+        lacking = NEEDS if device != "cuda" else WholeGraphCache.absent()
         return [
             Cell(
                 paper=self.paper,
@@ -101,6 +113,7 @@ class CacheAblation(Experiment):
                 params={"part": part, "dataset": dataset, "model": model},
                 group=f"{part} {dataset} {model}",
                 timeout_s=3600 if preset == "paper" else 600,
+                unavailable=lacking if part == "device" else "",
             )
             for part, dataset, model in parts
         ]
@@ -108,7 +121,8 @@ class CacheAblation(Experiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
         model, preset = str(cell.params["model"]), context.preset
-        if cell.params["part"] == "speed":
+        if cell.params["part"] != "hits":
+            race = race_on_device if cell.params["part"] == "device" else race_on_host
             return race(Accesses(graph, model, preset, batch=EVENTS[preset], chunks=1), context)
         found = Measurement()
         for gpus in GPUS:
@@ -182,12 +196,8 @@ def average(
     return sum(rates) / len(rates)
 
 
-def race(accesses: Accesses, context: RunContext) -> Measurement:
-    """Seconds of a fetch in each way, in turns on the same batches of edges.
-
-    Raises:
-        CheckFailed: one of them gave other rows than the table.
-    """
+def race_on_host(accesses: Accesses, context: RunContext) -> Measurement:
+    """Seconds of a fetch in each way to keep a cache in host memory."""
     table = rows_of(accesses, "edge")
     slots = accesses.capacity("edge", 10.0)
     ways: dict[str, Any] = {
@@ -195,27 +205,58 @@ def race(accesses: Accesses, context: RunContext) -> Measurement:
         "list": ListedCache(table, slots, threads=torch.get_num_threads()),
         "torch": TorchCache(table, slots),
     }
+    found = race(accesses, context, table, ways)
+    for name, way in ways.items():
+        found.values[f"{name} hit rate"] = 100 * way.hits / way.requests
+        found.units[f"{name} hit rate"] = "%"
+    found.counters["slots"] = slots
+    return found
+
+
+def race_on_device(accesses: Accesses, context: RunContext) -> Measurement:
+    """Seconds of a fetch with our cache on the device and with WholeGraph's, ids on the device."""
+    table = rows_of(accesses, "edge")
+    slots = accesses.capacity("edge", 10.0)
+    ways: dict[str, Any] = {
+        "batched": FeatureCache(TableRows(table), slots, device=context.device),
+        WHOLEGRAPH: WholeGraphCache(table, slots),
+    }
+    found = race(accesses, context, table, ways)
+    found.counters["slots"] = slots
+    return found
+
+
+def race(
+    accesses: Accesses, context: RunContext, table: torch.Tensor, ways: Mapping[str, Any]
+) -> Measurement:
+    """Seconds of a fetch in each way, in turns on the same batches of edges.
+
+    Raises:
+        CheckFailed: one of them gave other rows than the table.
+    """
+    on_device = context.device == "cuda" and WHOLEGRAPH in ways
     turns, size = TURNS[context.preset], accesses.task.batch
     last = accesses.count("edge")
     span = Round(0, last - (turns + 3) * size, last)
     batches = [access.edges for access in accesses.epoch(span)]
-    seconds: dict[str, list[float]] = {name: [] for name in WAYS}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn, ids in enumerate(batches, -3):  # three fill the caches
-        for name in WAYS if turn % 2 else reversed(WAYS):
+        given = ids.to(context.device) if on_device else ids
+        for name in ways if turn % 2 else reversed(ways):
             began = time.perf_counter()
-            rows = ways[name].fetch(ids)
+            rows = ways[name].fetch(given)
+            if on_device:
+                torch.cuda.synchronize()
             if turn >= 0:
                 seconds[name].append(time.perf_counter() - began)
-            if turn == -1 and not torch.equal(rows, table[ids]):
+            if turn == -1 and not torch.equal(rows.cpu(), table[ids]):
                 raise CheckFailed(f"the cache '{name}' gives other rows than the table")
     found = Measurement(data=accesses.describe(), deviation={"output": 0.0}, warmup=3)
-    for name in WAYS[1:]:
-        found.values |= gains(name, seconds[name], seconds["batched"])
-    for name in WAYS:
-        found.values[f"{name} hit rate"] = 100 * ways[name].hits / ways[name].requests
-        found.units[f"{name} hit rate"] = "%"
+    for name in ways:
+        if name != "batched":
+            found.values |= gains(name, seconds[name], seconds["batched"])
     found.samples = seconds["batched"]
-    found.counters = {"slots": slots, "ids": sum(ids.numel() for ids in batches)}
+    found.counters = {"ids": sum(ids.numel() for ids in batches)}
     return found
 
 
@@ -245,16 +286,22 @@ def points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
 def speed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Time of the other ways over that of compiled batches."""
     made: list[dict[str, Any]] = []
-    mine = select(rows, experiment="cache_ablation", part="speed")
-    for name in WAYS[1:] if mine else ():
-        gain = gain_of(mine, name)
+    parts = {
+        part: select(rows, experiment="cache_ablation", part=part) for part in ("speed", "device")
+    }
+    raced = [(name, parts["speed"]) for name in WAYS[1:]] + [(WHOLEGRAPH, parts["device"])]
+    for name, mine in raced:
+        if not mine:
+            continue
+        gain, title = gain_of(mine, name), WAY_TITLES.get(name, name)
         made.append(
-            {"row": WAY_TITLES[name], "system": "gnnflow", "baseline": WAY_TITLES[name],
+            {"row": title, "system": "gnnflow", "baseline": title,
              "value": gain.value, "low": gain.low, "high": gain.high, "n": gain.n,
              "twin": gain.twin, "row_ids": gain.rows}
         )  # fmt: skip
     for row in failures(rows, "cache_ablation"):
-        if row.params["part"] == "speed":
-            made.append({"row": WAY_TITLES["list"], "system": "gnnflow",
-                         "baseline": WAY_TITLES["list"], "failed": failed(row)})  # fmt: skip
+        if row.params["part"] != "hits":
+            title = WHOLEGRAPH if row.params["part"] == "device" else WAY_TITLES["list"]
+            made.append({"row": title, "system": "gnnflow", "baseline": title,
+                         "failed": failed(row)})  # fmt: skip
     return made
