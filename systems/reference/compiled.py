@@ -208,7 +208,7 @@ def lacking(device: str) -> str:
 class CompiledSystem(ReferenceSystem):
     """The reference through torch.compile; CUDA graphs on a device."""
 
-    name = "reference-compiled"
+    name = "compiled"
     title = "torch.compile"
     kind = "baseline"
     about = (

@@ -61,7 +61,7 @@ def interactions(model: str, **more: Any) -> InteractionWorkload:
 
 WORKLOADS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(
-        ("reference", "reference-compiled", "pygt", "pygt-a", "pygt-r", "pygt-g", "pipad"), frames
+        ("reference", "compiled", "pygt", "pygt-a", "pygt-r", "pygt-g", "pipad"), frames
     ),
     "esdg": timeline,
     "dgc": sequences,

@@ -27,7 +27,7 @@ def opened(monkeypatch, backend: str, **changes):
             lambda f, *, mode, **given: plain(f, backend=backend, **given),
         )  # fmt: skip
     work = tiny_workload(lr=1e-2, **changes)
-    trainer = get_system("reference-compiled").open(work)
+    trainer = get_system("compiled").open(work)
     trainer.prepare()
     return trainer, ReferenceSystem(torch.float64).open(work)
 
@@ -77,7 +77,7 @@ def test_compiling_is_no_step(monkeypatch):
     """Rows carry the count of recompilations and the seconds of compiling."""
     opened(monkeypatch, "aot_eager", frame=3)
     measured = timed(
-        "reference-compiled", tiny_workload(frame=3), RunContext("cpu", "smoke", 1, budget_s=0.05)
+        "compiled", tiny_workload(frame=3), RunContext("cpu", "smoke", 1, budget_s=0.05)
     )
     assert measured.counters["recompilations"] == 0
     assert 0 < measured.values["compile_s"] <= measured.values["prepare_s"]
@@ -85,10 +85,10 @@ def test_compiling_is_no_step(monkeypatch):
 
 def test_without_a_compiler_it_says_so(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    (reason,) = get_system("reference-compiled").unsupported(tiny_workload(), "cpu")
+    (reason,) = get_system("compiled").unsupported(tiny_workload(), "cpu")
     assert "no-such-compiler" in reason
     with pytest.raises(UnsupportedError, match="no-such-compiler"):
-        timed("reference-compiled", tiny_workload(), RunContext("cpu", "smoke", 1))
+        timed("compiled", tiny_workload(), RunContext("cpu", "smoke", 1))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_without_a_compiler_it_says_so(monkeypatch):
 )  # fmt: skip
 def test_where_it_is_raced(preset, device, raced):
     cells = fig10.Fig10().cells(preset, device)
-    mine = [c for c in cells if c.params["system"] == "reference-compiled"]
+    mine = [c for c in cells if c.params["system"] == "compiled"]
     rivals = [c for c in cells if c.params["system"] == "pipad"]
     assert len(mine) == (len(rivals) if raced else 0)
     assert {c.group for c in mine} <= {c.group for c in rivals}

@@ -19,7 +19,7 @@ from dgbench.systems.pipad.experiments.settings import (
 )
 
 METHODS = ("pygt", "pygt-a", "pygt-r", "pygt-g", "pipad")
-COMPILED = "reference-compiled"
+COMPILED = "compiled"
 """Not in the paper: torch.compile over the reference, with CUDA graphs on a device."""
 COMPILE_S = 600
 """Seconds that a cell of COMPILED may take at least; compiling is a part of its preparation."""
