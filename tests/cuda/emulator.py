@@ -72,9 +72,34 @@ def split_arguments(text: str) -> list[str]:
 
 def build(cache: Path) -> ModuleType:
     """Compile (once per state of the sources) and import the module."""
+    target = compiled(cache) / f"{MODULE}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    spec = importlib.util.spec_from_file_location(MODULE, target)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def build_driver(cache: Path) -> Path:
+    """The driver of the kernels as a program for the host, linked with the module's kernels."""
+    folder = compiled(cache)
+    units = sorted((CSRC / "cuda" / "driver").glob("*.cpp"))
+    digest = hashlib.sha256()
+    for path in sorted((CSRC / "cuda" / "driver").iterdir()):
+        digest.update(path.read_bytes())
+    target = folder / f"kernel_driver-{digest.hexdigest()[:16]}"
+    with FileLock(f"{target}.lock"):
+        if not target.exists():
+            objects = compile_units(folder, units, flags_for(folder / "src"))
+            link(target, [*objects, *folder.glob("*_cu.o")])
+    return target
+
+
+def compiled(cache: Path) -> Path:
+    """Folder of the module and its objects; compiled where it is not there yet."""
     import nanobind
 
-    sources = sorted([*(CSRC / "cuda").iterdir(), *(CSRC / "common").iterdir(), *RUNTIME.iterdir()])
+    folders = (CSRC / "cuda", CSRC / "common", RUNTIME)
+    sources = sorted(path for folder in folders for path in folder.iterdir() if path.is_file())
     digest = hashlib.sha256(sys.version.encode() + nanobind.__version__.encode())
     digest.update(" ".join(CHECKS).encode())
     for path in [*sources, Path(__file__)]:
@@ -85,10 +110,7 @@ def build(cache: Path) -> ModuleType:
     with FileLock(f"{folder}.lock"):
         if not target.exists():
             compile_module(folder, target, Path(nanobind.__file__).parent)
-    spec = importlib.util.spec_from_file_location(MODULE, target)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return folder
 
 
 def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
@@ -102,23 +124,36 @@ def compile_module(folder: Path, target: Path, nanobind: Path) -> None:
         elif path.suffix in {".cpp", ".hpp", ".h"}:
             shutil.copy(path, tree / "cuda")
     units += sorted((tree / "cuda").glob("*.cpp"))
-    include = [tree, RUNTIME, CSRC, nanobind / "include", nanobind / "ext/robin_map/include"]
+    flags = flags_for(tree, nanobind / "include", nanobind / "ext/robin_map/include")
+    link(target, compile_units(folder, units, flags), "-shared")
+
+
+def flags_for(tree: Path, *more: Path) -> list[str]:
+    """Of the compiler, for sources that include the rewritten ones of `tree`."""
     flags = ["-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-w", "-fopenmp"]
     flags += [f"-DDGBENCH_MODULE={MODULE}", "-DDGBENCH_EMULATED_DEVICE", *CHECKS]
-    flags += [f"-I{path}" for path in [*include, sysconfig.get_paths()["include"]]]
+    return flags + [
+        f"-I{path}" for path in [tree, RUNTIME, CSRC, *more, sysconfig.get_paths()["include"]]
+    ]
 
+
+def run_gcc(*words: str) -> None:
     # What is loaded into this process to watch it would watch the compiler too.
     environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    subprocess.run(["g++", *words], check=True, env=environment)
 
+
+def compile_units(folder: Path, units: list[Path], flags: list[str]) -> list[Path]:
     def compile_unit(unit: Path) -> Path:
         made = folder / f"{unit.stem}.o"
-        command = ["g++", *flags, "-c", str(unit), "-o", str(made)]
-        subprocess.run(command, check=True, env=environment)
+        run_gcc(*flags, "-c", str(unit), "-o", str(made))
         return made
 
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        objects = [str(made) for made in pool.map(compile_unit, units)]
+        return list(pool.map(compile_unit, units))
+
+
+def link(target: Path, objects: list[Path], *how: str) -> None:
     unfinished = target.with_suffix(".tmp")
-    command = ["g++", "-shared", "-fopenmp", *CHECKS, *objects, "-o", str(unfinished)]
-    subprocess.run(command, check=True, env=environment)
+    run_gcc(*how, "-fopenmp", *CHECKS, *map(str, objects), "-o", str(unfinished))
     unfinished.replace(target)
