@@ -23,7 +23,7 @@
 #   roofline    every operator against its roof, with launches, registers and spills
 #   ledger      every workload that something was predicted of, beside the prediction
 #   billion     a twin of 1.47 billion edges on one device: ingest, samples, an epoch
-#   sanitizers  memcheck, racecheck, initcheck and synccheck over small tests of every kernel
+#   sanitizers  memcheck, racecheck, synccheck and initcheck over a driver of every kernel
 #   differences ESDG: encode and rebuild, plain transfer against differences
 #   reproduce   the quick experiments of all papers, what is left of the time in equal shares
 #   pipad, esdg, dgc, gnnflow, tgcn   a paper: correctness, operators, its experiments
@@ -123,6 +123,10 @@ run 400 build.log "$python" -m pip install -q --no-build-isolation --no-deps --u
   exit 1
 }
 export PYTHONPATH="$site${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+if [ -z "$dry" ] && [[ " ${parts[*]} " =~ \ (operators|sanitizers|pipad|esdg|dgc|gnnflow)\  ]]; then
+  DGBENCH_DRIVER=$(built_driver "$site/.build" 2>"$out/driver.log") || tail -20 "$out/driver.log"
+  export DGBENCH_DRIVER
+fi
 
 # Out of the tree, so that the installed package is what runs.
 if [ -z "$dry" ]; then

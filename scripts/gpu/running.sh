@@ -39,26 +39,39 @@ end_session() {
   session=
 }
 
-# sanitize SECONDS LOG FILES EXPRESSION [TOOL]: compute-sanitizer over some tests, memcheck if no
-# tool is named; files are separated by spaces. Exits 9 if it found something.
+# built_driver FOLDER: builds the driver of the kernels where the operators were compiled, and says
+# where it is; nothing where it could not be built.
+built_driver() {
+  cmake --build "$1" --target kernel_driver >&2 &&
+    find "$1" -name kernel_driver -type f -perm -u+x | head -1
+}
+
+# sanitize SECONDS LOG TOOL [CASE...]: a tool of compute-sanitizer over cases of the driver, all
+# where none is named. Exits as scripts/gpu/sanitize.sh does, and 124 where the clock stopped it
+# before it found anything.
 sanitize() {
-  local tool=${5:-memcheck} ours=
-  if [ -z "$dry" ]; then
-    if ! command -v compute-sanitizer >/dev/null; then
-      echo "   compute-sanitizer is not here"
-      return 0
-    fi
-    # Torch's kernels are not what is looked at; but they write what initcheck must see written.
-    [ "$tool" != initcheck ] && compute-sanitizer --help | grep -q -- --kernel-regex &&
-      ours="--kernel-regex kns=dgbench"
-  fi
-  # An allocation of its own for every tensor: in a cached block an overrun stays inside.
-  # shellcheck disable=SC2086
-  run "$1" "$2" env PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool "$tool" $ours \
-    --print-limit 20 --error-exitcode 9 $tests_of $3 ${4:+-k "$4"}
+  local limit=$1 log=$2
+  shift 2
+  run "$limit" "$log" bash scripts/gpu/sanitize.sh "$@"
   local status=$?
-  [ -n "$dry" ] || grep -E "SUMMARY|passed|failed" "$out/$2" | tail -3
+  [ -n "$dry" ] && return 0
+  if [ "$status" -eq 124 ] && grep -qE "$findings" "$out/$log"; then status=9; fi
+  grep -E "SUMMARY|WRONG|cases right" "$out/$log" | tail -5
   return $status
+}
+
+findings="^=+ .*(Invalid|Misaligned|Race reported|hazard|Uninitialized|Barrier error)"
+
+# What an exit code of `sanitize` means.
+verdict() {
+  [ -n "$dry" ] && echo "not run" && return
+  case $1 in
+    0) echo "found nothing" ;;
+    9) echo "FOUND SOMETHING" ;;
+    124 | 137) echo "not finished" ;;
+    3) echo "not run" ;;
+    *) echo "FAILED ($1)" ;;
+  esac
 }
 
 # shown LOG: a table that was written, without the warnings before it.

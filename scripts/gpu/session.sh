@@ -1,12 +1,15 @@
 # shellcheck shell=bash disable=SC2154
 # gpu_run.sh session: one call of a run that goes on over any number of calls.
 
+# shellcheck source=scripts/gpu/running.sh
+source scripts/gpu/running.sh
+
 # session [OUT]: install from the parcel (or build), run units until the time is over, leave
 # OUT/session.tar.gz. State lies in $state and in that file; either of them resumes.
 session() {
   local parcel=${DGBENCH_PARCEL:-build/gpu_parcel} state=${DGBENCH_SESSION:-build/gpu_session}
   local out=${1:-gpu_run} site=${DGBENCH_SITE:-build/gpu_site} python=${PYTHON:-python3}
-  local call=${DGBENCH_SECONDS:-540} began=$SECONDS commit='' plan=() stamp='' status
+  local call=${DGBENCH_SECONDS:-540} began=$SECONDS commit='' plan=() stamp='' driver='' status
   [ -f "$parcel/COMMIT" ] && commit=$(cat "$parcel/COMMIT")
   commit=${commit:-$(git rev-parse HEAD 2>/dev/null || true)}
   export DGBENCH_COMMIT=$commit PYTHONUNBUFFERED=1
@@ -38,8 +41,15 @@ session() {
       "$python" -m pip install -q --no-build-isolation --no-deps --upgrade --target "$site" \
         -C build-dir="$site/.build" . || return 1
     fi
+    # That of the parcel is of the same commit as its wheel.
+    if [ -f "$parcel/kernel_driver" ]; then
+      install -m 755 "$parcel/kernel_driver" "$site/kernel_driver" || return 1
+    elif [ -d "$site/.build" ]; then
+      driver=$(built_driver "$site/.build") && install -m 755 "$driver" "$site/kernel_driver"
+    fi
     echo "$stamp" >"$site/.installed"
   fi
+  export DGBENCH_DRIVER=$PWD/$site/kernel_driver
   export PYTHONPATH="$PWD/$site${PYTHONPATH:+:$PYTHONPATH}"
   export DGBENCH_CACHE=${DGBENCH_CACHE:-$PWD/$state/cache}
   mkdir -p "$out"

@@ -73,43 +73,76 @@ def test_every_part_can_be_asked_for_alone_and_with_others() -> None:
         assert "== summary" in gpu_run("--dry-run", part, "tables").stdout
 
 
-def test_all_four_sanitizers_share_the_time_and_look_at_every_kernel() -> None:
+def test_all_four_sanitizers_share_the_time_after_the_driver_alone() -> None:
     said = gpu_run("--dry-run", "sanitizers").stdout
-    tools = ["memcheck", "racecheck", "synccheck", "initcheck"]
-    assert re.findall(r"--tool (\w+)", said) == tools
-    limits = [int(n) for n in re.findall(r"at most (\d+) s, to \w+check.log", said)]
-    assert sum(limits[:1]) * 4 <= 560
-    for path in (ROOT / "tests" / "cuda").glob("test_*kernel*.py"):
-        assert said.count(f"tests/cuda/{path.name}") == len(tools), path.name
+    tools = ["none", "memcheck", "racecheck", "synccheck", "initcheck"]
+    assert re.findall(r"sanitize.sh (\w+)", said) == tools
+    limits = [int(n) for n in re.findall(r"at most (\d+) s, to \w+.log: bash", said)]
+    assert limits[0] * len(tools) <= 560
+    assert "found nothing" not in said  # nothing was run
 
 
 @pytest.mark.parametrize(
-    ("exits", "log", "status"),
+    ("exits", "log", "status", "said"),
     [
-        (0, "========= ERROR SUMMARY: 0 errors", 0),
-        (9, "========= Invalid __global__ write of size 4 bytes", 1),
-        (124, "========= COMPUTE-SANITIZER", 0),  # the clock stopped it
-        (124, "========= Error: Race reported between Write and Read", 1),
+        (0, "========= ERROR SUMMARY: 0 errors", 0, "found nothing"),
+        (9, "========= Invalid __global__ write of size 4 bytes", 1, "FOUND SOMETHING"),
+        (1, "scan_gru  WRONG", 1, "FAILED (1)"),
+        (124, "========= COMPUTE-SANITIZER", 1, "not finished"),  # the clock stopped it
+        (124, "========= Error: Race reported between Write and Read", 1, "FOUND SOMETHING"),
     ],
 )
-def test_what_a_sanitizer_finds_fails_the_part(exits, log, status, tmp_path) -> None:
-    """A stand-in for compute-sanitizer that finds nothing, or something."""
+def test_what_a_sanitizer_finds_fails_the_part(exits, log, status, said, tmp_path) -> None:
+    """Stand-ins for compute-sanitizer, which finds nothing or something, and for the driver."""
     env = fake_machine(tmp_path, 'echo "ran $*"')
-    tool = tmp_path / "tools" / "compute-sanitizer"
-    tool.write_text(
-        f'#!/usr/bin/env bash\n[ "$1" = --help ] && exec echo "--kernel-regex X"\n'
-        f'echo "asked $*"; echo "{log}"; exit {exits}\n'
+    put_tool(tmp_path, "compute-sanitizer", f'echo "asked $*"; echo "{log}"; exit {exits}')
+    driver = (
+        'printf "#!/bin/sh\\necho cases right" >"$2/kernel_driver"; chmod +x "$2/kernel_driver"'
     )
-    tool.chmod(0o755)
+    put_tool(tmp_path, "cmake", f'mkdir -p "$2"; {driver}')
+    done, out = run_part(tmp_path, env, "sanitizers")
+    assert done.returncode == status, done.stdout + done.stderr
+    for tool in ("memcheck", "racecheck", "synccheck", "initcheck"):
+        asked = (out / f"{tool}.log").read_text()
+        assert re.search(rf"asked --tool {tool} .*/kernel_driver\n", asked), asked
+        assert f"{tool}: {said}" in done.stdout
+    assert "none: found nothing" in done.stdout
+
+
+def test_sanitized_cases_are_cases_of_the_driver() -> None:
+    sources = (ROOT / "kernels_cuda" / "csrc" / "cuda" / "driver").glob("*.cpp")
+    known = {
+        n for path in sources for n in re.findall(r"^DRIVER_CASE\((\w+)", path.read_text(), re.M)
+    }
+    for part in ("operators", "pipad", "esdg", "dgc", "gnnflow"):
+        (named,) = re.findall(r"sanitize.sh memcheck (.+)", gpu_run("--dry-run", part).stdout)
+        assert set(named.split()) <= known, part
+
+
+def test_without_a_driver_nothing_counts_as_checked(tmp_path) -> None:
+    env = fake_machine(tmp_path, 'echo "ran $*"')
+    put_tool(tmp_path, "cmake", 'echo "no such target" >&2; exit 1')
+    put_tool(tmp_path, "compute-sanitizer", "exit 0")
+    done, out = run_part(tmp_path, env, "sanitizers")
+    assert done.returncode == 1
+    assert done.stdout.count("not run") == 5
+    assert "no such target" in done.stdout
+    assert "is no program" in (out / "memcheck.log").read_text()
+
+
+def run_part(tmp_path, env, part: str) -> tuple[subprocess.CompletedProcess, Path]:
     out = tmp_path / "out"
     done = subprocess.run(
-        ["bash", str(SCRIPTS / "gpu_run.sh"), "sanitizers", str(out)],
+        ["bash", str(SCRIPTS / "gpu_run.sh"), part, str(out)],
         capture_output=True, text=True, timeout=60, env=env,
     )  # fmt: skip
-    assert done.returncode == status, done.stdout + done.stderr
-    assert "--kernel-regex kns=dgbench" in (out / "racecheck.log").read_text()
-    # What torch's kernels wrote counts as written.
-    assert "--kernel-regex" not in (out / "initcheck.log").read_text()
+    return done, out
+
+
+def put_tool(tmp_path, name: str, body: str) -> None:
+    tool = tmp_path / "tools" / name
+    tool.write_text(f"#!/usr/bin/env bash\n{body}\n")
+    tool.chmod(0o755)
 
 
 def test_tests_that_need_the_device_alone_come_last() -> None:
@@ -249,7 +282,7 @@ def test_one_run_holds_all_that_a_device_is_asked() -> None:
     """Correctness first, then operators, then the large graph, then the papers, each bounded."""
     order = ["equality", "roofline", "sanitizers", "placements", "billion", "reproduce"]
     said = gpu_run("--dry-run", *order).stdout
-    words = ["test_every_system", "kernel_resources", "gpu_roofline", "--tool memcheck",
+    words = ["test_every_system", "kernel_resources", "gpu_roofline", "sanitize.sh memcheck",
              "gpu_gnnflow", "gpu_billion", "reproduce gnnflow"]  # fmt: skip
     assert [said.index(word) for word in words] == sorted(said.index(word) for word in words)
     assert said.count("== summary") == len(order)
@@ -264,7 +297,7 @@ def test_one_run_holds_all_that_a_device_is_asked() -> None:
 def test_all_of_a_device_run_is_one_word() -> None:
     """Correctness, what the device can do, operators and predictions, then the papers."""
     said = gpu_run("--dry-run", "all").stdout
-    words = ["need the device alone", "--tool memcheck", "test_every_system", "gpu_ceilings",
+    words = ["need the device alone", "sanitize.sh memcheck", "test_every_system", "gpu_ceilings",
              "gpu_roofline", "gpu_ledger", "gpu_gnnflow", "reproduce gnnflow"]  # fmt: skip
     assert [said.index(word) for word in words] == sorted(said.index(word) for word in words)
     assert said.count("== summary") == len(words)
