@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# Make the parcel that a device session carries: a wheel with compiled operators, what the machine
-# lacks, small real data, the commit.
+# Make the parcel that a device session carries: a wheel with compiled operators, the driver of the
+# kernels, what the machine lacks, small real data, the commit.
 #
 #   scripts/gpu_pack.sh [FOLDER]     default: build/gpu_parcel, where gpu_run.sh session looks
 #
 # Settings:
-#   PYTHON             of the measuring machine's version, 3.12 or newer (default: python3.12). The
-#                      wheel is abi3: it serves that Python and all newer ones. Without one the
-#                      operators are compiled on the measuring machine, on its first call.
-#   DGBENCH_CUDA       compute capability of its devices (default: 90)
-#   DGBENCH_DATA       folder of real data to take small sets from
-#   DGBENCH_PACK_DATA  their folders in it (default: those below)
+#   PYTHON              of the measuring machine's version, 3.12 or newer (default: python3.12). The
+#                       wheel is abi3: it serves that Python and all newer ones. Without one the
+#                       operators are compiled on the measuring machine, on its first call.
+#   DGBENCH_CUDA        compute capability of its devices (default: 90)
+#   DGBENCH_DATA        folder of real data to take small sets from
+#   DGBENCH_PACK_DATA   their folders in it (default: those below)
+#   DGBENCH_PACK_BUILD  where compiled files stay, so that packing again compiles what changed
+#                       (default: build/gpu_pack)
 # All of it is held below 40 MiB; a parcel that is larger is refused.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 if [ $# -gt 1 ] || [[ "${1:-}" == -* ]]; then
-  sed -n '2,/^set /s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//p}' "$0" >&2
   exit 2
 fi
 parcel=${1:-build/gpu_parcel}
@@ -23,20 +25,34 @@ most=$((40 << 20))
 rm -rf "$parcel"
 mkdir -p "$parcel/wheels"
 
-# Uncommitted changes are part of what is measured, so they are part of the stamp.
+# Uncommitted changes and new files are part of what is measured, so they are part of the stamp.
 commit=$(git rev-parse HEAD)
-git diff --quiet HEAD || commit="$commit+$(git diff HEAD | sha256sum | cut -c1-8)"
+if [ -n "$(git status --porcelain)" ]; then
+  changes=$({
+    git diff HEAD
+    git ls-files -z --others --exclude-standard | xargs -0r sha256sum
+  } | sha256sum | cut -c1-8)
+  commit="$commit+$changes"
+fi
 echo "$commit" >"$parcel/COMMIT"
 
 python=${PYTHON:-python3.12}
 if "$python" -c 'import sys; raise SystemExit(sys.version_info < (3, 12))' 2>/dev/null; then
-  work=$(mktemp -d)
-  trap 'rm -rf "$work"' EXIT
+  work=${DGBENCH_PACK_BUILD:-build/gpu_pack}
+  mkdir -p "$work"
+  work=$(cd "$work" && pwd)
   "$python" -m venv "$work/venv"
   "$work/venv/bin/pip" install -q "scikit-build-core>=0.10" "nanobind>=2.4" ninja "cmake>=3.25"
-  DGBENCH_CUDA=${DGBENCH_CUDA:-90} "$work/venv/bin/pip" wheel -q --no-build-isolation --no-deps \
-    -w "$parcel/wheels" -C build-dir="$work/build" -C cmake.define.DGBENCH_PORTABLE=ON \
-    -C wheel.py-api=cp312 .
+  # The compiled files of this build are found by the tools of the same folder.
+  PATH="$work/venv/bin:$PATH" "$work/venv/bin/pip" wheel -q --no-build-isolation --no-deps \
+    -w "$parcel/wheels" -C build-dir="$work/build" -C wheel.py-api=cp312 \
+    -C cmake.define.DGBENCH_PORTABLE=ON -C cmake.define.DGBENCH_CUDA="${DGBENCH_CUDA:-90}" .
+  if ! compgen -G "$parcel/wheels/dgbench-*-abi3-*.whl" >/dev/null; then
+    echo "the wheel is not abi3: $(cd "$parcel/wheels" && echo dgbench-*.whl)" >&2
+    exit 1
+  fi
+  "$work/venv/bin/cmake" --build "$work/build" --target kernel_driver
+  cp "$(find "$work/build" -name kernel_driver -type f -perm -u+x | head -1)" "$parcel/"
 else
   echo "no Python 3.12 or newer ($python): the operators will be compiled on the measuring machine" >&2
 fi
@@ -46,7 +62,7 @@ if [ -n "${DGBENCH_DATA:-}" ]; then
   for set in ${DGBENCH_PACK_DATA:-england-covid pems08 epinions wikipedia amlsim college-msg}; do
     if [ -d "$DGBENCH_DATA/$set" ]; then
       mkdir -p "$parcel/data"
-      cp -r "$DGBENCH_DATA/$set" "$parcel/data/"
+      cp -r --no-preserve=mode "$DGBENCH_DATA/$set" "$parcel/data/"
     else
       echo "no $set in DGBENCH_DATA; it will be a twin or missing" >&2
     fi
