@@ -35,7 +35,7 @@ def rows_of(
         key: of a point, names its row. panel: key that names its panel.
         shared: whether every panel has the rows of all.
     """
-    found = {}
+    found: dict[Any, dict[Any, str]] = {}
     for title in order(points, panel):
         mine = [p for p in points if p.get(panel) == title]
         found[title] = {}

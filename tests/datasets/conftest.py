@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tiny_table import ROWS
 
 from dgbench.datasets import catalogue
 from dgbench.datasets.sources import find_form, hashing
-
-ROWS = ["5,9,1,10", "7,9,2,20", "5,5,3,20", "9,7,-4,35", "5,9,1,40"]
-"""src,dst,weight,time of the tiny dataset: three vertices, one self edge, one repeated pair."""
 
 
 @pytest.fixture(autouse=True)

@@ -3,8 +3,8 @@ import gzip
 
 import pytest
 import torch
-from conftest import ROWS
 from slow_snapshots import slow_edge_snapshots
+from tiny_table import ROWS
 
 from dgbench import datasets
 from dgbench.datasets import SnapshotSpec, open_events, open_snapshots, store

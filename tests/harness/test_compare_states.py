@@ -29,6 +29,7 @@ from dgbench.harness.report.run import load_run
 from dgbench.harness.report.site import PaperOnSite
 from dgbench.harness.states import State, find_state
 from dgbench.harness.store import Row, Store
+from dgbench.harness.store.files import to_checked
 from dgbench.harness.terminal.comparison import comparison_text
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 
@@ -243,11 +244,11 @@ def kept(tmp_path, seed=1, scale=1.0, commit="", place="runs", started=""):
     facts.pop("crc32", None)
     for entry in facts.values():
         entry["code"] = {"commit": commit or "0" * 40, "dirty": False}
-    (path / "provenance.json").write_text(json.dumps(facts))
+    (path / "provenance.json").write_bytes(to_checked(facts))
     if started:
         info = json.loads((path / "run.json").read_text())
         info.pop("crc32", None)
-        (path / "run.json").write_text(json.dumps({**info, "started": started}))
+        (path / "run.json").write_bytes(to_checked({**info, "started": started}))
     return path
 
 

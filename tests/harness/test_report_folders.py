@@ -21,9 +21,18 @@ with beside(Path(sys.argv[1])) as folder:
 """
 
 
+def _as_in_a_terminal() -> None:
+    """Take no signal as ignored, as jobs in the background inherit it."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def _builder(target):
     builder = subprocess.Popen(
-        [sys.executable, "-c", BUILDER, str(target)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", BUILDER, str(target)],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=_as_in_a_terminal,
     )
     folder = target.parent / builder.stdout.readline().strip()
     assert folder.is_dir()
