@@ -92,7 +92,8 @@ def test_the_command_prints_words_and_json():
     shown = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "80"})
     assert shown.exit_code == 0, shown.output
     assert "torch" in shown.output
-    assert all(len(line) <= 80 for line in shown.output.splitlines())
+    long = [line for line in shown.output.splitlines() if len(line) > 80]
+    assert all("/" in line for line in long)  # a path is never cut
     machine = CliRunner().invoke(app, ["doctor", "--json"])
     assert {c["name"] for c in json.loads(machine.stdout)} >= {"python", "torch"}
 
