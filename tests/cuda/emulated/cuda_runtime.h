@@ -392,8 +392,8 @@ inline std::size_t memory() {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : std::size_t{1} << 40;
 }
 inline cudaError_t give(void** to, std::size_t bytes) {
-  *to = std::malloc(bytes);
-  if (*to == nullptr) return cudaErrorMemoryAllocation;
+  // Aligned as on a device; kernels rely on it.
+  if (posix_memalign(to, 256, bytes) != 0) return cudaErrorMemoryAllocation;
   std::memset(*to, 0xff, bytes);
   return cudaSuccess;
 }
