@@ -23,6 +23,7 @@ class Lap:
         self, experiment: Any, groups: Iterable[str], name: str, rounds: int = ROUNDS
     ) -> None:
         self.name, self.inner, self.rounds = experiment.name, experiment, rounds
+        self.device = experiment.device
         self.groups, self.lap = set(groups), name
 
     def cells(self, preset: str, device: str) -> list[Any]:

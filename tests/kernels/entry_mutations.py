@@ -122,7 +122,9 @@ def _wrong_arrays(argument: Argument, array: np.ndarray) -> Iterator[Wrong]:
 def _wrong_ids(array: np.ndarray, *, refused: bool) -> Iterator[Wrong]:
     most = min(2**40, int(np.iinfo(array.dtype).max))
     lower = -1 if array.dtype.kind == "i" else most
-    for name, number in (("-1", lower), ("n", int(array.max()) + 1), ("2^40", most)):
+    # An array for results may hold anything, the largest number of its type too.
+    beyond = min(int(array.max()) + 1, int(np.iinfo(array.dtype).max))
+    for name, number in (("-1", lower), ("n", beyond), ("2^40", most)):
         for place in {array.size // 2, array.size - 1 if number >= 0 else 0}:
             changed = array.copy()
             changed.reshape(-1)[place] = number
