@@ -73,6 +73,16 @@ class SessionState(msgspec.Struct, kw_only=True):
     measured_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """What the rows of a paper's run say; read again only after one of its experiments ran."""
+
+    plan: Plan
+    done: set[tuple[str, int, bool]]
+    lacking: set[str]
+    open_claims: set[str]
+
+
 @dataclass
 class DeviceSession:
     """A resumable series of measurements on one device.
@@ -101,6 +111,7 @@ class DeviceSession:
     run_experiment: RunExperiment | None = None
     say: Callable[[str], None] = print
     state: SessionState = field(init=False)
+    _progress: dict[str, _Progress] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("rows", "runs", "logs"):
@@ -130,12 +141,13 @@ class DeviceSession:
         """What is left to do, in order."""
         experiments: list[ExperimentUnit] = []
         for paper in self.papers:
-            plan, rows = self._plan_and_rows(paper)
+            if paper.name not in self._progress:
+                self._progress[paper.name] = self._read(paper)
+            now = self._progress[paper.name]
             bears_on = {(paper.name, e.name): e.claims for e in paper.experiments}
-            decided = open_claims(evaluate(paper, rows), self.gpus)
-            done = {(r.cell_hash, r.round, r.instrumented) for r in rows}
-            lacking = {r.cell_hash for r in rows if r.status in LACKING}
-            experiments += experiment_units(plan, done, bears_on, decided, self.pace, lacking)
+            experiments += experiment_units(
+                now.plan, now.done, bears_on, now.open_claims, self.pace, now.lacking
+            )
         left = [
             unit
             for unit in self.commands
@@ -188,6 +200,7 @@ class DeviceSession:
         """Run what is left of an experiment; whether a row was added."""
         paper = next(p for p in self.papers if p.name == unit.paper)
         begin = self.clock()
+        self._progress.pop(unit.paper, None)
         with self._store(paper) as store:
             before = len(store.rows())
             run = self.run_experiment or self.measure
@@ -229,9 +242,15 @@ class DeviceSession:
         )
         return not summary.interrupted and not summary.trouble
 
-    def _plan_and_rows(self, paper: Any) -> tuple[Plan, list[Any]]:
+    def _read(self, paper: Any) -> _Progress:
         with self._store(paper) as store:
-            return read_plan(store), store.rows()
+            plan, rows = read_plan(store), store.rows()
+        return _Progress(
+            plan=plan,
+            done={(r.cell_hash, r.round, r.instrumented) for r in rows},
+            lacking={r.cell_hash for r in rows if r.status in LACKING},
+            open_claims=set(open_claims(evaluate(paper, rows), self.gpus)),
+        )
 
     def _store(self, paper: Any) -> Store:
         root = self.folder / "runs" / paper.name

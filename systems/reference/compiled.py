@@ -9,17 +9,15 @@ import shutil
 import sysconfig
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from dgbench.runtime.meter import Meter
 from dgbench.runtime.readback import Readback
-from dgbench.systems.base import Trainer, Workload
-from dgbench.systems.base import data as workload_data
+from dgbench.systems.base import Workload
 from dgbench.systems.reference.system import EdgeListAggregator, ReferenceSystem, ReferenceTrainer
 
 if TYPE_CHECKING:
@@ -217,19 +215,8 @@ class CompiledSystem(ReferenceSystem):
         "'reduce-overhead'), inductor's default on a CPU."
     )
     provenance = f"torch.compile of torch {torch.__version__} over the reference"
+    trainer = CompiledTrainer
 
     def unsupported(self, workload: Workload, device: str) -> list[str]:
         reasons = super().unsupported(workload, device)
         return reasons or [reason for reason in (lacking(device),) if reason]
-
-    def open(
-        self,
-        workload: Workload,
-        *,
-        device: str = "cpu",
-        switches: Mapping[str, bool] | None = None,
-        meter: Meter | None = None,
-    ) -> Trainer:
-        self.switches(switches)
-        data = workload_data.load(workload)
-        return CompiledTrainer(workload, data, device=device, meter=meter, dtype=self.dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -98,6 +98,8 @@ class ReferenceSystem(System):
         "torch-geometric. Slow and plain; every exact system must match it."
     )
     provenance = "part of dgbench"
+    trainer: ClassVar[type[Trainer]] = ReferenceTrainer
+    """Class of the trainers that it opens."""
 
     def __init__(self, dtype: torch.dtype = torch.float32) -> None:
         self.dtype = dtype
@@ -117,4 +119,4 @@ class ReferenceSystem(System):
     ) -> Trainer:
         self.switches(switches)
         data = workload_data.load(workload)
-        return ReferenceTrainer(workload, data, device=device, meter=meter, dtype=self.dtype)
+        return self.trainer(workload, data, device=device, meter=meter, dtype=self.dtype)
