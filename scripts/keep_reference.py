@@ -53,7 +53,7 @@ def keep(run: Path, machine: str, root: Path = REFERENCE) -> list[Path]:
             f"machine is '{machine}', allowed are small letters, digits, '.', '_' and '-'"
         )
     store = Store.open(run)
-    rows = store.rows()
+    rows = store.written()
     names = [n for n in dict.fromkeys(r.paper for r in rows) if n != "-"]
     if not names:
         raise InvalidInputError(f"{run} has no rows of a paper")

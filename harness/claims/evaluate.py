@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import Verdict, count, decide
+from dgbench.harness.store.row import VOID, Row
+from dgbench.harness.store.standing import judged, subject
 from dgbench.harness.utilisation import gpu_idle
 from dgbench.systems.base.paper import Claim, Finding, Paper
 
@@ -49,25 +51,65 @@ class PaperVerdicts:
 def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
     """Decide every claim of a paper from the rows of a run.
 
-    Rows whose check failed take no part: a wrong result has no speed. Rows that failed for other
-    reasons are passed on, because "runs out of memory" can be what a paper claims.
+    Rows are judged first (`harness.store.standing`): those whose result is wrong, or was compared
+    with nothing, take no part, and a claim that has only such rows is void. Rows that failed for
+    other reasons are passed on, because "runs out of memory" can be what a paper claims.
 
     Raises:
         InvalidInputError: the ledger is broken.
     """
     claims = load_ledger(paper.ledger)
-    mine = [row for row in rows if row.paper == paper.name and row.status != "check"]
+    every = [row for row in _judged(rows) if row.paper == paper.name]
+    mine = [row for row in every if row.status not in ("check", VOID)]
+    void = _void_claims(paper, every)
     warnings: list[str] = []
     known = {claim.id for claim in claims}
     for extra in sorted(set(paper.checks) - known):
         warnings.append(f"check '{extra}' of {paper.name} has no claim in {paper.ledger.name}")
-    verdicts = [_decide_one(paper, claim, mine, warnings) for claim in claims]
+    verdicts = [_decide_one(paper, claim, mine, void, warnings) for claim in claims]
     for warning in warnings:
         log.warning(warning)
     return PaperVerdicts(paper, claims, verdicts, warnings)
 
 
-def _decide_one(paper: Paper, claim: Claim, rows: list[Any], warnings: list[str]) -> Verdict:
+def _judged(rows: Sequence[Any]) -> list[Any]:
+    """Rows as a store hands them out; rows that came from elsewhere are judged here."""
+    return judged(rows) if all(isinstance(row, Row) for row in rows) else list(rows)
+
+
+def _void_claims(paper: Paper, rows: Sequence[Any]) -> dict[str, str]:
+    """Why rows are void, by the claims of their experiments."""
+    reasons: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row.status == VOID:
+            reasons.setdefault(row.experiment, {})[row.reason] = None
+        elif row.status == "check":
+            reasons.setdefault(row.experiment, {})[f"{subject(row)}: {row.reason}"] = None
+    found: dict[str, list[str]] = {}
+    for experiment in paper.experiments:
+        for claim in experiment.claims:
+            found.setdefault(claim, []).extend(reasons.get(experiment.name, ()))
+    return {claim: _several(list(dict.fromkeys(why))) for claim, why in found.items() if why}
+
+
+def _several(reasons: list[str]) -> str:
+    more = f"; and {len(reasons) - 1} more reasons" if len(reasons) > 1 else ""
+    return reasons[0] + more
+
+
+def _unfounded(finding: Finding | None, rows: list[Any]) -> str:
+    """What is wrong with the rows that a finding names, or ""."""
+    if finding is None or (finding.measured is None and finding.holds is None):
+        return ""
+    if not finding.rows:
+        return "its check names no row that it rests on"
+    strange = set(finding.rows) - {row.id for row in rows}
+    return f"its check rests on rows it was not given: {min(strange)}" if strange else ""
+
+
+def _decide_one(
+    paper: Paper, claim: Claim, rows: list[Any], void: dict[str, str], warnings: list[str]
+) -> Verdict:
     check = paper.checks.get(claim.id)
     if check is None:
         warnings.append(f"claim '{claim.id}' has no check")
@@ -76,9 +118,13 @@ def _decide_one(paper: Paper, claim: Claim, rows: list[Any], warnings: list[str]
         finding = check(claim, rows)
         if finding is not None and not isinstance(finding, Finding):
             raise TypeError(f"a check returns a Finding, found {type(finding).__name__}")
+        if unfounded := _unfounded(finding, rows):
+            raise ValueError(unfounded)
         verdict = decide(
             claim, finding, twin_rule=_twin_rule(claim.id), smoke=_is_smoke(finding, rows)
         )
+        if claim.id in void:
+            verdict = _voided(verdict, void[claim.id])
         return stamp_idle_gpu(claim, verdict, rows)
     except Exception as error:  # a check is plugin code; one bad check must not hide the others
         said = f"check failed: {type(error).__name__}: {error}"
@@ -86,6 +132,14 @@ def _decide_one(paper: Paper, claim: Claim, rows: list[Any], warnings: list[str]
         warnings.append(f"{claim.id}: {said}")
         verdict = decide(claim, Finding(reason=said))
         return Verdict(**{**_fields(verdict), "broken": True})
+
+
+def _voided(verdict: Verdict, why: str) -> Verdict:
+    """The verdict where rows of its experiments are void: it says so, and without others is."""
+    if verdict.evidence and verdict.measured is not None:
+        reason = f"{verdict.reason}; other rows are void: {why}".removeprefix("; ")
+        return Verdict(**{**_fields(verdict), "reason": reason})
+    return Verdict(**{**_fields(verdict), "reason": f"void: {why}", "void": True})
 
 
 def stamp_idle_gpu(claim: Claim, verdict: Verdict, rows: list[Any]) -> Verdict:

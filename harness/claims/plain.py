@@ -25,6 +25,7 @@ def as_plain(claim: Any, verdict: Any) -> dict[str, Any]:
         "deviation": plain(verdict.deviation),
         "other_way": verdict.other_way,
         "gpu_idle": verdict.gpu_idle,
+        "void": verdict.void,
         "glyph": verdict.glyph,
         "where": claim.where,
         "statement": claim.statement,

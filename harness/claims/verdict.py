@@ -59,6 +59,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         other_way: weak evidence points the other way.
         gpu_idle: "GPU idle: SM active 0.3 %" where it rests on a race that left its GPU idle.
         broken: the check itself failed; shown as a warning.
+        void: every row it could rest on has a result that is wrong or was compared with nothing.
     """
 
     id: str
@@ -79,6 +80,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     other_way: bool = False
     gpu_idle: str = ""
     broken: bool = False
+    void: bool = False
 
     @property
     def row(self) -> str | None:

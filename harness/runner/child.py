@@ -183,6 +183,7 @@ def complaints(measurement: Any) -> list[str]:
             "phases": measurement.phases,
             "deviation": measurement.deviation,
             "samples": dict(enumerate(measurement.samples or [])),
+            "checks": {check.of: check.gap + check.tolerance for check in measurement.checks},
         }
         for name, entries in numbers.items():
             for key, value in entries.items():

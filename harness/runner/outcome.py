@@ -61,6 +61,7 @@ def fill_row(
     if found is not None:
         row.notes += [readable(note) for note in found.notes]
         if row.status in ("ok", "check"):
+            _judge(row, cell, found)
             _measured(row, found)
         _stamp(row, cell, found)
     row.reason = " ".join(readable(row.reason).split())
@@ -169,9 +170,17 @@ def _stamp(row: Row, cell: Cell, found: Result) -> None:
         row.values, row.counters, row.phases, row.samples = {}, {}, {}, []
 
 
+def _judge(row: Row, cell: Cell, found: Result) -> None:
+    """A result that fails a check of its own makes a `check` row, whatever the experiment says."""
+    wrong = [check for check in found.measurement.checks if not check.passed]
+    if wrong and row.status == "ok":
+        row.status = "check"
+        row.reason = f"{cell.paper}/{cell.experiment}: {'; '.join(c.words for c in wrong[:3])}"
+
+
 def _measured(row: Row, found: Result) -> None:
     m = found.measurement
-    row.deviation = m.deviation
+    row.deviation, row.checks = m.deviation, m.checks
     row.notes += [readable(note) for note in m.notes]
     row.data = m.data
     if row.status != "ok":

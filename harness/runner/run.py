@@ -166,7 +166,7 @@ class _Runner:
         self.mark = mark_of(store.run, store.path)
         self.nvml: Nvml | None = None
         self.provenance = ""
-        self.same = SameData(store.rows())
+        self.same = SameData(store.written())
         self.summary = Summary(run=store.run, path=store.path, cells=len(plan.cells))
 
     def run(self, resume: bool, retry: Retry, limits: bool) -> Summary:
@@ -269,7 +269,7 @@ class _Runner:
         return self.plan.cells[step.index].hash, step.round, step.instrumented
 
     def _kept(self, retry: Retry) -> dict[tuple[str, int, bool], Row]:
-        rows = {(r.cell_hash, r.round, r.instrumented): r for r in self.store.rows()}
+        rows = {(r.cell_hash, r.round, r.instrumented): r for r in self.store.written()}
         if retry == "failed":
             return {k: r for k, r in rows.items() if r.status not in FAILED}
         if retry == "all":
@@ -414,7 +414,7 @@ class _Runner:
     def _finish(self) -> None:
         self.store.drop_results()  # a second Ctrl-C may come between a result and its row
         by_cell: dict[str, list[Row]] = {}
-        for row in self.store.rows():
+        for row in self.store.written():
             by_cell.setdefault(row.cell_hash, []).append(row)
         waiting = 0
         for planned in self.plan.cells:
@@ -427,7 +427,7 @@ class _Runner:
                 self.summary.cells_skipped += 1
             elif sum(not r.instrumented for r in rows) >= wanted:
                 self.summary.cells_ok += 1
-        self.summary.noise_floor = noise_floor(control_ratios(self.store.rows()))
+        self.summary.noise_floor = noise_floor(control_ratios(self.store.written()))
         early = self.summary.interrupted or bool(self.summary.trouble)
         note = self.summary.trouble or ("stopped by the user" if early else "")
         if waiting and self.groups is not None:

@@ -11,9 +11,10 @@ import msgspec
 from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import StoreError
 from dgbench.systems.base.probes import probe
+from dgbench.systems.base.result_checks import ResultCheck
 
 RESIDENT = probe("gpu_kernel_resident_percent")
-SCHEMA = 1
+SCHEMA = 2
 """Version of the row format. A change of meaning or of a name raises it and adds an upgrade."""
 
 STATUSES = (
@@ -22,14 +23,18 @@ STATUSES = (
     "time",
     "crash",
     "check",
+    "void",
     "no-gpu",
     "not-supported",
     "not-built",
     "skipped",
 )
+VOID = "void"
+"""Status that a row gets when it is read, where its result was found wrong or was not compared
+with anything; it is never written. See `harness.store.standing`."""
 FAILED = ("oom", "time", "crash", "check")
 """Statuses that `--retry failed` runs again; the others say what this machine lacks."""
-LACKING = tuple(status for status in STATUSES if status != "ok" and status not in FAILED)
+LACKING = tuple(s for s in STATUSES if s not in ("ok", VOID, *FAILED))
 """Statuses of cells that cannot run here: a second process of such a cell would say the same."""
 
 
@@ -63,6 +68,8 @@ class Row(msgspec.Struct, kw_only=True):
             launches and allocations there; `data`, what it opened; `libraries`, versions by name;
             `probes`, the sources whose probes hold numbers. Empty (and not written) where no
             process told.
+        checks: what of its result was compared with a reference, see `ResultCheck`. Empty (and
+            not written) where nothing was.
     """
 
     id: str
@@ -95,6 +102,7 @@ class Row(msgspec.Struct, kw_only=True):
     provenance: str = ""
     series: dict[str, Any] = {}
     touched: dict[str, Any] = {}
+    checks: list[ResultCheck] = []
 
     @property
     def asked(self) -> str:
@@ -143,11 +151,39 @@ class Facts(msgspec.Struct):
     machine: _Machine = _Machine()
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+OLD_TOLERANCE = 1e-5
+"""Largest deviation of a row of schema 1 that counts as a comparison passed."""
+
+_OLD_NAMES = {"output": "outputs", "gradient": "gradients", "loss": "losses"}
+
+
+def _with_checks(plain: dict[str, Any]) -> dict[str, Any]:
+    """A row of schema 1, which kept deviations and not what they were allowed to be.
+
+    A deviation within rounding becomes a check; one that was larger and excused, or was a result
+    by itself, is none.
+    """
+    excused = any(str(note).startswith("rounding: ") for note in plain.get("notes", ()))
+    found = {} if excused or plain.get("status", "ok") != "ok" else plain.get("deviation", {})
+    plain["checks"] = [
+        {
+            "of": _OLD_NAMES.get(name, name),
+            "against": "reference",
+            "gap": gap,
+            "tolerance": OLD_TOLERANCE,
+            "compared": 1,
+        }
+        for name, gap in found.items()
+        if name != "parameters" and abs(gap) <= OLD_TOLERANCE
+    ]
+    return plain
+
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_checks}
 """schema -> function that turns a decoded row of that schema into one of the next."""
 
 _ENCODER = msgspec.json.Encoder()
-_LEFT_OUT = (b',"touched":{}}', b',"series":{}}')
+_LEFT_OUT = (b',"checks":[]}', b',"touched":{}}', b',"series":{}}')
 """Fields that are not written where they are empty, last one first."""
 
 
@@ -170,7 +206,7 @@ def decode(payload: bytes) -> Row:
     """
     schema = decode_json(payload, _Schema).schema
     if schema == SCHEMA:
-        return _unstamped(decode_json(payload, Row))
+        return decode_json(payload, Row)
     if schema > SCHEMA:
         raise StoreError(
             f"a row has schema {schema}, this dgbench reads up to {SCHEMA}",
@@ -186,7 +222,7 @@ def decode(payload: bytes) -> Row:
         plain = UPGRADES[schema](plain)
         schema += 1
     plain["schema"] = SCHEMA
-    return msgspec.convert(plain, Row)
+    return _unstamped(msgspec.convert(plain, Row))
 
 
 def _unstamped(row: Row) -> Row:

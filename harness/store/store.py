@@ -36,6 +36,7 @@ from dgbench.harness.store.files import (
     write_whole,
 )
 from dgbench.harness.store.row import Facts, Info, Row, decode, encode
+from dgbench.harness.store.standing import judged
 from dgbench.runtime.errors import DgbenchError, StoreError, unknown_key
 
 __all__ = ["Store", "Torn", "find_run", "find_runs", "list_runs", "runs_root"]
@@ -172,8 +173,18 @@ class Store:
         self._rows.append(row)
         self._attempts.update(_names(row.id))
 
-    def rows(self, *, latest: bool = True) -> list[Row]:
-        """Rows in the order of writing; with `latest`, only the last attempt of each process."""
+    def rows(self) -> list[Row]:
+        """The last attempt of each process in the order of writing, void where it decides nothing.
+
+        See `harness.store.standing`: this is where all readers get their rows.
+        """
+        return judged(self.written())
+
+    def written(self, *, latest: bool = True) -> list[Row]:
+        """Rows as they were written; with `latest`, only the last attempt of each process.
+
+        For those who go on with a run or keep it; a result is read with `rows`.
+        """
         if not latest:
             return list(self._rows)
         last = {(r.cell_hash or r.id, r.round, r.instrumented): r for r in self._rows}

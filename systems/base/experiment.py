@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from dgbench.runtime.meter import Meter
+from dgbench.systems.base.result_checks import ResultCheck
 
 if TYPE_CHECKING:
     from dgbench.systems.base.main_race import MainRace
@@ -72,6 +73,8 @@ class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             `parameters`), or empty where nothing was compared.
         data: what data was used: `{"dataset": ..., "twin": bool, "scale": ..., "note": ...}`.
         notes: sentences a reader of the row must know.
+        checks: comparisons of what was measured with an independent reference. A row decides
+            nothing where neither it nor another row of its cell has one that passed.
     """
 
     values: dict[str, float] = {}
@@ -83,6 +86,7 @@ class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     deviation: dict[str, float] = {}
     data: dict[str, Any] = {}
     notes: list[str] = []
+    checks: list[ResultCheck] = []
 
 
 @dataclass(slots=True)

@@ -121,7 +121,7 @@ class Runner:
 
     def rows(self, how: str | None = None) -> list[Row]:
         """Rows on disk now, in the order of writing; of one behaviour, or all."""
-        found = Store.open(self.path).rows(latest=False)
+        found = Store.open(self.path).written(latest=False)
         return [r for r in found if how is None or r.params.get("how") == how]
 
     def row(self, how: str) -> Row:

@@ -124,7 +124,7 @@ def measured(folder: Path) -> Counter:
     """How often each process and each command's row was measured."""
     found: Counter = Counter()
     for run in (folder / "runs").glob("*/*/run.json"):
-        for row in Store.open(run.parent).rows(latest=False):
+        for row in Store.open(run.parent).written(latest=False):
             found[row.cell_hash, row.round] += 1
     for path in (folder / "rows").glob("*.jsonl"):
         for line in path.read_text().splitlines():

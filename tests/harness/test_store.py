@@ -151,7 +151,7 @@ def test_only_the_last_attempt_counts(store):
     retried.id = "x-r1.2"
     store.append(retried)
     assert [r.id for r in store.rows()] == ["x-r2", "x-r1.2"]
-    assert len(store.rows(latest=False)) == 3
+    assert len(store.written(latest=False)) == 3
     assert store.attempts("x-r1") == 2
 
 

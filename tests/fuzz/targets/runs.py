@@ -85,8 +85,8 @@ def rows_of_a_run(data: bytes) -> None:
     folder = folder_with("rows", **{"rows.jsonl": data})
     store = Store.open(folder)
     kept = [line for line in data.split(b"\n") if line.strip()]
-    sane(len(store.rows(latest=False)) + len(store.torn) == len(kept), "a line was lost")
-    for row in store.rows(latest=False):
+    sane(len(store.written(latest=False)) + len(store.torn) == len(kept), "a line was lost")
+    for row in store.written(latest=False):
         lasts(row)
     good = [from_line(line) for line in kept]
     sane(all(not isinstance(p, bytes) or to_line(p)[:-1] in kept for p in good), "altered")
@@ -107,7 +107,7 @@ def repair(folder, before: Store) -> None:
 
 
 def same(a: Store, b: Store) -> bool:
-    return [encode(r) for r in a.rows(latest=False)] == [encode(r) for r in b.rows(latest=False)]
+    return [encode(r) for r in a.written(latest=False)] == [encode(r) for r in b.written(latest=False)]
 
 
 def lasts(row: Row) -> None:
@@ -121,7 +121,7 @@ def rows_sealed(data: bytes) -> None:
     payloads = data.split(b"\n")
     folder = folder_with("rows-sealed", **{"rows.jsonl": b"".join(map(to_line, payloads))})
     store = Store.open(folder)
-    sane(len(store.rows(latest=False)) + len(store.torn) == len(payloads), "a line was lost")
+    sane(len(store.written(latest=False)) + len(store.torn) == len(payloads), "a line was lost")
     for row in store.rows():
         lasts(row)
         row.time  # noqa: B018 - a median of what was accepted
@@ -134,7 +134,7 @@ def rows_packed(data: bytes) -> None:
     store = Store.open(folder)
     plain = gzip.decompress(data)
     sane(store.row_bytes() == plain, "unpacked otherwise")
-    for row in store.rows(latest=False):
+    for row in store.written(latest=False):
         lasts(row)
 
 

@@ -1,0 +1,94 @@
+"""Standing of rows: which of them may decide anything. Every reader of a store gets rows judged.
+
+A row stands where its result was compared with a reference, in its own process or in another one
+of the same cell, and passed. It is void where
+
+- no comparison was made;
+- its system gave a wrong result on this dataset and model anywhere in the run;
+- an old row's deviation was excused.
+
+A void row keeps its place and its reason and loses its numbers, so that no verdict, figure, table,
+race or comparison can use them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from dgbench.harness.store.row import VOID, Row
+from dgbench.systems.base.compare import CONTROL
+
+CHECK = "check"
+"""Parameter of cells that compare only; they stand for the cell whose other parameters they have."""
+
+BOUND = ("dataset", "model")
+"""Parameters that tell one workload of a system from another."""
+
+UNCOMPARED = "its result was not compared with a reference"
+EXCUSED = "its deviation from the reference was excused"
+
+
+def judged(rows: Sequence[Row]) -> list[Row]:
+    """The rows in their order, void where their result is not known to be right."""
+    wrong: dict[str, list[Row]] = defaultdict(list)
+    compared: set[tuple] = set()
+    for row in rows:
+        if row.status == "check" and row.paper != "-":
+            wrong[subject(row)].append(row)
+        elif row.status == "ok" and row.checks and all(check.passed for check in row.checks):
+            compared.add(_cell(row))
+    return [_judged(row, wrong[subject(row)], compared) for row in rows]
+
+
+def subject(row: Any) -> str:
+    """The system whose result a row is: its parameter `system`, else the paper's own."""
+    named = row.params.get("system")
+    return named if isinstance(named, str) and named else row.paper
+
+
+def wrong_results(rows: Iterable[Any]) -> list[str]:
+    """A sentence for each system and workload whose result was found wrong, in order of rows."""
+    found: dict[tuple, str] = {}
+    for row in rows:
+        if row.status == "check" and row.paper != "-":
+            where = [str(row.params[name]) for name in BOUND if name in row.params]
+            name = " on ".join([subject(row), "/".join(where)] if where else [subject(row)])
+            found.setdefault((subject(row), *where), f"{name}: {row.reason}")
+    return list(found.values())
+
+
+def _judged(row: Row, wrong: list[Row], compared: set[tuple]) -> Row:
+    if row.status != "ok" or row.paper == "-":
+        return row
+    for other in wrong:
+        if _same_workload(row, other):
+            return _void(row, f"{subject(row)} gave a wrong result ({other.id}: {other.reason})")
+    if _cell(row) in compared:
+        return row
+    excused = any(note.startswith("rounding: ") for note in row.notes)
+    return _void(row, EXCUSED if excused else UNCOMPARED)
+
+
+def _void(row: Row, reason: str) -> Row:
+    return msgspec.structs.replace(
+        row, status=VOID, reason=reason, values={}, counters={}, phases={}, samples=[], series={}
+    )
+
+
+def _same_workload(row: Row, other: Row) -> bool:
+    """Whether neither names a dataset or model that the other does not use."""
+    return all(
+        row.params[name] == other.params[name]
+        for name in BOUND
+        if name in row.params and name in other.params
+    )
+
+
+def _cell(row: Row) -> tuple:
+    """What rows of one cell share: its place and parameters, whatever the round."""
+    params = tuple(sorted((k, repr(v)) for k, v in row.params.items() if k not in (CHECK, CONTROL)))
+    return row.paper, row.experiment, row.device, params

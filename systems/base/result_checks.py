@@ -1,0 +1,198 @@
+"""Result checks: what a system made, compared with an independent reference.
+
+A row whose result was compared with nothing decides nothing (`harness.store.standing`), so every
+experiment hands back at least one `ResultCheck` of what it measured, or plans a cell that does.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+NUMERIC = ("outputs", "gradients", "losses")
+LOOSEST = 0.02
+"""Largest tolerance of a numeric check: a comparison that allows more says nothing."""
+
+
+class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One comparison of a result with an independent reference.
+
+    Attributes:
+        of: what was compared: `outputs`, `gradients`, `losses`, `samples`, `counters`, `order`,
+            or another plural noun.
+        against: the reference (`float64 oracle`, `count over all edges`).
+        gap: largest relative deviation, or the share of entries that differ.
+        tolerance: what is rounding on this workload; 0 where results must be equal.
+        compared: numbers or entries that were compared. A check of nothing does not pass.
+        system: whose result it is; "" where it is the system of the row.
+        part: the tensor, frame or entry with the largest gap.
+        plain: gap of torch's own operators in float32 to the same reference, where it is known.
+    """
+
+    of: str
+    against: str
+    gap: float
+    tolerance: float
+    compared: int
+    system: str = ""
+    part: str = ""
+    plain: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was compared and no gap is above a tolerance that says something."""
+        loose = self.of in NUMERIC and self.tolerance > LOOSEST
+        return self.compared > 0 and not loose and self.gap <= self.tolerance
+
+    @property
+    def words(self) -> str:
+        """What was found, as in `outputs deviate from the float64 oracle by 0.5 (at most 1e-05)`."""
+        where = f" ({self.part})" if self.part else ""
+        if self.compared <= 0:
+            return f"{self.of}{where} were compared with nothing"
+        if self.tolerance == 0:
+            share = f"{self.gap:.2g} of {self.compared:,}"
+            return f"{self.of}{where} differ from the {self.against}: {share}"
+        return (
+            f"{self.of}{where} deviate from the {self.against} by {self.gap:.2g} "
+            f"(at most {self.tolerance:.1g})"
+        )
+
+
+def equal(of: str, found: Any, wanted: Any, *, against: str, system: str = "") -> ResultCheck:
+    """A check that two results are the same: tensors, arrays, numbers, or mappings of them.
+
+    Its gap is the share of entries that differ; another shape or another set of names is 1.
+    """
+    pairs = _named(found), _named(wanted)
+    count = sum(part.numel() for part in pairs[1].values())
+    if pairs[0].keys() != pairs[1].keys():
+        names = ", ".join(sorted(map(str, pairs[0].keys() ^ pairs[1].keys())))[:80]
+        return ResultCheck(
+            of=of, against=against, gap=1.0, tolerance=0.0, compared=max(1, count),
+            system=system, part=names,
+        )  # fmt: skip
+    wrong, worst, part = 0, 0, ""
+    for name, expected in pairs[1].items():
+        own = pairs[0][name]
+        bad = max(1, expected.numel()) if own.shape != expected.shape else _differing(own, expected)
+        wrong += bad
+        if bad > worst:
+            worst, part = bad, str(name)
+    return ResultCheck(
+        of=of, against=against, gap=min(1.0, wrong / max(1, count)), tolerance=0.0,
+        compared=max(count, wrong), system=system, part=part,
+    )  # fmt: skip
+
+
+def close(
+    of: str,
+    found: Any,
+    wanted: Any,
+    tolerance: float | Mapping[str, float],
+    *,
+    against: str,
+    system: str = "",
+    plain: Any = None,
+    part: str = "",
+) -> ResultCheck:
+    """A check that two results agree up to rounding, tensor by tensor.
+
+    Args:
+        of, against, system: as in `ResultCheck`.
+        found, wanted: a tensor, an array, a number, a sequence, or a mapping of them by name.
+        tolerance: largest relative deviation ||found - wanted|| / ||wanted||, for all or by name.
+        plain: the same result by torch's own operators in float32, to be shown beside.
+        part: what the comparison is of, put before the tensor's name.
+    """
+    own, reference = _named(found), _named(wanted)
+    count = sum(expected.numel() for expected in reference.values())
+    gap, allowed, name = 0.0, 0.0, ""
+    if own.keys() != reference.keys():
+        gap = math.inf
+        name = "missing " + ", ".join(sorted(map(str, own.keys() ^ reference.keys())))[:80]
+        allowed = _allowed(tolerance, "")
+    else:
+        # The part that is furthest from its tolerance stands for all.
+        worst = -1.0
+        for key, deviation in deviations(own, reference).items():
+            limit = _allowed(tolerance, key)
+            excess = deviation / limit if limit else (math.inf if deviation else 0.0)
+            if math.isnan(excess) or excess > worst:
+                worst, gap, allowed, name = excess, deviation, limit, key
+                if math.isnan(excess):
+                    break
+    beside = None
+    if plain is not None:
+        beside = max(deviations(_named(plain), reference).values(), default=0.0)
+        beside = beside if math.isfinite(beside) else None
+    where = ", ".join(text for text in (part, str(name)) if text)
+    return ResultCheck(
+        of=of, against=against, gap=_finite(gap), tolerance=allowed, compared=count,
+        system=system, part=where, plain=beside,
+    )  # fmt: skip
+
+
+def at_most(
+    of: str, gap: float, tolerance: float, *, against: str, compared: int, part: str = ""
+) -> ResultCheck:
+    """A check from a gap that the caller formed himself; not finite fails."""
+    return ResultCheck(
+        of=of, against=against, gap=_finite(gap), tolerance=tolerance, compared=compared, part=part
+    )
+
+
+def deviations(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, float]:
+    """||found - wanted|| / ||wanted|| of each named tensor, in float64.
+
+    A tensor that cancels to rounding (the gradient of a bias before a norm) has no size of its
+    own: below a thousandth of the norm of all it is measured against that norm.
+    """
+    own = {name: tensor.to(torch.float64) for name, tensor in wanted.items()}
+    total = math.sqrt(sum(float(tensor.square().sum()) for tensor in own.values())) or 1.0
+    result = {}
+    for name, tensor in own.items():
+        size = float(tensor.norm())
+        if found[name].shape != tensor.shape:
+            result[name] = math.inf
+            continue
+        gap = float((found[name].to(torch.float64) - tensor).norm())
+        result[name] = gap / (size if size > 1e-3 * total else total)
+    return result
+
+
+def _allowed(tolerance: float | Mapping[str, float], name: str) -> float:
+    if isinstance(tolerance, Mapping):
+        return tolerance[name] if name in tolerance else min(tolerance.values(), default=0.0)
+    return tolerance
+
+
+def _finite(value: float) -> float:
+    """The value, or the largest float where it is none: rows hold finite numbers only."""
+    return float(value) if math.isfinite(value) else sys.float_info.max
+
+
+def _named(value: Any) -> dict[str, Tensor]:
+    if isinstance(value, Mapping):
+        return {str(name): _tensor(part) for name, part in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if all(isinstance(part, (int, float)) for part in value):
+            return {"": _tensor(value)}
+        return {str(number): _tensor(part) for number, part in enumerate(value)}
+    return {"": _tensor(value)}
+
+
+def _tensor(value: Any) -> Tensor:
+    found = value if isinstance(value, Tensor) else torch.as_tensor(value)
+    return found.detach().to("cpu")
+
+
+def _differing(found: Tensor, wanted: Tensor) -> int:
+    """Entries that are not the same; NaN differs from everything."""
+    return int((found != wanted).sum())
