@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 NUMERIC = ("outputs", "gradients", "losses")
-LOOSEST = 0.02
+LOOSEST = 0.01
 """Largest tolerance of a numeric check: a comparison that allows more says nothing."""
 
 

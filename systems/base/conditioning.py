@@ -1,0 +1,151 @@
+"""Conditioning of a result: how far float32 rounding alone may take it from float64.
+
+The plain model is run in float64 with every intermediate result perturbed by at most half a unit
+in the last place of float32 (Monte Carlo arithmetic; Parker, 1997). How far each tensor then moves
+is its own measure of rounding: columns that a norm divides by nearly nothing move far, the rest
+hardly at all. Nothing of the system that is checked takes part in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import get_decompositions
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dgbench.systems.base.result_checks import LOOSEST, deviations
+
+UNIT = 2.0**-24
+"""Largest relative error of one float32 operation."""
+
+LEAST = 1e-5
+"""Smallest tolerance: sums of some thousand terms in another order differ by less."""
+
+SAFETY = 16.0
+"""Times the deviation seen under perturbed arithmetic that is still rounding: an order of sums
+may be worse than a random walk, and few draws are made."""
+
+
+class PerturbedArithmetic(TorchDispatchMode):
+    """Every floating result of torch gets an error as float32 arithmetic would give it, seeded.
+
+    An elementwise result moves by up to `UNIT` of itself. A sum of n terms, added one after the
+    other, moves by up to `UNIT` times the root of n of the sum of the sizes of its terms: terms
+    that cancel leave their rounding behind. Norms are taken apart, so that the error of a mean
+    moves all entries of a column together.
+    """
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator: dict[torch.device, torch.Generator] = {}
+        self._seed = seed
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _PARTS:
+            with self:
+                return _PARTS[func](*args, **kwargs)
+        found = func(*args, **kwargs)
+        if any(result.alias_info is not None for result in func._schema.returns):
+            return found  # a view, or a tensor that was given
+        if func in _SUMS and isinstance(found, Tensor):
+            sizes = torch.utils._pytree.tree_map_only(Tensor, _size, (args, kwargs))
+            size = func(*sizes[0], **sizes[1])
+            terms = _terms(func, sizes[0], found)
+            return self._perturbed(found, size * math.sqrt(terms))
+        return torch.utils._pytree.tree_map_only(Tensor, self._perturbed, found)
+
+    def _perturbed(self, tensor: Tensor, size: Tensor | None = None) -> Tensor:
+        if tensor.dtype != torch.float64 or tensor.layout != torch.strided:
+            return tensor
+        generator = self._generator.get(tensor.device)
+        if generator is None:
+            generator = torch.Generator(tensor.device).manual_seed(self._seed)
+            self._generator[tensor.device] = generator
+        error = torch.rand(
+            tensor.shape, dtype=torch.float64, device=tensor.device, generator=generator
+        )
+        error.mul_(2 * UNIT).sub_(UNIT)
+        return torch.addcmul(tensor, tensor if size is None else size, error)
+
+
+def _terms(func: Any, args: tuple[Any, ...], found: Tensor) -> int:
+    """How many terms an entry of a sum has; of a scattered sum, on average."""
+    if func in _PRODUCTS:
+        return args[_PRODUCTS[func]].shape[-1]
+    if func in _SCATTERED:
+        return max(1, args[3].numel() // max(1, found.numel()))
+    return max(1, args[0].numel() // max(1, found.numel()))
+
+
+def _size(tensor: Tensor) -> Tensor:
+    return tensor.abs() if tensor.is_floating_point() else tensor
+
+
+_aten = torch.ops.aten
+_PRODUCTS = {
+    _aten.mm.default: 0,
+    _aten.mv.default: 0,
+    _aten.dot.default: 0,
+    _aten.bmm.default: 0,
+    _aten.addmm.default: 1,
+    _aten.baddbmm.default: 1,
+}
+"""Operators that add up products, and the argument whose last dimension they add up over."""
+_SCATTERED = frozenset({_aten.index_add.default, _aten.scatter_add.default})
+_SUMS = frozenset(
+    {
+        *_PRODUCTS,
+        *_SCATTERED,
+        _aten.sum.default,
+        _aten.sum.dim_IntList,
+        _aten.mean.default,
+        _aten.mean.dim,
+    }
+)
+
+_PARTS = get_decompositions(
+    [
+        _aten.native_batch_norm.default,
+        _aten.native_batch_norm_backward.default,
+        _aten.native_layer_norm.default,
+        _aten.native_layer_norm_backward.default,
+    ]
+)
+
+
+def rounding(
+    answer: Callable[[], Mapping[str, Tensor]],
+    exact: Mapping[str, Tensor],
+    *,
+    draws: int = 2,
+    seed: int = 1,
+) -> dict[str, float]:
+    """Relative deviation of each tensor that rounding every operation to float32 causes.
+
+    Args:
+        answer: computes the tensors from the start, in float64 and by torch's operators.
+        exact: what it computes undisturbed.
+        draws: perturbed runs; the largest deviation of each tensor counts.
+        seed: of the perturbations.
+    """
+    worst = dict.fromkeys(exact, 0.0)
+    for draw in range(draws):
+        with PerturbedArithmetic(seed + draw):
+            found = {name: tensor.detach().cpu() for name, tensor in answer().items()}
+        for name, gap in deviations(found, exact).items():
+            worst[name] = max(worst[name], gap)
+    return worst
+
+
+def tolerances(rounding_of: Mapping[str, float]) -> dict[str, float]:
+    """Largest deviation of each tensor that counts as rounding, from `LEAST` to `LOOSEST`."""
+    return {
+        name: min(LOOSEST, max(LEAST, SAFETY * gap)) for name, gap in rounding_of.items()
+    }
