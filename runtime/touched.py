@@ -15,12 +15,14 @@ from typing import Any
 
 _cuda: Counter[str] = Counter()
 _opened: dict[tuple[str, str, float, bool], None] = {}
+_measured: dict[str, Any] = {}
 
 
 def clear() -> None:
     """Begin the record anew, as at the start of a process that is a fork of another."""
     _cuda.clear()
     _opened.clear()
+    _measured.clear()
 
 
 def note_launch() -> None:
@@ -40,6 +42,12 @@ def note_opened(dataset: str, kind: str, scale: float = 1.0, *, bundled: bool = 
     _opened[dataset, kind, float(scale), bundled] = None
 
 
+def end_measurement() -> None:
+    """What follows compares results: its memory and work are none of what was measured."""
+    if not _measured:
+        _measured.update(cuda=_cuda + _torch_work(), peak_rss_bytes=_peak_resident())
+
+
 def add_rank(record: Mapping[str, Any]) -> None:
     """Take in the `record` of a rank that this process has launched."""
     for name, count in record.get("cuda", {}).items():
@@ -54,9 +62,10 @@ def record() -> dict[str, Any]:
     Returns:
         `device`: `cuda` where work reached one, else `cpu`; `cuda`: `launches` of the compiled
         operators, `allocations` and `peak_bytes` of torch, absent without a device; `data`: what
-        was opened, each with `dataset`, `kind`, `scale` and `bundled`.
+        was opened, each with `dataset`, `kind`, `scale` and `bundled`; `peak_rss_bytes` up to
+        the end of the measurement, where that was said.
     """
-    cuda = _cuda + _torch_work()
+    cuda = _measured["cuda"] if _measured else _cuda + _torch_work()
     found: dict[str, Any] = {"device": "cuda" if cuda else "cpu"}
     if cuda:
         found["cuda"] = dict(cuda)
@@ -64,6 +73,8 @@ def record() -> dict[str, Any]:
         dict(zip(("dataset", "kind", "scale", "bundled"), opened, strict=True))
         for opened in _opened
     ]
+    if _measured:
+        found["peak_rss_bytes"] = _measured["peak_rss_bytes"]
     return found
 
 
@@ -77,6 +88,16 @@ def libraries() -> dict[str, str]:
         if isinstance(version, str) and name != "dgbench":
             found[name] = str(version)  # torch has a class of its own
     return dict(sorted(found.items()))
+
+
+def _peak_resident() -> int:
+    """Most memory that this process held so far, bytes; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            lines = [line for line in file if line.startswith("VmHWM:")]
+        return int(lines[0].split()[1]) * 1024
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def _torch_work() -> Counter[str]:

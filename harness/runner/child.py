@@ -161,6 +161,7 @@ def _context(job: Job) -> RunContext:
         instrumented=job.instrumented,
         meter=Meter(timing=job.instrumented, device=job.device),
         budget_s=job.budget_s,
+        round=job.round,
     )
 
 

@@ -122,7 +122,8 @@ def _status(
 def _probe(row: Row, outcome: Outcome, found: Result | None) -> None:
     ended = outcome.ended
     row.seconds = ended.seconds
-    row.probes["peak_rss_bytes"] = outcome.peak_bytes
+    measured = found.touched.get("peak_rss_bytes", 0) if found is not None else 0
+    row.probes["peak_rss_bytes"] = measured or outcome.peak_bytes
     if found is not None and found.base_rss_bytes:
         # Python, torch and all else that the fork server had imported before the cell began.
         row.probes["base_rss_bytes"] = found.base_rss_bytes

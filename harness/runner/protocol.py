@@ -70,6 +70,7 @@ class Job(msgspec.Struct, tag=True, kw_only=True):
     seed: int
     log: str
     result: str
+    round: int = 1
 
 
 class Start(msgspec.Struct, kw_only=True):

@@ -293,6 +293,7 @@ class _Runner:
             seed=self.seed,
             log=str(log),
             result=str(result),
+            round=number,
         )
         recordings = [Recording()] if self._keeps_series(cell, number, instrumented) else []
         own = (log, result, Path(f"{result}.part"))

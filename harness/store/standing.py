@@ -23,7 +23,7 @@ from dgbench.harness.store.row import VOID, Row
 from dgbench.systems.base.compare import CONTROL
 
 CHECK = "check"
-"""Parameter of cells that compare only; they stand for the cell whose other parameters they have."""
+"""Parameter of cells that only compare, and stand for the cell with the same other parameters."""
 
 BOUND = ("dataset", "model")
 """Parameters that tell one workload of a system from another."""

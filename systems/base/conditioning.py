@@ -9,6 +9,7 @@ hardly at all. Nothing of the system that is checked takes part in it.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -41,8 +42,8 @@ class PerturbedArithmetic(TorchDispatchMode):
 
     def __init__(self, seed: int) -> None:
         super().__init__()
-        self._generator: dict[torch.device, torch.Generator] = {}
-        self._seed = seed
+        self._pool: dict[torch.device, Tensor] = {}
+        self._seed, self._place = seed, random.Random(seed)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -64,15 +65,19 @@ class PerturbedArithmetic(TorchDispatchMode):
     def _perturbed(self, tensor: Tensor, size: Tensor | None = None) -> Tensor:
         if tensor.dtype != torch.float64 or tensor.layout != torch.strided:
             return tensor
-        generator = self._generator.get(tensor.device)
-        if generator is None:
-            generator = torch.Generator(tensor.device).manual_seed(self._seed)
-            self._generator[tensor.device] = generator
-        error = torch.rand(
-            tensor.shape, dtype=torch.float64, device=tensor.device, generator=generator
-        )
-        error.mul_(2 * UNIT).sub_(UNIT)
+        error = self._errors(tensor.numel(), tensor.device).view(tensor.shape)
         return torch.addcmul(tensor, tensor if size is None else size, error)
+
+    def _errors(self, count: int, device: torch.device) -> Tensor:
+        """Uniform errors in -UNIT..UNIT, float64[count]: a piece of one long draw, at any place."""
+        pool = self._pool.get(device)
+        if pool is None or pool.numel() < 2 * count:
+            generator = torch.Generator(device).manual_seed(self._seed)
+            size = max(1 << 16, 3 * count)
+            pool = torch.rand(size, dtype=torch.float64, device=device, generator=generator)
+            self._pool[device] = pool.mul_(2 * UNIT).sub_(UNIT)
+        first = self._place.randrange(pool.numel() - count + 1)
+        return pool[first : first + count]
 
 
 def _terms(func: Any, args: tuple[Any, ...], found: Tensor) -> int:
@@ -146,6 +151,4 @@ def rounding(
 
 def tolerances(rounding_of: Mapping[str, float]) -> dict[str, float]:
     """Largest deviation of each tensor that counts as rounding, from `LEAST` to `LOOSEST`."""
-    return {
-        name: min(LOOSEST, max(LEAST, SAFETY * gap)) for name, gap in rounding_of.items()
-    }
+    return {name: min(LOOSEST, max(LEAST, SAFETY * gap)) for name, gap in rounding_of.items()}

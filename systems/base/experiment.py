@@ -100,6 +100,7 @@ class RunContext:
         instrumented: True in the second, timed-phases process of a cell.
         meter: where counters and phases go.
         budget_s: seconds this process should aim for (not the hard limit).
+        round: which process of the cell this is, from 1. Only the first one has to compare.
     """
 
     device: str
@@ -108,6 +109,7 @@ class RunContext:
     instrumented: bool = False
     meter: Meter = field(default_factory=Meter)
     budget_s: float = 1.0
+    round: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,26 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from dgbench.models.dtdg.mpnn_lstm import FrameNorm
+from dgbench.runtime import touched
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
 from dgbench.runtime.readback import AHEAD, Readback
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.experiment import Measurement, RunContext
+from dgbench.systems.base.oracle import Oracle
 from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.system import System, Trainer
-from dgbench.systems.base.training import FrameTrainer
+from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
 from dgbench.systems.base.workload import Workload
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
 
 TOLERANCE = 1e-5
 """Largest relative deviation of outputs, losses and gradients between exact systems."""
@@ -32,9 +38,6 @@ COUNTED_STEPS = 3
 
 PUT_OFF, PUT_OFF_S = 0.1, 0.2
 """Share of the timed steps, and seconds, that closing a trainer may take without a note."""
-
-CHECK_STEPS = 2
-"""Optimiser steps that a system and the reference take together in a check."""
 
 
 def open_trainer(
@@ -62,6 +65,7 @@ def timed(
     Values: `prepare_s` (one-off work), `step_s` (median steady step), `epoch_s` (steady step times
     frames), `end_to_end_s` (preparation plus `epochs` epochs) and `loss` (of the first step).
     Counters are totals of the `counted_steps` steps after the first, the same frames in every run.
+    The trainer that was timed is then compared with the oracle, see `checked_after`.
     What the meter noted as spent becomes a value in seconds per step, over all steps but the first
     (as phases are), and the trainer adds what it reports.
     """
@@ -118,6 +122,7 @@ def timed(
         data=workload_data.describe(trainer.data) if hasattr(trainer, "data") else {},
         notes=notes,
     )
+    measured.checks = checked_after(system, trainer, workload, context)
     start = time.perf_counter()
     trainer.close()
     measured.notes += _put_off(time.perf_counter() - start, sum(steady.samples))
@@ -149,73 +154,74 @@ def checked(
     exact: bool = True,
     switches: Mapping[str, bool] | None = None,
 ) -> Measurement:
-    """Compare a system with the reference from the same seed: output, gradients and losses.
+    """Compare a system with the float64 oracle from the same parameters, and while it trains.
 
-    Raises:
-        CheckFailed: an exact system deviates by more than `TOLERANCE`.
+    Outputs and gradients of drawn frames and the last, losses of some steps, and outputs and
+    gradients again with the parameters that the system then has. With `exact` false, deviations
+    are kept and nothing is judged.
     """
-    reference = open_trainer(get_system("reference"), workload, context, None)
-    trainer = open_trainer(get_system(system_name), workload, context, switches)
+    system = get_system(system_name)
+    oracle = oracle_of(workload, context)
+    trainer = open_trainer(system, workload, context, switches)
     trainer.prepare()
-    found, wanted = _answers(trainer), _answers(reference)
-    deviation = _gaps(found, wanted)
-    bad = {name: value for name, value in deviation.items() if not value <= TOLERANCE}
-    notes = []
-    if exact and bad:
-        notes = [_excuse(system_name, workload, context, found, bad)]
-    # Adam turns rounding of near-zero gradients into steps of full size, so parameters after
-    # training are reported and not judged.
-    deviation["parameters"] = _largest(trainer.state(), reference.state())
+    about = {"system": system_name, "released": system.kind == "baseline"}
+    frames = oracle.frames()
+    checks = oracle.compare(trainer, frames, **about)
+    checks.append(oracle.train(trainer, system=system_name))
+    oracle.load(trainer.state())
+    checks += oracle.compare(trainer, oracle.frames(), when="after training", **about)
     data = workload_data.describe(trainer.data) if hasattr(trainer, "data") else {}
-    return Measurement(deviation=deviation, notes=notes, data=data)
+    oracle.close()
+    return Measurement(deviation=deviation_of(checks), checks=checks if exact else [], data=data)
 
 
-Answers = tuple[Tensor, dict[str, Tensor], list[float]]
+def oracle_of(
+    task: Workload | TimelineWorkload, context: RunContext, data: SnapshotSequence | None = None
+) -> Oracle:
+    """The oracle of a task on frames or on a timeline, on the context's device.
 
-
-def _answers(trainer: Trainer) -> Answers:
-    """Output and gradients of frame 0 before training, then losses of a few steps."""
-    output, gradients = trainer.evaluate(0), trainer.gradients(0)
-    steps = min(CHECK_STEPS, trainer.num_frames)
-    return output, gradients, [trainer.step(i) for i in range(steps)]
-
-
-def _gaps(found: Answers, wanted: Answers) -> dict[str, float]:
-    losses = zip(found[2], wanted[2], strict=True)
-    return {
-        "output": relative(found[0], wanted[0]),
-        "gradient": _largest(found[1], wanted[1]),
-        "loss": max(abs(a - b) / max(abs(b), 1e-30) for a, b in losses),
-    }
-
-
-def _excuse(
-    name: str, workload: Workload, context: RunContext, found: Answers, bad: Mapping[str, float]
-) -> str:
-    """Why a deviation is rounding; raises CheckFailed if it is not.
-
-    torch's float32 batch norm magnifies rounding where columns are nearly constant, and a released
-    baseline is made of it. So a system may be twice as far from float64 as the plain model with
-    torch's own operators is, and no further.
+    `data` are the snapshots of a timeline, where they are open already.
     """
-    reference = get_system("reference")
-    plain = open_trainer(reference, workload, context, None)
-    if isinstance(plain, FrameTrainer):
-        for module in plain.model.modules():
-            if isinstance(module, FrameNorm):
-                module.exact = False
-    exact = open_trainer(type(reference)(torch.float64), workload, context, None)
-    truth = _answers(exact)
-    own, noise = _gaps(found, truth), _gaps(_answers(plain), truth)
-    worse = {key: own[key] for key in bad if not own[key] <= max(TOLERANCE, 2 * noise[key])}
-    if worse:
-        shown = ", ".join(f"{key} {value:.2g}" for key, value in worse.items())
-        raise CheckFailed(
-            f"{name} deviates from float64: {shown}; plain torch in float32: "
-            + ", ".join(f"{key} {noise[key]:.2g}" for key in worse)
+    if isinstance(task, TimelineWorkload):
+        timeline = load_timeline(task) if data is None else data
+        return Oracle(
+            lambda dtype: PlainTimeline(task, timeline, device=context.device, dtype=dtype), task
         )
-    shown = ", ".join(f"{key} {noise[key]:.1g}" for key in bad)
-    return f"rounding: torch's own float32 operators deviate from float64 by {shown} here"
+    plain = type(get_system("reference"))
+    quiet = RunContext(context.device, context.preset, context.threads)
+    return Oracle(lambda dtype: open_trainer(plain(dtype), task, quiet, None), task)
+
+
+def checked_after(
+    system: System, trainer: Trainer, workload: Workload, context: RunContext
+) -> list[ResultCheck]:
+    """Checks of a trainer as its timed steps have left it: caches, buffers and parameters.
+
+    Only the first process of a cell does it; the others do the same arithmetic.
+    """
+    if context.instrumented or context.round > 1:
+        return []
+    touched.end_measurement()
+    oracle = oracle_of(workload, context)
+    oracle.load(trainer.state())
+    frames = oracle.frames()
+    checks = oracle.compare(
+        trainer, frames, system=system.name, released=system.kind == "baseline",
+        when="after the timed steps",
+    )  # fmt: skip
+    checks.append(oracle.next_loss(trainer, frames[0], system=system.name))
+    oracle.close()
+    return checks
+
+
+def deviation_of(checks: Sequence[ResultCheck]) -> dict[str, float]:
+    """Largest gap of each thing that was compared, as a row's `deviation`."""
+    names = {"outputs": "output", "gradients": "gradient", "losses": "loss"}
+    found: dict[str, float] = {}
+    for check in checks:
+        name = names.get(check.of, check.of)
+        found[name] = max(found.get(name, 0.0), check.gap)
+    return found
 
 
 def relative(found: Tensor, wanted: Tensor) -> float:
@@ -223,19 +229,3 @@ def relative(found: Tensor, wanted: Tensor) -> float:
     wanted = wanted.to(torch.float64)
     size = float(wanted.norm())
     return float((found.to(torch.float64) - wanted).norm()) / (size or 1.0)
-
-
-def _largest(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> float:
-    """Largest relative deviation over named tensors, each measured against the whole's size.
-
-    A tensor whose gradient cancels to rounding (a bias before a norm) has no scale of its own;
-    it is compared with the norm of everything, not with its own dust.
-    """
-    total = sum(float(t.to(torch.float64).square().sum()) for t in wanted.values()) ** 0.5 or 1.0
-    worst = 0.0
-    for name, tensor in wanted.items():
-        own = float(tensor.to(torch.float64).norm())
-        scale = own if own > 1e-3 * total else total
-        gap = float((found[name].to(torch.float64) - tensor.to(torch.float64)).norm())
-        worst = max(worst, gap / scale)
-    return worst

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,10 +21,12 @@ from dgbench.runtime.statistics import paired_ratio, pooled_ratio
 from dgbench.systems.base import Preset, RunContext, Workload
 from dgbench.systems.base.compare import Ratio
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import TOLERANCE, open_trainer, relative
+from dgbench.systems.base.oracle import AGAINST, Oracle
+from dgbench.systems.base.race import oracle_of, relative
 from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
+from dgbench.systems.base.timeline import TimelineWorkload
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -32,20 +34,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What the reference answers in float64 on frame 0.
+    """What the reference answers in float64 on frame 0, or where it is open, on any frame.
 
     Attributes:
         output: of the last snapshot. gradients: by name.
-        allowed: relative deviation that is float32 rounding on this workload: `TOLERANCE`, or
-            twice that of the reference in float32 where it is more, as with batch norms over
-            columns that are nearly constant.
+        allowed: relative deviation that is float32 rounding on this workload.
         data: the `data` field of a measurement.
+        oracle: the reference itself, asked for the frames and with the parameters of a trainer.
     """
 
     output: Tensor
     gradients: dict[str, Tensor]
     allowed: float
     data: dict[str, Any]
+    oracle: Oracle | None = None
 
     @classmethod
     def of(
@@ -54,23 +56,36 @@ class Truth:
         context: RunContext,
         data: SnapshotSequence | None = None,
     ) -> Truth:
-        """Ask the reference in float64 and in float32: `reference`, or `PlainTimeline`.
+        """Open the reference of a task in float64: `reference`, or `PlainTimeline`.
 
         Args:
             task: what is trained.
             context: names the device.
             data: of a timeline, where its snapshots are open already.
         """
-        exact, rounded = (cls._ask(trainer) for trainer in _references(task, context, data))
-        noise = exact.gap(rounded.output, rounded.gradients)
-        return replace(exact, allowed=max(TOLERANCE, 2 * noise))
+        oracle = oracle_of(task, context, data)
+        plain = oracle.trainer
+        found = describe(plain.data)  # type: ignore[attr-defined]
+        allowed = max(oracle.allowed().values())
+        return cls(plain.evaluate(0), plain.gradients(0), allowed, found, oracle)
 
-    @classmethod
-    def _ask(cls, trainer: Trainer) -> Truth:
-        data = describe(trainer.data)  # type: ignore[attr-defined]
-        found = cls(trainer.evaluate(0), trainer.gradients(0), TOLERANCE, data)
-        trainer.close()
-        return found
+    def checks(self, name: str, trainer: Trainer, when: str = "") -> list[ResultCheck]:
+        """Checks of outputs and gradients of a trainer, with the parameters that it has now.
+
+        Args:
+            name: of the setting that the trainer runs with.
+            trainer: before or after it was timed.
+            when: what it did before.
+        """
+        part = ", ".join(text for text in (name, when) if text)
+        if self.oracle is not None:
+            self.oracle.load(trainer.state())
+            return self.oracle.compare(trainer, self.oracle.frames(), when=part)
+        about = {"against": AGAINST, "part": part}
+        return [
+            close("outputs", trainer.evaluate(0), self.output, self.allowed, **about),
+            close("gradients", trainer.gradients(0), self.gradients, self.allowed, **about),
+        ]
 
     def gap(self, output: Tensor, gradients: Mapping[str, Tensor]) -> float:
         """Relative deviation of an output, or of all gradients as one vector if that is more."""
@@ -88,20 +103,6 @@ class Truth:
                 f"'{name}' deviates from the reference by {gap:.2g}, allowed are {self.allowed:.2g}"
             )
         return gap
-
-
-def _references(
-    task: Workload | TimelineWorkload, context: RunContext, data: SnapshotSequence | None
-) -> Iterator[Trainer]:
-    """The plain trainer in float64, then in float32, one at a time."""
-    if isinstance(task, TimelineWorkload):
-        data = load_timeline(task) if data is None else data
-        for dtype in (torch.float64, torch.float32):
-            yield PlainTimeline(task, data, device=context.device, dtype=dtype)
-        return
-    plain = get_system("reference")
-    for system in (type(plain)(torch.float64), plain):
-        yield open_trainer(system, task, context, None)
 
 
 @dataclass(frozen=True, slots=True)

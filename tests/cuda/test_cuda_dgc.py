@@ -13,7 +13,8 @@ from dgbench.kernels_cuda import attention, build_info
 from dgbench.models import SEQUENCE_MODELS
 from dgbench.models import attention as models
 from dgbench.systems.base.plain_sequences import PlainSequences
-from dgbench.systems.base.race import _largest, relative
+from dgbench.systems.base.race import relative
+from dgbench.systems.base.result_checks import largest
 from dgbench.systems.base.sequences import (
     vertex_steps,
 )
@@ -46,7 +47,7 @@ def agree(trainer, work, data) -> None:
     plain = PlainSequences(work, data, dtype=torch.float64)
     assert relative(trainer.evaluate().cpu(), plain.evaluate()) < TOLERANCE
     gradients = {name: grad.cpu() for name, grad in trainer.gradients().items()}
-    assert _largest(gradients, plain.gradients()) < 10 * TOLERANCE
+    assert largest(gradients, plain.gradients()) < 10 * TOLERANCE
     losses = [plain.train_epoch() for _ in range(EPOCHS)]
     assert [trainer.train_epoch() for _ in range(EPOCHS)] == pytest.approx(losses, rel=TOLERANCE)
     assert trainer.accuracy() == pytest.approx(plain.accuracy(), abs=0.1)

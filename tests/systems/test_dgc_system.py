@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from dgbench.models import SEQUENCE_MODELS
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.plain_sequences import PlainSequences
-from dgbench.systems.base.race import _largest, relative
+from dgbench.systems.base.race import relative
+from dgbench.systems.base.result_checks import largest
 from dgbench.systems.base.workload import Workload
 from dgbench.systems.dgc.partition import ChunkSettings, bundled
 from dgbench.systems.dgc.settings_run import RankSettings
@@ -42,10 +43,10 @@ def test_exact_switches_train_as_the_reference(system, model):
         trainer = system.open(work, switches=on, settings=SMALL, dtype=torch.float64)
         trainer.prepare()
         assert relative(trainer.evaluate(), output) < 1e-6
-        assert _largest(trainer.gradients(), gradients) < 1e-6
+        assert largest(trainer.gradients(), gradients) < 1e-6
         assert [trainer.step(0) for _ in range(3)] == pytest.approx(losses, rel=1e-6)
         assert trainer.accuracy() == pytest.approx(accuracy)
-        assert _largest(trainer.state(), oracle.state()) < 1e-4
+        assert largest(trainer.state(), oracle.state()) < 1e-4
         trainer.close()
 
 

@@ -15,7 +15,8 @@ from dgbench.models import SEQUENCE_MODELS
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.plain_sequences import PlainSequences
-from dgbench.systems.base.race import _largest, relative
+from dgbench.systems.base.race import relative
+from dgbench.systems.base.result_checks import largest
 from dgbench.systems.base.sequences import (
     sequence_model,
     vertex_steps,
@@ -58,7 +59,7 @@ def differ(found, want):
     losses = zip(found["losses"], want["losses"], strict=True)
     return max(
         relative(found["output"], want["output"]),
-        _largest(found["gradients"], want["gradients"]),
+        largest(found["gradients"], want["gradients"]),
         abs(found["accuracy"] - want["accuracy"]),
         *(abs(a - b) / max(abs(b), 1e-30) for a, b in losses),
     )

@@ -107,7 +107,9 @@ def repair(folder, before: Store) -> None:
 
 
 def same(a: Store, b: Store) -> bool:
-    return [encode(r) for r in a.written(latest=False)] == [encode(r) for r in b.written(latest=False)]
+    return [encode(r) for r in a.written(latest=False)] == [
+        encode(r) for r in b.written(latest=False)
+    ]
 
 
 def lasts(row: Row) -> None:

@@ -1,0 +1,240 @@
+"""Oracle of a training task: the plain model in float64, and checks of trainers against it.
+
+A trainer is asked for frames drawn over the whole epoch and always for the last one: a cache that
+goes stale is right in the beginning. Tolerances are those of `systems.base.conditioning`, tensor by
+tensor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from dgbench.models.dtdg.mpnn_lstm import FrameNorm
+from dgbench.systems.base.conditioning import rounding, tolerances
+from dgbench.systems.base.result_checks import LOOSEST, ResultCheck, close
+from dgbench.systems.base.system import Trainer
+
+FRAMES: Final = 2
+"""Frames that are compared: the last one, and the others drawn."""
+
+STEPS: Final = 3
+"""Optimiser steps that a trainer and the oracle take together."""
+
+PLAIN_SHARE: Final = 2.0
+"""Times the deviation of torch's own float32 operators that a released baseline, which is made of
+them, may deviate; never more than `LOOSEST`."""
+
+AGAINST: Final = "float64 oracle"
+OUTPUT, LOSSES = "output", "losses"
+
+
+class Oracle:
+    """The plain trainer in float64 that others are compared with.
+
+    Args:
+        plain: opens the plain trainer in a dtype.
+        task: what is trained; with its answers the name under which tolerances are kept.
+        draw: chooses frames; by default other ones in every process.
+
+    Attributes:
+        trainer: in float64.
+    """
+
+    def __init__(
+        self,
+        plain: Callable[[torch.dtype], Trainer],
+        task: object,
+        *,
+        draw: random.Random | None = None,
+    ) -> None:
+        self._plain, self._task = plain, task
+        self._draw = draw or random.SystemRandom()
+        self.trainer = plain(torch.float64)
+        self._allowed: dict[str, float] | None = None
+
+    def frames(self, count: int = FRAMES) -> list[int]:
+        """Frames to compare: drawn ones in time order, and the last."""
+        last = self.trainer.num_frames - 1
+        drawn = self._draw.sample(range(last), min(count - 1, last)) if last > 0 else []
+        return [*sorted(drawn), last]
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the parameters of a trainer, by the shared model's names."""
+        _load(self.trainer, state)
+
+    def compare(
+        self, trainer: Trainer, frames: Sequence[int], *, system: str = "", released: bool = False,
+        when: str = "",
+    ) -> list[ResultCheck]:  # fmt: skip
+        """Checks of outputs and gradients on frames, with the parameters that both now have.
+
+        Args:
+            trainer: as it was left by what it did before.
+            frames: which ones.
+            system: name of the trainer's system.
+            released: whether it is made of torch's float32 operators, see `PLAIN_SHARE`.
+            when: what happened before, for the reason of a failed check.
+        """
+        outputs, wanted_outputs = (
+            self._outputs(trainer, frames),
+            self._outputs(self.trainer, frames),
+        )
+        gradients = self._gradients(trainer, frames)
+        wanted_gradients = self._gradients(self.trainer, frames)
+
+        def judged(allowed: Mapping[str, float], plain: Any = None) -> list[ResultCheck]:
+            own = dict.fromkeys(wanted_outputs, allowed[OUTPUT])
+            by_name = {key: allowed[key.rpartition(", ")[0]] for key in wanted_gradients}
+            shared = {"against": AGAINST, "system": system, "part": when}
+            beside = plain or (None, None)
+            return [
+                close("outputs", outputs, wanted_outputs, own, plain=beside[0], **shared),
+                close("gradients", gradients, wanted_gradients, by_name, plain=beside[1], **shared),
+            ]
+
+        checks = judged(self.allowed())
+        if all(check.passed for check in checks):
+            return checks
+        # The parameters may have come to where rounding counts for more than it did at first.
+        here = self._rounding(self.trainer, frames[-1])
+        allowed = {name: max(most, here.get(name, 0.0)) for name, most in self.allowed().items()}
+        checks = judged(allowed)
+        if released and not all(check.passed for check in checks):
+            plain = self._by_torch(frames)
+            for names, tensors in zip((wanted_outputs, wanted_gradients), plain, strict=True):
+                for key in names:
+                    name = OUTPUT if names is wanted_outputs else key.rpartition(", ")[0]
+                    own = close("", tensors[key], names[key], 0.0, against="").gap
+                    allowed[name] = min(LOOSEST, max(allowed[name], PLAIN_SHARE * own))
+            checks = judged(allowed, plain)
+        return checks
+
+    def train(self, trainer: Trainer, *, system: str = "", steps: int = STEPS) -> ResultCheck:
+        """A check of the losses of the first steps of training, from equal parameters."""
+        count = min(steps, self.trainer.num_frames)
+        found = [trainer.step(frame) for frame in range(count)]
+        wanted = [self.trainer.step(frame) for frame in range(count)]
+        return self._losses(found, wanted, system, f"{count} steps from the start")
+
+    def next_loss(self, trainer: Trainer, frame: int, *, system: str = "") -> ResultCheck:
+        """A check of the loss of one more step, by the path that trains."""
+        wanted = self.trainer.step(frame)
+        return self._losses(
+            [trainer.step(frame)], [wanted], system, f"frame {frame}, one more step"
+        )
+
+    def allowed(self) -> dict[str, float]:
+        """Tolerance of the output and of each gradient; kept between processes of a task."""
+        if self._allowed is None:
+            kept = _kept_file(self._task)
+            self._allowed = _read(kept)
+            if self._allowed is None:
+                fresh = self._plain(torch.float64)  # with the parameters that training begins with
+                found = self._rounding(fresh, fresh.num_frames - 1)
+                fresh.close()
+                self._allowed = found | {LOSSES: self._rounding_of_losses()}
+                _write(kept, self._allowed)
+        return self._allowed
+
+    def close(self) -> None:
+        """Give memory free."""
+        self.trainer.close()
+
+    def _losses(
+        self, found: Sequence[float], wanted: Sequence[float], system: str, part: str
+    ) -> ResultCheck:
+        return close(
+            "losses", list(found), list(wanted), self.allowed()[LOSSES],
+            against=AGAINST, system=system, part=part,
+        )  # fmt: skip
+
+    def _rounding(self, trainer: Trainer, frame: int) -> dict[str, float]:
+        """Tolerances of the answers of a plain trainer with the parameters that it now has."""
+
+        def answers() -> dict[str, Tensor]:
+            return {OUTPUT: trainer.evaluate(frame).cpu(), **trainer.gradients(frame)}
+
+        return tolerances(rounding(answers, answers(), draws=1))
+
+    def _outputs(self, trainer: Trainer, frames: Sequence[int]) -> dict[str, Tensor]:
+        return {f"frame {frame}": trainer.evaluate(frame).cpu() for frame in frames}
+
+    def _gradients(self, trainer: Trainer, frames: Sequence[int]) -> dict[str, Tensor]:
+        return {
+            f"{name}, frame {frame}": tensor
+            for frame in frames
+            for name, tensor in trainer.gradients(frame).items()
+        }
+
+    def _rounding_of_losses(self) -> float:
+        """Tolerance of losses: steps of Adam turn rounding of gradients into that of parameters."""
+
+        def losses() -> dict[str, Tensor]:
+            trainer = self._plain(torch.float64)
+            count = min(STEPS, trainer.num_frames)
+            found = {
+                str(frame): torch.tensor(trainer.step(frame), dtype=torch.float64)
+                for frame in range(count)
+            }
+            trainer.close()
+            return found
+
+        return max(tolerances(rounding(losses, losses(), draws=1)).values())
+
+    def _by_torch(self, frames: Sequence[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Outputs and gradients by torch's own float32 operators, of which released ones are made."""
+        plain = self._plain(torch.float32)
+        for module in plain.model.modules():  # type: ignore[attr-defined]
+            if isinstance(module, FrameNorm):
+                module.exact = False
+        _load(plain, self.trainer.state())
+        outputs = self._outputs(plain, frames)
+        gradients = self._gradients(plain, frames)
+        plain.close()
+        return outputs, gradients
+
+
+@torch.no_grad()
+def _load(trainer: Trainer, state: Mapping[str, Tensor]) -> None:
+    for name, parameter in trainer.model.named_parameters():  # type: ignore[attr-defined]
+        parameter.copy_(state[name].to(parameter.device, parameter.dtype))
+
+
+def _kept_file(task: object) -> Path:
+    """Where the tolerances of a task are kept; its name holds the task and the code that made them."""
+    from dgbench.datasets.store import cache_root
+
+    found = hashlib.sha256(f"{task!r}\n{torch.__version__}".encode())
+    base = Path(__file__).parent
+    models = sorted((base.parents[1] / "models").rglob("*.py"))
+    for path in (*models, base / "conditioning.py", Path(__file__)):
+        found.update(path.read_bytes())
+    return cache_root() / "tolerances" / f"{found.hexdigest()[:24]}.json"
+
+
+def _read(path: Path) -> dict[str, float] | None:
+    try:
+        found = json.loads(path.read_bytes())
+        kept = {str(name): float(value) for name, value in found.items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+    sane = {OUTPUT, LOSSES} <= kept.keys() and all(0 < value <= LOOSEST for value in kept.values())
+    return kept if sane else None
+
+
+def _write(path: Path, allowed: Mapping[str, float]) -> None:
+    with contextlib.suppress(OSError):  # they are made again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps(allowed), encoding="utf-8")
+        os.replace(part, path)
