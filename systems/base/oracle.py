@@ -192,7 +192,7 @@ class Oracle:
         return max(tolerances(rounding(losses, losses(), draws=1)).values())
 
     def _by_torch(self, frames: Sequence[int]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Outputs and gradients by torch's own float32 operators, of which released ones are made."""
+        """Outputs and gradients by torch's own operators in float32."""
         plain = self._plain(torch.float32)
         for module in plain.model.modules():  # type: ignore[attr-defined]
             if isinstance(module, FrameNorm):
@@ -211,7 +211,7 @@ def _load(trainer: Trainer, state: Mapping[str, Tensor]) -> None:
 
 
 def _kept_file(task: object) -> Path:
-    """Where the tolerances of a task are kept; its name holds the task and the code that made them."""
+    """Where the tolerances of a task are kept, by the task and the code that made them."""
     from dgbench.datasets.store import cache_root
 
     found = hashlib.sha256(f"{task!r}\n{torch.__version__}".encode())

@@ -52,7 +52,7 @@ class ResultCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def words(self) -> str:
-        """What was found, as in `outputs deviate from the float64 oracle by 0.5 (at most 1e-05)`."""
+        """What was found: `outputs deviate from the float64 oracle by 0.5 (at most 1e-05)`."""
         where = f" ({self.part})" if self.part else ""
         if self.compared <= 0:
             return f"{self.of}{where} were compared with nothing"

@@ -128,7 +128,7 @@ class Ablation(Experiment):
         chosen = settings(str(params["link"]), str(params["kind"]))
         truth = Truth.of(task, context)
         opened: dict[str, Trainer] = {}
-        gaps = {}
+        gaps, checks = {}, []
         try:
             for name, switches in chosen.items():
                 own = RunContext(context.device, context.preset, context.threads)
@@ -136,9 +136,13 @@ class Ablation(Experiment):
                 trainer = open_trainer(get_system("pipad"), task, own, switches)
                 opened[name] = trainer
                 trainer.prepare()
-                gaps[name] = truth.check(name, trainer)
+                checks += truth.checks(name, trainer)
+                gaps[name] = checks[-2].gap
             budget_s = context.budget_s * BUDGETS[context.preset]
             found, sent = take_turns(opened, TURNS[context.preset], budget_s)
+            if context.round == 1:
+                for name, trainer in opened.items():
+                    checks += truth.checks(name, trainer, "after the timed steps")
             notes = list(getattr(opened[ON], "notes", [])) if ON in opened else []
         finally:
             for trainer in opened.values():
@@ -159,6 +163,7 @@ class Ablation(Experiment):
             },
             samples=found[main],
             deviation={"output": max(gaps.values())},
+            checks=checks,
             data=truth.data,
             notes=notes,
         )

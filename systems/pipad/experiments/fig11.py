@@ -12,11 +12,11 @@ from torch import Tensor
 from dgbench.datasets.transforms import factors
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.race import TOLERANCE, relative
+from dgbench.systems.base.result_checks import at_most
 from dgbench.systems.base.training import coordinates
 from dgbench.systems.pipad.engine import merging_pays
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
@@ -176,13 +176,17 @@ class Fig11(Experiment):
         with torch.no_grad():
             found = layer()
             gap = _deviation(found, csrs, x, weight)
-            if gap > TOLERANCE:
-                raise CheckFailed(f"the layer deviates from float64 by {gap:.2g}")
             sync = torch.cuda.synchronize if context.device == "cuda" else None
             steady = measure_steady(layer, budget_s=context.budget_s, sync=sync)
+            last = _deviation(layer(), csrs, x, weight) if context.round == 1 else gap
         nnz = sum(csr.nnz for csr in csrs)
         # Every neighbour's row and index counted as traffic, features and results once.
         moved = nnz * (4 * dim + 4) + 4 * data.num_nodes * S_PER * (dim + graph.hidden_dim)
+        count = S_PER * data.num_nodes * graph.hidden_dim
+        checks = [
+            at_most("outputs", g, TOLERANCE, against="float64 layer", compared=count, part=when)
+            for when, g in (("before timing", gap), ("after timing", last))
+        ]
         return Measurement(
             values={"edges_per_s": nnz / steady.time, "gb_per_s": moved / steady.time / 1e9},
             units={"edges_per_s": "1/s", "gb_per_s": "GB/s"},
@@ -190,6 +194,7 @@ class Fig11(Experiment):
             samples=steady.samples,
             warmup=steady.warmup,
             deviation={"output": gap},
+            checks=checks,
             data=data_of(data),
         )
 

@@ -32,6 +32,7 @@ from dgbench.systems.base import (
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.race import open_trainer
 from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.turns import TURN_INTERVAL, Truth, take_turns
 from dgbench.systems.base.turns import gain_of as pooled_gain
@@ -45,6 +46,7 @@ from dgbench.systems.pipad.experiments.settings import (
     workload,
 )
 from dgbench.systems.pipad.partitions import Partitions, on_device
+from dgbench.systems.pipad.recounts import edges_of, slices_of
 
 CAPS = (8, 16, 32, 64)
 WORKERS = 80
@@ -202,9 +204,30 @@ def _balance(graph: Any, context: RunContext) -> Measurement:
     return Measurement(
         values=values,
         units=dict.fromkeys(values, "cycles" if on_gpu else "s"),
+        checks=_recount(launches),
         counters=counters if on_gpu else counters | {"workers": WORKERS},
         data=data_of(data),
     )
+
+
+def _recount(launches: Sequence[tuple[Csr, Tensor]]) -> list[ResultCheck]:
+    """Checks of the slices of each launch: the entries of every row, in pieces of the cap."""
+    checks = []
+    for number, (csr, _) in enumerate(launches):
+        edges = edges_of(csr)
+        for cap in CAPS:
+            sliced = slice_csr(csr, cap)
+            pieces = sliced.slice_offsets.diff()
+            longest = int(pieces.max()) if pieces.numel() else 0
+            checks.append(
+                equal(
+                    "slices",
+                    [sliced.num_slices, int(pieces.sum()), longest > cap],
+                    [slices_of(edges, csr.num_cols, cap), len(edges), False],
+                    against=f"lengths of rows (launch {number})",
+                )
+            )
+    return checks
 
 
 def _on_workers(items: Sequence[tuple[Csr | SlicedCsr, Tensor]]) -> tuple[float, float]:
@@ -226,9 +249,13 @@ def _train(task: Workload, context: RunContext) -> Measurement:
             own.meter = Meter(device=context.device)
             opened[name] = open_trainer(get_system("pipad"), task, own, switches)
             opened[name].prepare()
-        gap = max(truth.check(name, trainer) for name, trainer in opened.items())
+        checks = [check for name, t in opened.items() for check in truth.checks(name, t)]
+        gap = max(check.gap for check in checks if check.of == "outputs")
         budget_s = context.budget_s * BUDGETS
         found, sent = take_turns(opened, TURNS[context.preset], budget_s)
+        if context.round == 1:
+            for name, trainer in opened.items():
+                checks += truth.checks(name, trainer, "after the timed steps")
     finally:
         for trainer in opened.values():
             trainer.close()
@@ -239,6 +266,7 @@ def _train(task: Workload, context: RunContext) -> Measurement:
         counters={f"bytes {name}": count for name, count in sent.items()},
         samples=found["sliced"],
         deviation={"output": gap},
+        checks=checks,
         data=truth.data,
     )
 

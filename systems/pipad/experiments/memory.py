@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.datasets import SnapshotSequence
 from dgbench.kernels_cuda import memory_model as model
 from dgbench.kernels_cuda.slices import slice_csr
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import equal
 from dgbench.systems.pipad.experiments.common import data_of, names, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME
 from dgbench.systems.pipad.partitions import Partitions, split
+from dgbench.systems.pipad.recounts import edges_of, recount_loads
 
 KNEE_LENGTHS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 THREAD_DIMS = (2, 6)
@@ -102,6 +105,16 @@ class MemoryTraffic(Experiment):
             values=values,
             units={f"saved_{key}_percent": "%" for key in ("requests", "transactions")},
             counters=counters,
+            checks=[
+                *recount_loads(last, graph.feature_dim),
+                *recount_loads(last, graph.feature_dim * s_per),
+                equal(
+                    "counters",
+                    [counters["rows"], counters["empty_rows"]],
+                    _rows(data, groups),
+                    against="lists of destinations",
+                ),
+            ],
             data=data_of(data),
         )
 
@@ -143,6 +156,16 @@ class MemoryTraffic(Experiment):
         )
 
 
+def _rows(data: SnapshotSequence, groups: Sequence[range]) -> list[int]:
+    """Rows of the snapshots of these groups, and how many are nobody's destination."""
+    rows = empty = 0
+    for t in (t for group in groups for t in group):
+        edges = edges_of(data.topology[t])
+        rows += data.num_nodes
+        empty += data.num_nodes - len(set((edges // data.num_nodes).tolist()))
+    return [rows, empty]
+
+
 def _knees() -> Measurement:
     """Loads of one row by feature length, and the worked examples of section 5.3."""
     counters = {}
@@ -167,7 +190,13 @@ def _knees() -> Measurement:
     for d in THREAD_DIMS:
         values[f"lanes_gespmm_{d}"] = model.lane_occupancy(d, coalesce=False)
         values[f"lanes_pipad_{d}"] = model.lane_occupancy(d * 2)
-    return Measurement(counters=counters, values=values)
+    lanes = {d: -(-d // model.WARP) for d in KNEE_LENGTHS}
+    sectors = {d: len({word // model.SECTOR_WORDS for word in range(d)}) for d in KNEE_LENGTHS}
+    wanted = {f"requests_{d}": count for d, count in lanes.items()}
+    wanted |= {f"transactions_{d}": count for d, count in sectors.items()}
+    found = {name: counters[name] for name in wanted}
+    checks = [equal("counters", found, wanted, against="words of a row, one by one")]
+    return Measurement(counters=counters, values=values, checks=checks)
 
 
 def _graphs(rows: Sequence[Any]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from statistics import fmean, median
@@ -10,14 +11,17 @@ from typing import Any
 import torch
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
+from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
-from dgbench.systems.base.race import relative
+from dgbench.systems.base.race import TOLERANCE, checked_after, relative
+from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.training import FrameTask
 from dgbench.systems.pipad.analyzer import Analyzer
 from dgbench.systems.pipad.experiments.common import data_of, names, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, Graph, workload
 from dgbench.systems.pipad.partitions import Partitions, split
+from dgbench.systems.pipad.recounts import plain_aggregation, recount_partition
 
 S_OPTIONS = (2, 4, 8)
 REORDERED = 3
@@ -82,7 +86,7 @@ class Preparation(Experiment):
         analysis = analyzer.wait()
         values["extract_all_s"] = time.perf_counter() - start
         values["analysis_s"] = analysis.seconds
-        values["step_s"] = _step_seconds(graph, context.preset)
+        values["step_s"], checks = _step_seconds(graph, context)
         values["analysis_share"] = analysis.seconds / (EPOCHS * task.num_frames * values["step_s"])
         values["change_rate"] = fmean(analysis.change_rates)
         first, second = task.times(0), task.times(1)
@@ -92,6 +96,13 @@ class Preparation(Experiment):
         counters["analysis_kept_bytes"] = analysis.kept_bytes
         counters |= _memory(data, partitions)
         gap = _reuse_gap(data, partitions)
+        count = FRAME * data.features[0].numel()
+        checks.append(
+            at_most("outputs", gap, TOLERANCE, against="float64 edge lists", compared=count)
+        )
+        size = max(S_OPTIONS)
+        csrs = [data.topology[t] for t in range(len(data) - size, len(data))]
+        checks += recount_partition(csrs, PartTopology.build(csrs))
         return Measurement(
             values=values,
             units={
@@ -104,6 +115,7 @@ class Preparation(Experiment):
             },
             counters=counters,
             deviation={"output": gap},
+            checks=checks,
             data=data_of(data),
         )
 
@@ -138,7 +150,7 @@ def _reorder_seconds(data: Any) -> float:
         csr = data.topology[t]
         ones = np.ones(csr.nnz, dtype=np.float32)
         shape = (csr.num_rows, csr.num_cols)
-        spent += _pass(csr_matrix((ones, csr.indices.numpy(), csr.indptr.numpy()), shape=shape))
+        spent += _pass(csr_matrix((ones, csr.indices.numpy(), csr.indptr.numpy()), shape=shape))[0]
     return spent / len(times)
 
 
@@ -154,8 +166,10 @@ def _reorder_whole(graph: Graph) -> Measurement:
     target, source = ((nodes * draw.random(edges) ** 3).astype(np.int32) for _ in range(2))
     ones = np.ones(edges, dtype=np.float32)
     matrix = coo_matrix((ones, (target, source)), shape=(nodes, nodes)).tocsr()
+    seconds, checks = _pass(matrix)
     return Measurement(
-        values={"reorder_s": _pass(matrix)},
+        values={"reorder_s": seconds},
+        checks=checks,
         units={"reorder_s": "s per snapshot"},
         counters={"vertices": nodes, "edges": int(matrix.nnz)},
         data={
@@ -167,21 +181,29 @@ def _reorder_whole(graph: Graph) -> Measurement:
     )
 
 
-def _pass(matrix: Any) -> float:
-    """Seconds to find the order and to apply it."""
+def _pass(matrix: Any) -> tuple[float, list[ResultCheck]]:
+    """Seconds to find the order and to apply it, and checks that it is one."""
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     start = time.perf_counter()
     order = reverse_cuthill_mckee(matrix, symmetric_mode=False)
-    matrix[order][:, order]
-    return time.perf_counter() - start
+    moved = matrix[order][:, order]
+    seconds = time.perf_counter() - start
+    size = matrix.shape[0]
+    vertices = torch.from_numpy(order.astype("int64")).sort().values
+    return seconds, [
+        equal("order", vertices, torch.arange(size), against="all vertices once"),
+        equal("entries", [moved.nnz], [matrix.nnz], against="matrix before"),
+    ]
 
 
-def _step_seconds(graph: Graph, preset: Preset) -> float:
+def _step_seconds(graph: Graph, context: RunContext) -> tuple[float, list[ResultCheck]]:
     """Median seconds of a steady step of the T-GCN model, whose step is the shortest."""
     from dgbench.systems.pipad.system import PipadSystem
 
-    trainer = PipadSystem().open(workload(graph, "tgcn_model", preset))
+    task = workload(graph, "tgcn_model", context.preset)
+    system = PipadSystem()
+    trainer = system.open(task)
     trainer.prepare()
     trainer.train_epoch()  # warm-up
     seconds = []
@@ -189,8 +211,9 @@ def _step_seconds(graph: Graph, preset: Preset) -> float:
         start = time.perf_counter()
         trainer.step(frame)
         seconds.append(time.perf_counter() - start)
+    checks = checked_after(system, trainer, task, context)
     trainer.close()
-    return median(seconds)
+    return median(seconds), checks
 
 
 def _memory(data: Any, partitions: Partitions) -> dict[str, int]:
@@ -206,7 +229,7 @@ def _memory(data: Any, partitions: Partitions) -> dict[str, int]:
 
 
 def _reuse_gap(data: Any, partitions: Partitions) -> float:
-    """Largest relative gap between kept (merged, once) and fresh (single) aggregation."""
+    """Largest gap of kept (merged, once) and fresh (single) aggregation to float64 edge lists."""
     worst = 0.0
     times = range(len(data) - FRAME, len(data))
     for group in split(times, 8):
@@ -222,7 +245,9 @@ def _reuse_gap(data: Any, partitions: Partitions) -> float:
         for i, t in enumerate(group):
             csr, row, col = partitions.snapshot(t)
             fresh = spmm(csr, x[i].contiguous(), row_scale=row, col_scale=col, self_loop=True)
-            if torch.isnan(fresh).any():
-                return float("nan")
-            worst = max(worst, relative(kept[:, i], fresh))
+            wanted = plain_aggregation(data.topology[t], x[i])
+            gaps = [relative(found, wanted) for found in (kept[:, i], fresh)]
+            if any(map(math.isnan, gaps)):
+                return math.nan
+            worst = max(worst, *gaps)
     return worst

@@ -19,6 +19,12 @@ from dgbench.systems.base.training import coordinates
 from dgbench.systems.pipad.experiments.common import data_of, names, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME
 from dgbench.systems.pipad.partitions import split
+from dgbench.systems.pipad.recounts import (
+    drawn,
+    recount_change,
+    recount_formats,
+    recount_partition,
+)
 
 S_OPTIONS = (2, 4, 8)
 MOST_GROUPS = 24
@@ -73,7 +79,16 @@ class Space(Experiment):
             found = partition_words(data, size)
             values[f"overlap_rate_{size}"] = found.pop("rate")
             counters |= {f"{key}_{size}": int(value) for key, value in found.items()}
-        return Measurement(values=values, counters=counters, data=data_of(data))
+        checks = [recount_formats(data.topology, counters)]
+        size = min(max(S_OPTIONS), len(data))
+        for first in drawn(len(data) - size + 1, 1):
+            csrs = [data.topology[t] for t in range(first, first + size)]
+            checks += recount_partition(csrs, PartTopology.build(csrs))
+        for sequence in (data, raw):
+            for t in drawn(len(sequence) - 1, 1):
+                pair = sequence.topology[t : t + 2]
+                checks.append(recount_change(*pair, mean_change(sequence.slice(t, t + 2))))
+        return Measurement(values=values, counters=counters, checks=checks, data=data_of(data))
 
     def figures(self) -> list[FigureSpec]:
         return [

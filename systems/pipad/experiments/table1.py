@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import torch
+
 from dgbench import datasets
+from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.pipad.experiments.common import data_of, names, open_graph
-from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, GRAPHS
+from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, GRAPHS, Graph
+from dgbench.systems.pipad.recounts import drawn, edges_of
 
 
 class Table1(Experiment):
@@ -66,7 +72,11 @@ class Table1(Experiment):
             counters["E_per_snapshot"] = edges
         else:
             counters |= _edges(graph.name, graph.scale(context.preset), graph.edge_life, len(data))
-        return Measurement(counters=counters, data=data_of(data))
+        return Measurement(
+            counters=counters,
+            checks=_recount(graph, context.preset, data, counters),
+            data=data_of(data),
+        )
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -105,6 +115,41 @@ def _edges(name: str, scale: float, edge_life: int, snapshots: int) -> dict[str,
         )
         counted[key] = sum(csr.nnz for csr in found)
     return counted
+
+
+def _recount(
+    graph: Graph, preset: Preset, data: SnapshotSequence, counters: dict[str, int]
+) -> list[ResultCheck]:
+    """Checks of one drawn snapshot, raw and smoothed, against the distinct events of its window."""
+    shape = [*data.features.shape[:2], data.topology[0].num_rows]
+    checks = [
+        equal("counters", shape, [len(data), data.num_nodes, data.num_nodes], against="arrays")
+    ]
+    if data.topology[0] is data.topology[-1]:
+        entries = data.topology[0].nnz
+        found = len(edges_of(data.topology[0]))
+        return [*checks, equal("counters", entries, found, against="set of edges")]
+    events = datasets.open_events(graph.name, scale=graph.scale(preset))
+    bins, edges = equal_windows(events.t, len(data))
+    inside = (events.t >= edges[bins]) & (events.t <= edges[bins + 1])
+    keys = events.dst.numpy().astype(np.int64) * events.num_nodes + events.src.numpy()
+    window = bins.numpy()
+    raw = np.unique(np.stack([window, keys]), axis=1)
+    checks += [
+        equal("windows", inside, torch.ones_like(inside), against="edges of the windows"),
+        equal("counters", counters["E"], raw.shape[1], against="distinct events of all windows"),
+    ]
+    for life in dict.fromkeys((1, graph.edge_life)):
+        t = drawn(len(data), 1)[0]
+        wanted = np.unique(keys[(window <= t) & (window > t - life)])
+        found = edge_snapshots(
+            events.src, events.dst, bins, len(data), events.num_nodes,
+            edge_life=life, drop_self_loops=False,
+        )[t]  # fmt: skip
+        checks.append(
+            equal("edges", edges_of(found), wanted, against="distinct events of a window")
+        )
+    return checks
 
 
 def same_printed(counted: int, printed: int) -> bool:

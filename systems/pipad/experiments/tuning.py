@@ -15,6 +15,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.system import Trainer
+from dgbench.systems.base.turns import Truth
 from dgbench.systems.pipad.experiments.fig10 import workloads
 from dgbench.systems.pipad.experiments.settings import (
     BY_NAME,
@@ -84,6 +85,12 @@ class Tuning(Experiment):
             kept = frame_bytes(opened["1"])
             found, losses = _turns(opened, context.budget_s * BUDGETS)
             tuned = opened[TUNED]
+            truth = Truth.of(task, context)
+            checks = [
+                check
+                for name, trainer in opened.items()
+                for check in truth.checks(name, trainer, "after the timed steps")
+            ]
             report, notes = tuned.report(), list(getattr(tuned, "notes", []))
             data = describe(tuned.data)  # type: ignore[attr-defined]
             nodes = int(tuned.data.num_nodes)  # type: ignore[attr-defined]
@@ -108,6 +115,7 @@ class Tuning(Experiment):
                 **weighed,
             },
             samples=found[TUNED],
+            checks=checks,
             deviation={"loss": max(abs(loss - base) / abs(base) for loss in losses.values())},
             data=data,
             notes=notes,
