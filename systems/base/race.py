@@ -167,7 +167,7 @@ def checked(
     about = {"system": system_name, "released": system.kind == "baseline"}
     frames = oracle.frames()
     checks = oracle.compare(trainer, frames, **about)
-    checks.append(oracle.train(trainer, system=system_name))
+    checks.append(oracle.train(trainer, **about))
     oracle.load(trainer.state())
     checks += oracle.compare(trainer, oracle.frames(), when="after training", **about)
     data = workload_data.describe(trainer.data) if hasattr(trainer, "data") else {}
@@ -205,11 +205,9 @@ def checked_after(
     oracle = oracle_of(workload, context)
     oracle.load(trainer.state())
     frames = oracle.frames()
-    checks = oracle.compare(
-        trainer, frames, system=system.name, released=system.kind == "baseline",
-        when="after the timed steps",
-    )  # fmt: skip
-    checks.append(oracle.next_loss(trainer, frames[0], system=system.name))
+    about = {"system": system.name, "released": system.kind == "baseline"}
+    checks = oracle.compare(trainer, frames, when="after the timed steps", **about)
+    checks.append(oracle.next_loss(trainer, frames[0], **about))
     oracle.close()
     return checks
 

@@ -40,7 +40,8 @@ class Truth:
         output: of the last snapshot. gradients: by name.
         allowed: relative deviation that is float32 rounding on this workload.
         data: the `data` field of a measurement.
-        oracle: the reference itself, asked for the frames and with the parameters of a trainer.
+        oracle: the reference itself, asked with the parameters of a trainer.
+        frames: which it is asked for, drawn once and the last; after timing the last alone.
     """
 
     output: Tensor
@@ -48,6 +49,7 @@ class Truth:
     allowed: float
     data: dict[str, Any]
     oracle: Oracle | None = None
+    frames: tuple[int, ...] = (0,)
 
     @classmethod
     def of(
@@ -67,7 +69,9 @@ class Truth:
         plain = oracle.trainer
         found = describe(plain.data)  # type: ignore[attr-defined]
         allowed = max(oracle.allowed().values())
-        return cls(plain.evaluate(0), plain.gradients(0), allowed, found, oracle)
+        return cls(
+            plain.evaluate(0), plain.gradients(0), allowed, found, oracle, tuple(oracle.frames())
+        )
 
     def checks(self, name: str, trainer: Trainer, when: str = "") -> list[ResultCheck]:
         """Checks of outputs and gradients of a trainer, with the parameters that it has now.
@@ -80,7 +84,8 @@ class Truth:
         part = ", ".join(text for text in (name, when) if text)
         if self.oracle is not None:
             self.oracle.load(trainer.state())
-            return self.oracle.compare(trainer, self.oracle.frames(), when=part)
+            frames = self.frames[-1:] if when else self.frames
+            return self.oracle.compare(trainer, frames, when=part)
         about = {"against": AGAINST, "part": part}
         return [
             close("outputs", trainer.evaluate(0), self.output, self.allowed, **about),
