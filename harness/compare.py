@@ -26,7 +26,7 @@ from dgbench.runtime.statistics import Interval, noise_floor, verdict
 __all__ = ["Change", "Comparison", "compare_runs", "compare_states", "welch_ratio"]
 
 WORDS = ("SLOW", "FAST", "AMBG", "SAME")
-FAILED: Final = ("oom", "time", "crash", "check")
+FAILED: Final = ("oom", "time", "crash", "check", "void")
 ASSUMED: Final = 0.05
 """Noise floor where neither side measured one."""
 _ASPECTS: Final = (

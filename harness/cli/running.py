@@ -179,21 +179,24 @@ def _go(papers: list[Any], experiments: list[str], options: Options) -> None:
         if plan.sources:
             say(sources_text(plan.sources), sys.stderr)
         summary = run_plan(plan, store, listener=Progress(), retry=options.retry or "")
-        _finish(store, papers, summary)
+        wrong = _finish(store, papers, summary)
     if summary.interrupted:
         raise typer.Exit(130)
-    if summary.trouble or not summary.cells_ok:
+    if summary.trouble or not summary.cells_ok or wrong:
         raise typer.Exit(1)
 
 
-def _finish(store: Any, papers: list[Any], summary: Any) -> None:
-    """The answer, verdicts, what did not run, and the report; also for a run that was stopped."""
+def _finish(store: Any, papers: list[Any], summary: Any) -> bool:
+    """What was wrong, the answer, verdicts, what did not run, and the report.
+
+    Also for a run that was stopped. Returns whether a result was wrong or rows are void.
+    """
     from dgbench.harness.claims import evaluate
     from dgbench.harness.report import build_report
     from dgbench.harness.report.run import gpu_name
     from dgbench.harness.terminal.answer import RunFacts, answers
     from dgbench.harness.terminal.answer_words import answer_text
-    from dgbench.harness.terminal.left_out import failed_text, skipped_text
+    from dgbench.harness.terminal.left_out import failed_text, skipped_text, wrong_text
     from dgbench.harness.terminal.text import columns, say, wrapped
     from dgbench.harness.terminal.verdicts import contradictions, ending, verdict_table
 
@@ -203,6 +206,7 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> None:
     sentences = answers(papers, rows, RunFacts.of(store))
     verdicts = [evaluate(paper, rows) for paper in papers]
     parts = [
+        wrong_text(rows, verdicts, width),
         answer_text(sentences, width) if sentences else "",
         verdict_table(verdicts, width),
         contradictions(verdicts, width),
@@ -228,6 +232,7 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> None:
         stopped=(done, summary.cells) if early else None,
     )
     say("\n" + "\n".join([*(wrapped(line, "", width) for line in lines), last]))
+    return bool(parts[0])
 
 
 def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> Any:

@@ -13,11 +13,15 @@ def same(value: float, noise: float | None) -> bool:
 
 
 def side(point: Any, noise: float | None) -> str:
-    """What a ratio says: `faster`, `slower`, `same`, or `undecided` if its interval holds 1x."""
+    """What a ratio says: `faster`, `slower`, `same`, or `undecided`.
+
+    It is undecided where its interval holds 1x or reaches into the noise floor.
+    """
     if same(point["value"], noise):
         return "same"
     low, high = point.get("low"), point.get("high")
-    if low is not None and high is not None and low <= 1 <= high:
+    band = 1 + (noise or 0.0)
+    if low is not None and high is not None and low <= band and high >= 1 / band:
         return "undecided"
     return "faster" if point["value"] > 1 else "slower"
 

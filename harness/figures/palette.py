@@ -111,6 +111,7 @@ STATUS_WORDS: Final = {
     "time": "time",
     "crash": "crash",
     "check": "check",
+    "void": "void",
     "no-gpu": "no GPU",
     "not-supported": "not supported",
     "not-built": "not built",

@@ -36,6 +36,7 @@ LACKS: Final = {
     "time": "On a faster machine, or with a longer limit",
     "crash": "Once the cause is mended",
     "check": "Once the wrong result is mended",
+    "void": "Once its result is compared with a reference and right",
 }
 THROTTLE: Final = probe("gpu_throttle")
 OTHERS: Final = probe("other_cpu_percent")

@@ -16,12 +16,13 @@ from dgbench.systems.base.compare import control_ratios, without_control
 ROWS_A_PAGE: Final = 150
 """Rows that one page shows; pages of more rows would be slow to open and to sort."""
 
-FAILED = ("oom", "time", "crash", "check")
+FAILED = ("oom", "time", "crash", "check", "void")
 STATUS_MEANING = {
     "oom": "out of memory",
     "time": "time limit",
     "crash": "crashed",
     "check": "wrong result",
+    "void": "void",
     "no-gpu": "no GPU",
     "not-supported": "not supported",
     "not-built": "not built",

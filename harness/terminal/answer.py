@@ -9,18 +9,18 @@ from typing import Any, Literal
 import msgspec
 
 from dgbench.harness.figures.noise import side
-from dgbench.harness.store.row import FAILED
+from dgbench.harness.store.row import FAILED, VOID
 from dgbench.harness.utilisation import IdleGpu, gpu_idle
 from dgbench.runtime.statistics import noise_floor
 from dgbench.systems.base.compare import Ratio, control_ratios, without_control
 from dgbench.systems.base.main_race import MainRace, RaceComparison
+from dgbench.systems.base.result_checks import NUMERIC
 
 Outcome = Literal["faster", "slower", "no difference", "not counted", "not run"]
-Fault = Literal["", "failed", "check failed", "not checked", "rounding", "unreadable", "missing"]
+Fault = Literal["", "failed", "check failed", "not checked", "unreadable", "missing"]
 
 COUNTED: tuple[Outcome, ...] = ("faster", "slower", "no difference")
-NOT_JUDGED = frozenset({"parameters"})
-"""Deviations that a check reports and does not judge, see `systems.base.race.checked`."""
+_FAULTS: dict[str, Fault] = {"check": "check failed", VOID: "not checked"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,8 @@ class WorkloadOutcome:
         fault: why it is not counted, or did not run.
         culprit: title of the system at fault, "" where it is not one of the two.
         reason: status and reason of its row, or "".
+        deviations: largest deviation of outputs, gradients and losses from the reference, of the
+            subject and of the rival; None where it is not known apart.
     """
 
     dataset: str
@@ -101,6 +103,7 @@ class WorkloadOutcome:
     culprit: str = ""
     status: str = ""
     reason: str = ""
+    deviations: tuple[float | None, float | None] = (None, None)
 
     @property
     def counted(self) -> bool:
@@ -269,20 +272,23 @@ def _outcome(
     """What a comparison came to on one workload."""
     mine = [row for row in rows if workload in race.workloads(row.params)]
     timed = [row for row in mine if not race.is_check(row.params)]
-    checks = [row for row in mine if race.is_check(row.params)]
     names = [_title(race, value) for value in workload.values()]
 
     def outcome(word: Outcome, **fields: Any) -> WorkloadOutcome:
         twin = any(bool(row.data.get("twin")) for row in mine)
         return WorkloadOutcome(names[0], tuple(n for n in names[1:] if n), twin, word, **fields)
 
-    for row in timed:
+    for row in mine:
         culprit = _culprit(comparison, row)
-        if row.status in FAILED and not row.instrumented and culprit is not None:
-            fault = "check failed" if row.status == "check" else "failed"
-            return outcome(
-                "not counted", fault=fault, culprit=culprit, status=row.status, reason=row.reason
-            )
+        if row.status not in (*FAILED, VOID) or row.instrumented or culprit is None:
+            continue
+        return outcome(
+            "not counted",
+            fault=_FAULTS.get(row.status, "failed"),
+            culprit=culprit,
+            status=row.status,
+            reason=row.reason,
+        )
     try:
         ratio = comparison.ratio(timed, workload)
     except Exception as error:  # plugin code: the run must still end with what the others say
@@ -291,19 +297,13 @@ def _outcome(
         lacking = next((row for row in timed if row.status != "ok"), None)
         why = (lacking.status, lacking.reason) if lacking is not None else ("", "")
         return outcome("not run", fault="missing", status=why[0], reason=why[1])
-    fault, culprit, row = _check(race, comparison, checks, ratio)
-    if fault:
-        why = (row.status, row.reason) if row is not None else ("", "")
-        return outcome(
-            "not counted",
-            ratio=ratio,
-            fault=fault,
-            culprit=culprit,
-            status=why[0],
-            reason=why[1],
-        )
     which, apart = _side(ratio, floor), ratio.side != 0
-    return outcome(which, ratio=ratio, within_noise=which == "no difference" and apart)
+    return outcome(
+        which,
+        ratio=ratio,
+        within_noise=which == "no difference" and apart,
+        deviations=_deviations(comparison, mine),
+    )
 
 
 def _culprit(comparison: RaceComparison, row: Any) -> str | None:
@@ -322,29 +322,17 @@ def _side(ratio: Ratio, floor: float | None) -> Outcome:
     return which if which in ("faster", "slower") else "no difference"  # type: ignore[return-value]
 
 
-def _check(
-    race: MainRace, comparison: RaceComparison, checks: Sequence[Any], ratio: Ratio
-) -> tuple[Fault, str, Any]:
-    """Why the arithmetic of the two is not known to be the same: fault, whose, and its row."""
-    from dgbench.systems.base.race import TOLERANCE
-
-    if not race.checks or comparison.systems is None:
-        if ratio.deviation is None:
-            return "not checked", "", None
-        return ("rounding", "", None) if not ratio.deviation <= TOLERANCE else ("", "", None)
-    excused = ""
-    titles = (comparison.subject, comparison.rival)
-    for system, title in zip(comparison.systems, titles, strict=True):
-        row = next((r for r in reversed(checks) if r.params.get("system") == system), None)
-        if row is not None and row.status == "check":
-            return "check failed", title, row
-        gaps = [] if row is None or not row.ok else _judged(row)
-        if not gaps:
-            return "not checked", title, row
-        if not max(gaps) <= TOLERANCE:
-            excused = excused or title
-    return ("rounding", excused, None) if excused else ("", "", None)
-
-
-def _judged(row: Any) -> list[float]:
-    return [abs(gap) for name, gap in row.deviation.items() if name not in NOT_JUDGED]
+def _deviations(
+    comparison: RaceComparison, rows: Sequence[Any]
+) -> tuple[float | None, float | None]:
+    """Largest deviation of the subject and of the rival in the rows of a workload."""
+    if comparison.systems is None:
+        return None, None
+    gaps: dict[str, float] = {}
+    for row in rows:
+        for check in row.checks:
+            if check.of in NUMERIC:
+                name = check.system or str(row.params.get("system"))
+                gaps[name] = max(gaps.get(name, 0.0), check.gap)
+    subject, rival = comparison.systems
+    return gaps.get(subject), gaps.get(rival)

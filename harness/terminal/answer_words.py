@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dgbench.harness.figures.words import WIDE
+from dgbench.harness.store.standing import EXCUSED, UNCOMPARED
 from dgbench.harness.terminal.answer import Outcome, PaperAnswer, RaceAnswer, WorkloadOutcome
 from dgbench.harness.terminal.text import WIDTH, wrapped
 
@@ -34,7 +35,7 @@ def sentences(answer: PaperAnswer) -> list[str]:
         if race.counted:
             start = f"On {answer.device}, " if answer.device and not text else ""
             text += _race_sentences(race, start)
-            rest += [] if race.fairer else _rest(race)
+            rest += [] if race.fairer else [*_deviation(race), *_rest(race)]
         elif not race.fairer:
             text.append(_nothing(race))
     if answer.one_process:
@@ -101,6 +102,18 @@ def _predicates(race: RaceAnswer, shown: Sequence[WorkloadOutcome]) -> list[str]
         words = f"{words if phrases else f'{verb} {words}'} {_place(race, first)}"
         phrases.append(_joined([words, *(f"{_factor(one)} {_place(race, one)}" for one in rest)]))
     return phrases
+
+
+def _deviation(race: RaceAnswer) -> list[str]:
+    """How far the results of both were from the reference, on the workloads that count."""
+    parts = []
+    for number, title in enumerate((race.subject, race.rival)):
+        known = [d for one in race.counted if (d := one.deviations[number]) is not None]
+        if known:
+            parts.append(f"{title} by at most {max(known):.1g}")
+    if not parts:
+        return []
+    return [f"From float64, outputs, gradients and losses deviate: {_joined(parts)}."]
 
 
 def _chosen(counted: Sequence[WorkloadOutcome]) -> list[WorkloadOutcome]:
@@ -193,7 +206,9 @@ def _rest(race: RaceAnswer) -> list[str]:
         sentence = f"Not counted: {'; '.join(causes)}."
         if len(sentence) > MAX_LENGTH:
             number = _workloads(sum(map(len, groups.values())))
-            sentence = f"Not counted: {number} that failed, were not checked or are excused."
+            sentence = (
+                f"Not counted: {number} that failed or may be wrong."
+            )
         text.append(sentence)
     missing = race.having("not run")
     if missing:
@@ -218,12 +233,12 @@ def _workloads(number: int) -> str:
 def _fault(one: WorkloadOutcome) -> str:
     """Why a workload is not counted."""
     who = one.culprit or "one of the two"
-    if one.fault == "rounding":
-        return f"the deviation of {who} is excused as rounding"
     if one.fault == "unreadable":
         return f"no ratio can be formed ({one.reason})"
     if one.fault == "not checked":
-        return f"{who} was not compared with the reference"
+        if one.reason in (UNCOMPARED, EXCUSED):
+            return f"{who} was not compared with a reference"
+        return f"the result of {who} was wrong in this run"
     return f"{who} {STATUS_WORDS.get(one.status, 'failed')}"
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.harness.claims.evaluate import PaperVerdicts
-from dgbench.harness.store.row import FAILED, LACKING
+from dgbench.harness.store.row import FAILED, LACKING, VOID
+from dgbench.harness.store.standing import wrong_results
 from dgbench.harness.terminal.text import WIDTH, wrapped
 
 MAX_GROUPS = 12
@@ -17,6 +18,7 @@ REASONS = {
     "time": "time limit",
     "crash": "crashed",
     "check": "wrong result",
+    VOID: "void",
 }
 
 
@@ -36,6 +38,24 @@ def failed_text(rows: Sequence[Any], run: str, width: int = WIDTH) -> str:
         return ""
     again = wrapped(f"try again: dgbench run --resume {run} --retry failed", "  ", width)
     return "\n".join([f"failed: {_cells(count)}", *lines, again])
+
+
+def wrong_text(rows: Sequence[Any], papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
+    """Which systems gave a wrong result, and what is void for it; "" where all that ran is right.
+
+    This comes first: nothing that a wrong system is said to be faster at may be read before it.
+    """
+    wrong = wrong_results(rows)
+    void = [row for row in rows if row.status == VOID]
+    if not wrong and not void:
+        return ""
+    lines = [wrapped(sentence, "WRONG RESULT: ", width, hanging="  ") for sentence in wrong]
+    if void:
+        found, count = _grouped(void, lambda row: row.reason, width)
+        claims = sum(verdict.void for paper in papers for verdict in paper.verdicts)
+        named = f", and {claims} claims with them" if claims else ""
+        lines += [wrapped(f"void: {_cells(count)}{named}", "", width, hanging="  "), *found]
+    return "\n".join(lines)
 
 
 def skipped_text(rows: Sequence[Any], papers: Sequence[PaperVerdicts], width: int = WIDTH) -> str:
