@@ -55,6 +55,8 @@ class PerturbedArithmetic(TorchDispatchMode):
         found = func(*args, **kwargs)
         if any(result.alias_info is not None for result in func._schema.returns):
             return found  # a view, or a tensor that was given
+        if func.overloadpacket in _MOVES:
+            return found
         if func in _SUMS and isinstance(found, Tensor):
             sizes = torch.utils._pytree.tree_map_only(Tensor, _size, (args, kwargs))
             size = func(*sizes[0], **sizes[1])
@@ -114,6 +116,12 @@ _SUMS = frozenset(
         _aten.mean.dim,
     }
 )
+
+_MOVES = frozenset(
+    getattr(_aten, name)
+    for name in ["_to_copy", "arange", "cat", "clone", "constant_pad_nd", "copy", "embedding", "empty", "empty_like", "flip", "full", "full_like", "gather", "index", "index_select", "masked_fill", "masked_select", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "rand", "rand_like", "randn", "repeat", "scalar_tensor", "scatter", "select_backward", "select_scatter", "slice_backward", "slice_scatter", "stack", "threshold_backward", "where", "zeros", "zeros_like"]
+)
+"""Operators that make or move numbers and round none."""
 
 _PARTS = get_decompositions(
     [

@@ -1,0 +1,138 @@
+"""Standing of rows: what a failed or a missing check makes void, over kept runs of all papers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from dgbench.harness.claims import evaluate
+from dgbench.harness.store import Row, Store
+from dgbench.harness.store.row import VOID, decode, encode
+from dgbench.harness.store.standing import UNCOMPARED, judged, subject, wrong_results
+from dgbench.systems.base import get_paper
+from dgbench.systems.base.result_checks import ResultCheck
+
+KEPT = sorted(
+    path.parent for path in Path("results/reference").glob("*/*/rows.jsonl.gz")
+)  # fmt: skip
+RIGHT = ResultCheck(of="outputs", against="oracle", gap=1e-7, tolerance=1e-5, compared=4)
+WRONG = ResultCheck(of="outputs", against="oracle", gap=0.5, tolerance=1e-5, compared=4)
+
+
+def row(name: str, system: str = "pipad", **fields) -> Row:
+    params = {"system": system, "dataset": "x", "model": "m"} | fields.pop("params", {})
+    return Row(id=name, paper="pipad", experiment="fig10", params=params, samples=[1.0],
+               values={"step_s": 1.0}, counters={"n": 1}, **fields)  # fmt: skip
+
+
+def statuses(*rows: Row) -> list[str]:
+    return [one.status for one in judged(rows)]
+
+
+def test_a_row_stands_by_its_own_check_or_another_of_its_cell() -> None:
+    own = row("a", checks=[RIGHT])
+    later = row("b", round=2)
+    control = row("c", params={"control": "aa"})
+    instrumented = row("d", instrumented=True)
+    assert statuses(own, later, control, instrumented) == ["ok"] * 4
+    apart = row("e", params={"check": True}, checks=[RIGHT])
+    assert statuses(later, apart) == ["ok", "ok"]
+    assert statuses(row("f")) == [VOID]
+    assert statuses(own, row("g", params={"model": "other"})) == ["ok", VOID]
+    assert statuses(own, row("h", system="pygt")) == ["ok", VOID]
+
+
+EMPTY = msgspec.structs.replace(RIGHT, compared=0)
+LOOSE = msgspec.structs.replace(RIGHT, tolerance=0.9, gap=0.5)
+
+
+@pytest.mark.parametrize("check", [WRONG, EMPTY, LOOSE])
+def test_a_check_that_fails_or_says_nothing_is_none(check) -> None:
+    assert not check.passed
+    assert statuses(row("a", checks=[RIGHT, check])) == [VOID]
+
+
+def test_a_wrong_result_spoils_its_workload_and_no_other() -> None:
+    wrong = row("w", params={"check": True}, status="check", reason="off by 0.5")
+    rows = [
+        wrong,
+        row("same", checks=[RIGHT]),
+        row("model", params={"model": "other"}, checks=[RIGHT]),
+        row("rival", system="pygt", checks=[RIGHT]),
+        Row(id="any", paper="pipad", experiment="space", params={}, checks=[RIGHT]),
+    ]
+    found = {one.id: one for one in judged(rows)}
+    assert [one.status for one in found.values()] == ["check", VOID, "ok", "ok", VOID]
+    assert "off by 0.5" in found["same"].reason
+    assert wrong_results(rows) == ["pipad on x/m: off by 0.5"]
+
+
+def test_a_void_row_has_no_number_left() -> None:
+    (void,) = judged([row("a", phases={"compute": 1.0})])
+    assert (void.values, void.counters, void.phases, void.samples) == ({}, {}, {}, [])
+    assert (void.reason, void.time, void.ok) == (UNCOMPARED, None, False)
+    assert judged([void]) == [void]
+
+
+def test_rows_of_the_machine_and_failed_rows_stay_as_they_are() -> None:
+    machine = Row(id="m", paper="-", values={"copy": 1.0})
+    failed = row("f", status="oom", reason="out of memory")
+    assert judged([machine, failed]) == [machine, failed]
+
+
+def test_a_store_hands_out_judged_rows_and_keeps_them_as_written(tmp_path) -> None:
+    with Store.create(tmp_path) as store:
+        store.append(row("a"))
+        assert [one.status for one in store.rows()] == [VOID]
+        assert [one.status for one in store.written()] == ["ok"]
+    assert Store.open(store.path).written() == store.written()
+
+
+def test_rows_of_schema_1_have_checks_where_a_deviation_is_rounding() -> None:
+    def old(**fields):
+        plain = msgspec.to_builtins(row("a")) | {"schema": 1} | fields
+        del plain["checks"]
+        return decode(msgspec.json.encode(plain)).checks
+
+    assert [c.of for c in old(deviation={"output": 1e-7, "parameters": 1e-8})] == ["outputs"]
+    assert old(deviation={"output": 1e-3}) == old(deviation={}) == []
+    assert old(deviation={"loss": 1e-9}, notes=["rounding: torch is off"]) == []
+    assert old(deviation={"loss": 1e-9}, status="check") == []
+    assert b"checks" not in encode(row("b"))
+
+
+@cache
+def kept(folder: Path) -> tuple:
+    return get_paper(folder.name), Store.open(folder).written()
+
+
+per_run = pytest.mark.parametrize("folder", KEPT, ids=lambda folder: "/".join(folder.parts[-2:]))
+
+
+@per_run
+def test_without_checks_no_verdict_stands(folder) -> None:
+    paper, rows = kept(folder)
+    bare = [msgspec.structs.replace(one, checks=[]) for one in rows]
+    found = evaluate(paper, bare)
+    assert {verdict.verdict for verdict in found.verdicts} == {"not run here"}
+
+
+@per_run
+def test_no_verdict_rests_on_a_system_that_was_wrong(folder) -> None:
+    paper, rows = kept(folder)
+    mine = [one for one in rows if one.paper == paper.name and one.status == "ok"]
+    for system in Counter(map(subject, mine)):
+        spoiled = [
+            msgspec.structs.replace(one, status="check", reason="wrong", values={}, counters={},
+                                    samples=[])
+            if one.paper == paper.name and subject(one) == system and one.checks else one
+            for one in rows
+        ]  # fmt: skip
+        of = {one.id: subject(one) for one in spoiled}
+        for verdict in evaluate(paper, spoiled).verdicts:
+            assert system not in {of[name] for name in verdict.rows}, verdict.id
+            assert verdict.verdict == "not run here" or verdict.rows

@@ -1,0 +1,203 @@
+"""The oracle, its tolerances, and trainers that are wrong in one way each."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_data import serve, tiny_sequence, tiny_workload
+
+from dgbench.runtime.meter import Meter
+from dgbench.systems.base import get_system, race
+from dgbench.systems.base.conditioning import LEAST, PerturbedArithmetic, rounding, tolerances
+from dgbench.systems.base.experiment import RunContext
+from dgbench.systems.base.result_checks import LOOSEST, close, deviations, equal
+
+MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch, tmp_path):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path))
+    serve(monkeypatch, tiny_sequence(nodes=15, edges=50, snapshots=9))
+
+
+def context() -> RunContext:
+    return RunContext("cpu", "smoke", 1, meter=Meter(), budget_s=0.01)
+
+
+def failed(found) -> set[str]:
+    return {check.of for check in found.checks if not check.passed}
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("system", ["reference", "pipad"])
+def test_a_right_system_passes(system, model) -> None:
+    task = tiny_workload(model=model)
+    for found in (race.checked(system, task, context()), race.timed(system, task, context())):
+        assert {check.of for check in found.checks} == {"outputs", "gradients", "losses"}
+        assert not failed(found)
+        assert all(check.tolerance < 1e-3 for check in found.checks)
+
+
+def times(factor):
+    return lambda self, frame, found: factor * found
+
+
+def later(self, frame, found):
+    return found if frame < 2 else found + 1e-3
+
+
+def swapped(self, frame, found):
+    return found[[1, 0, *range(2, len(found))]]
+
+
+def five_percent(self, frame, found):
+    name = max(found, key=lambda name: float(found[name].norm()))
+    return {**found, name: 1.05 * found[name]}
+
+
+def none(self, frame, found):
+    return {name: torch.zeros_like(tensor) for name, tensor in found.items()}
+
+
+SPOILS = {
+    "outputs": ("evaluate", times(1.5), "outputs"),
+    "outputs from frame 2 on": ("evaluate", later, "outputs"),
+    "order of vertices": ("evaluate", swapped, "outputs"),
+    "no gradients": ("gradients", none, "gradients"),
+    "one gradient 5 % off": ("gradients", five_percent, "gradients"),
+    "losses": ("step", times(1.01), "losses"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+@pytest.mark.parametrize("measure", [race.checked, race.timed])
+@pytest.mark.parametrize("system", ["pipad", "pygt-g"])
+def test_a_spoiled_system_fails(monkeypatch, system, measure, spoil) -> None:
+    method, change, of = SPOILS[spoil]
+    kind = type(get_system(system).open(tiny_workload(), device="cpu"))
+    right = getattr(kind, method)
+    monkeypatch.setattr(kind, method, lambda self, i: change(self, i, right(self, i)))
+    assert of in failed(measure(system, tiny_workload(), context()))
+
+
+def test_parameters_that_are_never_updated_fail(monkeypatch) -> None:
+    kind = type(get_system("pipad").open(tiny_workload(), device="cpu"))
+    monkeypatch.setattr(kind, "step", lambda self, i: self.loss(i))
+    assert "losses" in failed(race.checked("pipad", tiny_workload(), context()))
+
+
+def test_state_that_went_stale_while_training_is_found(monkeypatch) -> None:
+    """Right at first, and wrong once some steps were taken: a cache that is not renewed."""
+    kind = type(get_system("pipad").open(tiny_workload(), device="cpu"))
+    enqueued, evaluate = kind.enqueue, kind.evaluate
+    taken = []
+
+    def enqueue(self, frame):
+        taken.append(frame)
+        return enqueued(self, frame)
+
+    monkeypatch.setattr(kind, "enqueue", enqueue)
+    monkeypatch.setattr(
+        kind, "evaluate", lambda self, i: evaluate(self, i) * (1 + 1e-2 * (len(taken) > 3))
+    )
+    assert failed(race.timed("pipad", tiny_workload(), context())) == {"outputs"}
+
+
+def test_only_the_first_process_of_a_cell_compares() -> None:
+    again = context()
+    again.round = 2
+    assert race.timed("reference", tiny_workload(), again).checks == []
+
+
+def test_frames_are_drawn_and_hold_the_last() -> None:
+    oracle = race.oracle_of(tiny_workload(), context())
+    last = oracle.trainer.num_frames - 1
+    seen = [oracle.frames() for _ in range(40)]
+    assert all(frames[-1] == last and len(set(frames)) == len(frames) for frames in seen)
+    assert len({frames[0] for frames in seen}) == last
+
+
+def test_kept_tolerances_are_those_that_were_measured() -> None:
+    first = race.oracle_of(tiny_workload(), context()).allowed()
+    assert race.oracle_of(tiny_workload(), context()).allowed() == first
+    assert all(LEAST <= value <= LOOSEST for value in first.values())
+
+
+def test_rounding_follows_the_condition_of_a_sum() -> None:
+    terms = torch.randn(2000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    tame, cancelling = terms.abs(), torch.cat([terms, -terms, terms[:1] * 1e-9])
+
+    def moved(values):
+        return rounding(lambda: {"sum": values.sum()}, {"sum": values.sum()})
+
+    assert tolerances(moved(cancelling)) == {"sum": LOOSEST}
+    assert moved(tame)["sum"] < 1e-5
+    assert tolerances(moved(tame))["sum"] < 1e-3
+
+
+def test_rounding_is_that_of_float32() -> None:
+    """A matrix product in float32 stays within what the perturbed float64 one is allowed."""
+    draw = torch.Generator().manual_seed(2)
+    a, b = (torch.randn(300, 300, dtype=torch.float64, generator=draw) for _ in range(2))
+
+    def answer():
+        return {"y": (a @ b).relu() @ b}
+
+    exact = answer()
+    found = {"y": ((a.float() @ b.float()).relu() @ b.float()).double()}
+    gap = deviations(found, exact)["y"]
+    moved = rounding(answer, exact)["y"]
+    assert gap < 16 * moved < 1e-3
+
+
+def test_perturbed_arithmetic_leaves_views_and_inputs_alone() -> None:
+    x = torch.ones(4, 3, dtype=torch.float64)
+    with PerturbedArithmetic(1):
+        assert torch.equal(x.t().reshape(3, 4), torch.ones(3, 4, dtype=torch.float64))
+        y = x + 0
+    assert torch.equal(x, torch.ones_like(x))
+    assert 0 < float((y - x).abs().max()) <= 2.0**-24
+    assert torch.equal(x.float() + 0, x.float())
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "passed"),
+    [
+        ({"a": [1, 2]}, {"a": [1, 2]}, True),
+        ({"a": [1, 2]}, {"a": [1, 3]}, False),
+        ({"a": [1]}, {"a": [1, 2]}, False),
+        ({"a": 1}, {"b": 1}, False),
+        ([], [], False),  # nothing was compared
+        (torch.tensor([float("nan")]), torch.tensor([float("nan")]), False),
+    ],
+)
+def test_equal(found, wanted, passed) -> None:
+    assert equal("counters", found, wanted, against="x").passed is passed
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "passed"),
+    [
+        (1.0 + 1e-6, 1.0, True),
+        (1.1, 1.0, False),
+        (float("nan"), 1.0, False),
+        ({"a": torch.ones(2)}, {"a": torch.ones(3)}, False),
+        ({}, {"a": torch.ones(3)}, False),
+        (torch.zeros(3), torch.zeros(3), True),
+        (torch.full((3,), 1e-3), torch.zeros(3), False),
+        ({"big": torch.ones(4), "dust": torch.tensor([2e-9])},
+         {"big": torch.ones(4), "dust": torch.tensor([1e-9])}, True),
+    ],
+)  # fmt: skip
+def test_close(found, wanted, passed) -> None:
+    check = close("outputs", found, wanted, 1e-5, against="x")
+    assert check.passed is passed
+    assert torch.isfinite(torch.tensor(check.gap, dtype=torch.float64))
+
+
+def test_the_part_furthest_from_its_own_tolerance_is_named() -> None:
+    wanted = {"tight": torch.ones(2), "loose": torch.ones(2)}
+    found = {"tight": torch.ones(2) + 1e-6, "loose": torch.ones(2) + 1e-4}
+    check = close("gradients", found, wanted, {"tight": 1e-7, "loose": 1e-3}, against="x")
+    assert (check.part, check.passed) == ("tight", False)
