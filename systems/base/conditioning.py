@@ -119,7 +119,46 @@ _SUMS = frozenset(
 
 _MOVES = frozenset(
     getattr(_aten, name)
-    for name in ["_to_copy", "arange", "cat", "clone", "constant_pad_nd", "copy", "embedding", "empty", "empty_like", "flip", "full", "full_like", "gather", "index", "index_select", "masked_fill", "masked_select", "new_empty", "new_full", "new_ones", "new_zeros", "ones", "ones_like", "rand", "rand_like", "randn", "repeat", "scalar_tensor", "scatter", "select_backward", "select_scatter", "slice_backward", "slice_scatter", "stack", "threshold_backward", "where", "zeros", "zeros_like"]
+    for name in [
+        "_to_copy",
+        "arange",
+        "cat",
+        "clone",
+        "constant_pad_nd",
+        "copy",
+        "embedding",
+        "empty",
+        "empty_like",
+        "flip",
+        "full",
+        "full_like",
+        "gather",
+        "index",
+        "index_select",
+        "masked_fill",
+        "masked_select",
+        "new_empty",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "ones",
+        "ones_like",
+        "rand",
+        "rand_like",
+        "randn",
+        "repeat",
+        "scalar_tensor",
+        "scatter",
+        "select_backward",
+        "select_scatter",
+        "slice_backward",
+        "slice_scatter",
+        "stack",
+        "threshold_backward",
+        "where",
+        "zeros",
+        "zeros_like",
+    ]
 )
 """Operators that make or move numbers and round none."""
 
