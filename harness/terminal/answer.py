@@ -10,6 +10,7 @@ import msgspec
 
 from dgbench.harness.figures.noise import side
 from dgbench.harness.store.row import FAILED, VOID
+from dgbench.harness.store.standing import judged
 from dgbench.harness.utilisation import IdleGpu, gpu_idle
 from dgbench.runtime.statistics import noise_floor
 from dgbench.systems.base.compare import Ratio, control_ratios, without_control
@@ -181,6 +182,7 @@ def answers(papers: Sequence[Any], rows: Sequence[Any], facts: RunFacts | None =
 
 def paper_answer(paper: Any, rows: Sequence[Any], facts: RunFacts) -> PaperAnswer | None:
     """Outcomes of a paper's main races; None where the run was to run none of them."""
+    rows = judged(rows)
     floor = noise_floor(control_ratios(rows))
     races: list[RaceAnswer] = []
     used: list[Any] = []
@@ -278,7 +280,7 @@ def _outcome(
         twin = any(bool(row.data.get("twin")) for row in mine)
         return WorkloadOutcome(names[0], tuple(n for n in names[1:] if n), twin, word, **fields)
 
-    for row in mine:
+    for row in sorted(mine, key=lambda row: row.status == VOID):  # what went wrong comes first
         culprit = _culprit(comparison, row)
         if row.status not in (*FAILED, VOID) or row.instrumented or culprit is None:
             continue

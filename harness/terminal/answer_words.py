@@ -110,10 +110,10 @@ def _deviation(race: RaceAnswer) -> list[str]:
     for number, title in enumerate((race.subject, race.rival)):
         known = [d for one in race.counted if (d := one.deviations[number]) is not None]
         if known:
-            parts.append(f"{title} by at most {max(known):.1g}")
+            parts.append(f"{max(known):.1g} ({title})")
     if not parts:
         return []
-    return [f"From float64, outputs, gradients and losses deviate: {_joined(parts)}."]
+    return [f"Outputs, gradients and losses are within {_joined(parts)} of float64."]
 
 
 def _chosen(counted: Sequence[WorkloadOutcome]) -> list[WorkloadOutcome]:
@@ -206,9 +206,7 @@ def _rest(race: RaceAnswer) -> list[str]:
         sentence = f"Not counted: {'; '.join(causes)}."
         if len(sentence) > MAX_LENGTH:
             number = _workloads(sum(map(len, groups.values())))
-            sentence = (
-                f"Not counted: {number} that failed or may be wrong."
-            )
+            sentence = f"Not counted: {number} that failed or may be wrong."
         text.append(sentence)
     missing = race.having("not run")
     if missing:

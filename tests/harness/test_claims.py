@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from passed_checks import PASSED
 
 from dgbench.harness.claims import count, evaluate, load_ledger
+from dgbench.harness.store import Row
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.paper import Finding, Paper
 
@@ -107,7 +109,8 @@ def test_every_id_has_one_verdict_whatever_its_check_does(tmp_path):
         "toy-4": lambda claim, rows: 2.0,
         "toy-9": good,
     }
-    found = evaluate(paper(path, checks), [])
+    rows = [Row(id="r1", paper="toy", experiment="e", checks=[PASSED])]
+    found = evaluate(paper(path, checks), rows)
     assert [v.id for v in found.verdicts] == [f"toy-{n}" for n in range(1, 6)]
     assert [v.verdict for v in found.verdicts] == ["reproduced"] + ["not run here"] * 4
     assert "check failed: ZeroDivisionError: no baseline" in found.verdicts[1].reason
@@ -120,9 +123,9 @@ def test_every_id_has_one_verdict_whatever_its_check_does(tmp_path):
 
 
 def test_rows_of_a_failed_check_take_no_part(tmp_path):
-    class Fake:
-        def __init__(self, name, status):
-            self.id, self.paper, self.status = name, "toy", status
+    def row(name, status, **params):
+        about = {"paper": "toy", "experiment": "e", "params": params, "checks": [PASSED]}
+        return Row(id=name, status=status, **about)
 
     seen = []
 
@@ -130,8 +133,25 @@ def test_rows_of_a_failed_check_take_no_part(tmp_path):
         seen.extend(row.id for row in rows)
 
     path = write(tmp_path, CLAIM.format(n=1, value=2))
-    evaluate(paper(path, {"toy-1": check}), [Fake("a", "ok"), Fake("b", "check"), Fake("c", "oom")])
+    rows = [row("a", "ok", system="x"), row("b", "check", system="y"), row("c", "oom", system="y")]
+    evaluate(paper(path, {"toy-1": check}), [*rows, row("d", "ok", system="y")])
     assert seen == ["a", "c"]
+
+
+def test_a_finding_rests_on_rows_that_it_was_given(tmp_path):
+    path = write(tmp_path, "".join(CLAIM.format(n=n, value=2) for n in range(1, 4)))
+    rows = [
+        Row(id="r1", paper="toy", experiment="e", checks=[PASSED]),
+        Row(id="r2", paper="toy", experiment="e", params={"n": 2}),  # compared with nothing
+    ]
+
+    def found(*names):
+        return lambda claim, rows: Finding(measured=2.0, evidence="counted", rows=list(names))
+
+    checks = {"toy-1": found("r1"), "toy-2": found("r1", "r2"), "toy-3": found()}
+    verdicts = evaluate(paper(path, checks), rows).verdicts
+    assert [v.verdict for v in verdicts] == ["reproduced", "not run here", "not run here"]
+    assert [v.broken for v in verdicts] == [False, True, True]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_any_changed_byte_is_found(kept, at, change):
     store.rows_path.write_bytes(damaged)
     try:
         reader = Store.open(store.path)
-        found = reader.rows()
+        found = reader.written()
     finally:
         store.rows_path.write_bytes(whole)
     assert reader.torn
