@@ -9,6 +9,7 @@ from pathlib import Path
 
 import fake_run
 import pytest
+from passed_checks import PASSED
 
 from dgbench.harness.samples import LEAST, PER_EVENT, RATIO, newest_samples
 from dgbench.harness.store import Row, Store
@@ -29,12 +30,12 @@ def a_run(root, commit="a" * 40, dirty=False, started="2026-01-01", model="CPU",
                 store.append(
                     Row(id=f"{system}-r{number}", cell_hash=system, experiment="fig10",
                         params={"dataset": "x", "system": system}, group="x", round=number,
-                        samples=[seconds * time * (1 + number / 100)], **common)
+                        samples=[seconds * time * (1 + number / 100)], checks=[PASSED], **common)
                 )  # fmt: skip
         store.append(
             Row(id="turns-r1", cell_hash="turns", experiment="fig12", params={"dataset": "x"},
                 values={"gain fast": 2.0, "low fast": 1.9, "us_per_edge fast": 5.0, "loss": 1.0},
-                **common)
+                checks=[PASSED], **common)
         )  # fmt: skip
         store.update(state="done", started=f"{started}T00:00:00+00:00")
     return store.run

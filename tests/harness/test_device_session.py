@@ -87,7 +87,7 @@ class EmulatedDevice:
         return 0
 
     def run_experiment(self, plan: Plan, store: Store, keys, end: float) -> bool:
-        kept = {(r.cell_hash, r.round, r.instrumented) for r in store.rows()}
+        kept = {(r.cell_hash, r.round, r.instrumented) for r in store.written()}
         for key in keys:
             for step in plan.steps:
                 planned = plan.cells[step.index]
@@ -349,12 +349,12 @@ def test_groups_of_a_run_come_in_the_order_asked_for_and_the_rest_waits(tmp_path
         )
         assert not summary.interrupted
         assert store.info["state"] == "partial"
-        assert [row.group for row in store.rows()] == ["g2"] * 4
+        assert [row.group for row in store.written()] == ["g2"] * 4
         run_plan(
             plan, store, groups=keys, lookup=fake_papers.lookup, limits=False, watch=False,
-            until=lambda: len(store.rows()) >= 6,
+            until=lambda: len(store.written()) >= 6,
         )  # fmt: skip
-        assert [row.group for row in store.rows()] == ["g2"] * 4 + ["g1"] * 2
+        assert [row.group for row in store.written()] == ["g2"] * 4 + ["g1"] * 2
         assert read_plan(store).steps == plan.steps
 
 

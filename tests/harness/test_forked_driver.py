@@ -59,7 +59,7 @@ def run(tmp_path, server):
     plan = Plan.build([make_paper(cell("ok"), cell("raise"))], None, "quick")
     run_plan(plan, store := Store.create(tmp_path), lookup=waking_papers.lookup, threads=1,
              limits=False, server=server)  # fmt: skip
-    return {row.params["how"]: row for row in store.rows() if not row.instrumented}
+    return {row.params["how"]: row for row in store.written() if not row.instrumented}
 
 
 @pytest.mark.parametrize("where", ["an optional package", "a paper"])

@@ -47,7 +47,7 @@ def test_everything_that_is_written_is_registered(tmp_path):
     settings = {"limits": False, "modules": ("torch",), "lookup": lookup, "threads": 1}
     with Store.create(tmp_path) as store:
         run_plan(plan, store, listener=Listener(), **settings)
-        (row,) = store.rows()
+        (row,) = store.written()
     assert set(row.probes) <= set(PROBES)
     assert len(row.probes) >= 6
     assert {PROBES[name].source for name in row.probes} == {"process", "machine"}

@@ -113,7 +113,7 @@ EXPECTED = {
 @pytest.mark.parametrize("how", EXPECTED)
 def test_every_end_of_a_process_is_a_row_with_its_reason(disaster, how):
     store, _, _ = disaster
-    row = next(r for r in store.rows() if r.params.get("how") == how)
+    row = next(r for r in store.written() if r.params.get("how") == how)
     status, reason = EXPECTED[how]
     assert row.status == status
     assert reason in row.reason
@@ -126,7 +126,7 @@ def test_every_end_of_a_process_is_a_row_with_its_reason(disaster, how):
 
 def test_a_good_row_holds_what_was_measured(disaster):
     store, _, _ = disaster
-    row = next(r for r in store.rows() if r.params.get("how") == "ok")
+    row = next(r for r in store.written() if r.params.get("how") == "ok")
     assert row.samples == [0.0001, 0.0002, 0.0003]
     assert row.warmup == 1
     assert row.values["threads"] == 1.0
@@ -144,7 +144,7 @@ def test_a_good_row_holds_what_was_measured(disaster):
 
 def test_a_failed_check_keeps_its_deviation_and_no_time(disaster):
     store, _, _ = disaster
-    row = next(r for r in store.rows() if r.params.get("how") == "wrong")
+    row = next(r for r in store.written() if r.params.get("how") == "wrong")
     assert row.deviation == {"loss": 0.1}
     assert row.samples == []
     assert row.values == {}
@@ -152,7 +152,7 @@ def test_a_failed_check_keeps_its_deviation_and_no_time(disaster):
 
 def test_a_crash_keeps_the_end_of_its_log(disaster):
     store, _, _ = disaster
-    row = next(r for r in store.rows() if r.params.get("how") == "abort")
+    row = next(r for r in store.written() if r.params.get("how") == "abort")
     assert "about to abort" in row.reason
     assert "Extension modules" not in "".join(row.notes)
     assert "about to abort" in (store.path / row.log).read_text()
@@ -160,7 +160,7 @@ def test_a_crash_keeps_the_end_of_its_log(disaster):
 
 def test_phases_come_from_a_process_of_their_own(disaster):
     store, _, _ = disaster
-    rows = [r for r in store.rows() if r.group == "last"]
+    rows = [r for r in store.written() if r.group == "last"]
     assert [r.instrumented for r in rows] == [False, True]
     assert rows[0].phases == {}
     assert rows[1].phases["compute"] > 0
@@ -170,7 +170,7 @@ def test_phases_come_from_a_process_of_their_own(disaster):
 def test_the_instrumented_process_keeps_its_course_and_its_phases(tmp_path, server):
     with Store.create(tmp_path) as store:
         go(store, cell("seen", phases=True), cell("seen", repeats=2, which="b"), server=server)
-        rows = {(r.params.get("which"), r.round, r.instrumented): r for r in store.rows()}
+        rows = {(r.params.get("which"), r.round, r.instrumented): r for r in store.written()}
     kept = {key for key, row in rows.items() if row.series}
     assert kept == {(None, 1, True), ("b", 1, False)}
     plain, told = (unpack(rows[key].series) for key in (("b", 1, False), (None, 1, True)))
@@ -188,7 +188,7 @@ def test_the_instrumented_process_keeps_its_course_and_its_phases(tmp_path, serv
 
 def test_a_process_that_came_to_a_bad_end_keeps_its_course(disaster):
     store, _, _ = disaster
-    row = next(r for r in store.rows() if r.params.get("how") == "hang")
+    row = next(r for r in store.written() if r.params.get("how") == "hang")
     found = unpack(row.series)
     assert found.tracks["memory"].peak > 1
     assert found.spans == []
@@ -196,7 +196,7 @@ def test_a_process_that_came_to_a_bad_end_keeps_its_course(disaster):
 
 def test_a_dead_server_is_started_again_and_said(disaster):
     store, summary, heard = disaster
-    row = next(r for r in store.rows() if r.group == "killer")
+    row = next(r for r in store.written() if r.group == "killer")
     assert row.status == "ok"
     assert summary.restarts == 1
     assert any("fork server died" in note for note in row.notes)
@@ -219,7 +219,7 @@ def test_rounds_interleave_and_the_control_gives_a_floor(disaster):
     store, summary, _ = disaster
     timed = [
         r.params["which"] + ("'" if "control" in r.params else "") + str(r.round)
-        for r in store.rows()
+        for r in store.written()
         if r.group == "timed"
     ]
     assert " ".join(timed) == "a1 a'1 b1 b2 a'2 a2 a3 a'3 b3"
@@ -230,7 +230,7 @@ def test_the_listener_hears_all_in_order(disaster):
     store, summary, heard = disaster
     assert heard.events[0] == ("plan", 0)
     assert heard.events[-1] == ("end", summary.rows)
-    assert len(heard.rows) == summary.rows == len(store.rows())
+    assert len(heard.rows) == summary.rows == len(store.written())
     starts = [e[1:] for e in heard.events if e[0] == "start"]
     assert starts == [e[1:] for e in heard.events if e[0] == "row"]
 
@@ -249,8 +249,8 @@ def test_the_summary_counts_cells(disaster):
 def test_controls_do_not_reach_the_experiment(tmp_path, server):
     with Store.create(tmp_path) as store:
         go(store, cell("params", repeats=3), preset="full", server=server)
-        assert {r.values["params"] for r in store.rows()} == {1.0}
-        assert any("control" in r.params for r in store.rows())
+        assert {r.values["params"] for r in store.written()} == {1.0}
+        assert any("control" in r.params for r in store.written())
 
 
 def test_resume_runs_the_rest_and_retry_what_failed(tmp_path, server):
@@ -267,7 +267,7 @@ def test_resume_runs_the_rest_and_retry_what_failed(tmp_path, server):
     with Store.open(path, writable=True) as store:
         retried, _ = go(store, *cells, preset="smoke", server=server, retry="failed")
         assert (retried.rows, retried.kept, retried.cells_failed) == (1, 4, 0)
-        row = store.rows()[-1]
+        row = store.written()[-1]
         assert row.id.endswith(".2")
         assert row.ok
     with Store.open(path, writable=True) as store:
@@ -285,8 +285,8 @@ def test_the_machines_limits_are_a_row_once_a_run(tmp_path, server):
     with Store.create(tmp_path) as store:
         for _ in range(2):
             go(store, cell("ok"), cell("slow"), preset="smoke", server=server, limits=True)
-        assert [r.paper for r in store.rows()] == ["-", "fake", "fake"]
-        row = store.rows()[0]
+        assert [r.paper for r in store.written()] == ["-", "fake", "fake"]
+        row = store.written()[0]
         assert (row.experiment, row.group, row.status) == ("machine", "limits", "ok")
         assert row.values["copy_gbs_1"] > 0
         assert row.values["threads"] == 1.0
@@ -297,7 +297,7 @@ def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(tmp_path
     with Store.create(tmp_path) as store:
         for _ in range(2):  # resuming adds none
             summary, _ = go(store, *cells, preset="quick", server=server, limits=True)
-        pairs = [r for r in store.rows() if r.experiment == "noise"]
+        pairs = [r for r in store.written() if r.experiment == "noise"]
         assert [r.round for r in pairs] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
         assert {r.paper for r in pairs} == {"-"}
         assert all(r.ok and r.time > 0 for r in pairs), [r.reason for r in pairs]
@@ -305,7 +305,7 @@ def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(tmp_path
     own = [cell("ok", repeats=3, which=w, group="timed") for w in "ab"]
     with Store.create(tmp_path) as store:
         go(store, *own, preset="quick", server=server, limits=True)
-        assert not [r for r in store.rows() if r.experiment == "noise"]
+        assert not [r for r in store.written() if r.experiment == "noise"]
 
 
 def test_the_pairs_of_the_noise_floor_are_spread_over_the_run(tmp_path, server, monkeypatch):
@@ -314,7 +314,7 @@ def test_the_pairs_of_the_noise_floor_are_spread_over_the_run(tmp_path, server, 
     with Store.create(tmp_path) as store:
         go(store, *cells, preset="quick", server=server, limits=True)
         order = ["A" if CONTROL in r.params else "a" if r.experiment == "noise" else "."
-                 for r in store.rows() if r.experiment != "machine"]  # fmt: skip
+                 for r in store.written() if r.experiment != "machine"]  # fmt: skip
     assert "".join(order) == ".aA..Aa..aA..Aa..aA..Aa..aA."
 
 
@@ -323,7 +323,7 @@ def test_the_seed_reaches_the_process(tmp_path, server):
     for seed in (1, 2, 2):
         with Store.create(tmp_path) as store:
             go(store, cell("draw"), preset="smoke", server=server, seed=seed)
-            drawn.append(store.rows()[0].values["drawn"])
+            drawn.append(store.written()[0].values["drawn"])
     assert drawn[0] != drawn[1] == drawn[2]
 
 
@@ -335,7 +335,7 @@ def test_cells_that_cannot_start_get_a_row_without_a_server(tmp_path, monkeypatc
     plan = Plan.build([make_paper(cell("ok"))], None, "smoke", "cuda", gpus=0)
     with Store.create(tmp_path) as store:
         summary = run_plan(plan, store, lookup=lookup)
-        assert [r.status for r in store.rows()] == ["no-gpu"]
+        assert [r.status for r in store.written()] == ["no-gpu"]
         assert summary.cells_skipped == 1
 
 
@@ -355,7 +355,7 @@ def test_a_disk_that_fills_up_stops_the_run_and_keeps_its_rows(tmp_path, server)
         )
     assert "No space" in summary.trouble
     assert heard.events[-1][0] == "end"
-    assert len(Store.open(store.path).rows()) == 1
+    assert len(Store.open(store.path).written()) == 1
     assert Store.open(store.path).info["state"] == "partial"
 
 
@@ -394,13 +394,13 @@ with Store.create(Path({str(tmp_path)!r})) as store:
     assert "interrupted True 1" in out
     assert process.returncode == 0
     kept = Store.open(path)
-    assert [r.params["how"] for r in kept.rows()] == ["ok"]
+    assert [r.params["how"] for r in kept.written()] == ["ok"]
     assert kept.info["state"] == "partial"
     cells = [cell("ok"), cell("hang", timeout_s=0.2), cell("params")]
     with Store.open(path, writable=True) as store:
         rest, _ = go(store, *cells, preset="smoke", server=server)
         assert (rest.kept, rest.rows, rest.interrupted) == (1, 2, False)
-        assert [r.status for r in store.rows()] == ["ok", "time", "ok"]
+        assert [r.status for r in store.written()] == ["ok", "time", "ok"]
 
 
 def test_a_second_ctrl_c_between_a_result_and_its_row_leaves_no_file(tmp_path, monkeypatch):
@@ -420,7 +420,7 @@ def test_a_second_ctrl_c_between_a_result_and_its_row_leaves_no_file(tmp_path, m
     monkeypatch.setattr(run_module, "ForkServer", Struck)
     with Store.create(tmp_path) as store:
         summary, heard = go(store, cell("ok"), preset="smoke")
-        assert (summary.interrupted, summary.rows, store.rows()) == (True, 0, [])
+        assert (summary.interrupted, summary.rows, store.written()) == (True, 0, [])
         assert heard.events[-1] == ("end", 0)
         assert not list((store.path / "logs").glob("*.result*"))
         assert store.info["state"] == "partial"

@@ -176,7 +176,7 @@ def test_a_row_with_a_series_comes_back_whole(tmp_path):
         store.append(row(series=packed))
     again = Store.open(store.path)
     assert again.torn == []
-    assert again.rows() == [row(series=packed)]
+    assert again.written() == [row(series=packed)]
     assert isinstance(from_line(to_line(encode(row(series=packed)))[:-1]), bytes)
 
 

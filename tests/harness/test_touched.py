@@ -45,7 +45,7 @@ def run_on_cuda(tmp_path, server, *cells):
     settings = {"limits": False, "watch": False, "lookup": lookup, "threads": 1, "server": server}
     with Store.create(tmp_path) as store:
         run_plan(plan, store, listener=Listener(), **settings)
-        return {row.params["how"]: row for row in store.rows()}, plan
+        return {row.params["how"]: row for row in store.written()}, plan
 
 
 def test_a_row_whose_work_reached_no_device_is_a_row_of_the_cpu(tmp_path, server):
@@ -94,7 +94,9 @@ def test_the_claims_of_a_row_that_touched_no_device_stay_proxies(tmp_path, serve
         return find
 
     for how, word in (("ok", "analogue"), ("launch", "measured")):
-        mine = SimpleNamespace(name="fake", ledger=ledger, checks={"fake-speed": check(how)})
+        mine = SimpleNamespace(
+            name="fake", experiments=(), ledger=ledger, checks={"fake-speed": check(how)}
+        )
         # a smoke run is no measurement, so the rows stand as those of another preset
         found = [msgspec.structs.replace(row, preset="quick") for row in rows.values()]
         (verdict,) = evaluate(mine, found).verdicts
@@ -162,12 +164,14 @@ def test_a_contender_that_fell_back_to_the_cpu_is_not_compared():
 
 def test_old_rows_in_which_no_kernel_was_seen_are_rows_of_the_cpu():
     probes = {"gpu_kernel_resident_percent": 0.0}
-    old = Row(id="a", device="cuda", probes=probes)
+    old = Row(id="a", schema=1, device="cuda", probes=probes)
     assert decode(encode(old)).device == "cpu"
     assert decode(encode(old)).asked == "cuda"
-    busy = Row(id="b", device="cuda", probes={"gpu_kernel_resident_percent": 3.0})
-    refused = Row(id="c", device="cuda", probes={"gpu_kernel_resident_percent": "not offered"})
-    stamped = Row(id="d", device="cuda", probes=probes, touched={"device": "cuda"})
+    busy = Row(id="b", schema=1, device="cuda", probes={"gpu_kernel_resident_percent": 3.0})
+    refused = Row(
+        id="c", schema=1, device="cuda", probes={"gpu_kernel_resident_percent": "not offered"}
+    )
+    stamped = Row(id="d", schema=1, device="cuda", probes=probes, touched={"device": "cuda"})
     for row in (busy, refused, stamped):
         assert decode(encode(row)).device == "cuda"
 

@@ -58,7 +58,7 @@ def faults(tmp_path_factory):
     for folder in folders.values():
         folder.mkdir()
     store = run(root, *(cell(how=how, pids=str(path)) for how, path in folders.items()))
-    return {row.params["how"]: row for row in store.rows()}, folders
+    return {row.params["how"]: row for row in store.written()}, folders
 
 
 @pytest.mark.parametrize("how", EXPECTED)

@@ -52,8 +52,8 @@ def compare(data: bytes) -> None:
 def export(data: bytes) -> None:
     """Rows behind right checksums, as a table."""
     store = opened("export", data)
-    table = rows_table(store.rows())
-    sane(len(table) == len(store.rows()), "a row was lost")
+    table = rows_table(store.written())
+    sane(len(table) == len(store.written()), "a row was lost")
     out = scratch("export")
     for name in ("rows.csv", "rows.parquet", "rows.tex")[: 1 + 2 * (len(data) % 16 == 0)]:
         write_table(table, out / name)
