@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,21 @@ settings.load_profile(os.environ.get("DGBENCH_EXAMPLES", "fixed"))
 ROOT = Path(__file__).resolve().parents[1]
 BEFORE = pytest.StashKey[set[str]]()
 LEFT = pytest.StashKey[list[str]]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep modules and collected tests out of every later garbage collection.
+
+    They live to the end of the run, and looking through them takes 0.4 s each time.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k
