@@ -40,6 +40,7 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.collect()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)  # figures and compilers leave much that is small
         gc.enable()
 
 

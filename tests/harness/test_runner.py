@@ -292,13 +292,16 @@ def test_the_machines_limits_are_a_row_once_a_run(tmp_path, server):
         assert row.values["threads"] == 1.0
 
 
-def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(tmp_path, server):
+def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(
+    tmp_path, server, monkeypatch
+):
+    monkeypatch.setattr(run_module, "NOISE_PAIRS", (2, 21))
     cells = [cell("ok", group="alone")]
     with Store.create(tmp_path) as store:
         for _ in range(2):  # resuming adds none
             summary, _ = go(store, *cells, preset="quick", server=server, limits=True)
         pairs = [r for r in store.rows() if r.experiment == "noise"]
-        assert [r.round for r in pairs] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+        assert [r.round for r in pairs] == [1, 1, 2, 2]
         assert {r.paper for r in pairs} == {"-"}
         assert all(r.ok and r.time > 0 for r in pairs), [r.reason for r in pairs]
         assert summary.noise_floor == noise_floor(control_ratios(pairs))
@@ -308,14 +311,21 @@ def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(tmp_path
         assert not [r for r in store.rows() if r.experiment == "noise"]
 
 
-def test_the_pairs_of_the_noise_floor_are_spread_over_the_run(tmp_path, server, monkeypatch):
-    monkeypatch.setattr(run_module, "STEPS_A_PAIR", 2)
-    cells = [cell("ok", number=n) for n in range(14)]
+@pytest.mark.parametrize(
+    ("steps", "steps_a_pair", "expected"),
+    [(14, 2, ".aA..Aa..aA..Aa..aA..Aa..aA."), (1, run_module.STEPS_A_PAIR, "aAAaaAAaaA.")],
+)
+def test_the_pairs_of_the_noise_floor_are_spread_over_the_run(
+    tmp_path, server, monkeypatch, steps, steps_a_pair, expected
+):
+    monkeypatch.setattr(run_module, "STEPS_A_PAIR", steps_a_pair)
+    monkeypatch.setattr(run_module, "NOISE", cell("ok", group="noise"))  # its place is looked at
+    cells = [cell("ok", number=n) for n in range(steps)]
     with Store.create(tmp_path) as store:
         go(store, *cells, preset="quick", server=server, limits=True)
-        order = ["A" if CONTROL in r.params else "a" if r.experiment == "noise" else "."
+        order = ["A" if CONTROL in r.params else "a" if r.group == "noise" else "."
                  for r in store.rows() if r.experiment != "machine"]  # fmt: skip
-    assert "".join(order) == ".aA..Aa..aA..Aa..aA..Aa..aA."
+    assert "".join(order) == expected
 
 
 def test_the_seed_reaches_the_process(tmp_path, server):
