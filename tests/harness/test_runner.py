@@ -28,6 +28,7 @@ from dgbench.harness.runner.outcome import gib
 from dgbench.harness.runner.protocol import name_of, signal_name
 from dgbench.harness.store import Store
 from dgbench.runtime.errors import DgbenchError, StoreError
+from dgbench.runtime.ranks import TRAINING
 from dgbench.runtime.statistics import noise_floor
 from dgbench.systems.base.compare import CONTROL, control_ratios
 
@@ -67,7 +68,8 @@ def go(store, *cells, preset="quick", **more):
 def server(tmp_path_factory):
     """One fork server for the tests that need not kill it."""
     log = tmp_path_factory.mktemp("server") / "log"
-    with ForkServer(lookup, ["fake"], threads=1, log=log, modules=LIGHT) as running:
+    modules = (*LIGHT, *TRAINING)  # or each process that trains the reference imports them
+    with ForkServer(lookup, ["fake"], threads=1, log=log, modules=modules) as running:
         assert running.threads in (0, 1)
         yield running
 
