@@ -46,7 +46,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)  # after -m and -k
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where there is no CUDA device, one skipped test a module stands for all that need one."""
+    """Put slow tests first; without a CUDA device, keep one skipped test a module for all."""
     from dgbench.kernels_cuda import build_info
 
     cuda: dict[str, Any] = build_info.build_info()["cuda"]
@@ -54,6 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         reason = f"no CUDA device for the operators: {cuda['reason']}"
         items[:], without = skips.keep_one_a_module(items, reason)
         config.hook.pytest_deselected(items=without)
+    # A worker of xdist that ends with a long test would leave the other one without work.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
