@@ -298,6 +298,7 @@ def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(
     tmp_path, server, monkeypatch
 ):
     monkeypatch.setattr(run_module, "NOISE_PAIRS", (2, 21))
+    monkeypatch.setattr(run_module, "MACHINE", cell("ok", of="limits"))  # not seconds
     cells = [cell("ok", group="alone")]
     with Store.create(tmp_path) as store:
         for _ in range(2):  # resuming adds none
@@ -321,12 +322,13 @@ def test_the_pairs_of_the_noise_floor_are_spread_over_the_run(
     tmp_path, server, monkeypatch, steps, steps_a_pair, expected
 ):
     monkeypatch.setattr(run_module, "STEPS_A_PAIR", steps_a_pair)
-    monkeypatch.setattr(run_module, "NOISE", cell("ok", group="noise"))  # its place is looked at
+    for name in ("NOISE", "MACHINE"):  # their places are looked at
+        monkeypatch.setattr(run_module, name, cell("ok", group=name, of=name))
     cells = [cell("ok", number=n) for n in range(steps)]
     with Store.create(tmp_path) as store:
         go(store, *cells, preset="quick", server=server, limits=True)
-        order = ["A" if CONTROL in r.params else "a" if r.group == "noise" else "."
-                 for r in store.rows() if r.experiment != "machine"]  # fmt: skip
+        order = ["A" if CONTROL in r.params else "a" if r.group == "NOISE" else "."
+                 for r in store.rows() if r.group != "MACHINE"]  # fmt: skip
     assert "".join(order) == expected
 
 
