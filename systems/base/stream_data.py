@@ -39,6 +39,9 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         sampling: `recent` or `uniform`.
         window: length of time in which a hop looks back; None looks back to the beginning.
         snapshots: windows one behind the other (DySAT); 1 without a window.
+        prop_time: neighbours are asked for their own neighbours at the time of their root, so that
+            every hop stays in the root's snapshot, or at the time of their edge (False). None: as
+            TGL and GNNFlow are released, True for DySAT and False for all others.
         closed: a hop may also find edges at its target's own time, which leaks what is predicted.
         hidden_dim, time_dim, memory_dim: floats of an embedding, of an encoded time, of a memory.
         heads: of attention; divides `hidden_dim`.
@@ -62,6 +65,7 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     sampling: Literal["recent", "uniform"] = "recent"
     window: float | None = None
     snapshots: int = 1
+    prop_time: bool | None = None
     closed: bool = False
     hidden_dim: int = 100
     time_dim: int = 100
@@ -71,6 +75,11 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     batch: int = 600
     lr: float = 1e-4
     chunks: int = 1
+
+    @property
+    def root_times(self) -> bool:
+        """`prop_time`, with what is released where it is None."""
+        return self.model == "dysat" if self.prop_time is None else self.prop_time
 
     def check(self) -> StreamWorkload:
         """Return self; raise InvalidInputError or UnknownKeyError naming a field out of range."""

@@ -108,7 +108,8 @@ class Accesses:
             return self._static(nodes, draw, events.numel())
         found = sample_hops(
             self.store, nodes, times, self.task.fanouts, policy=self.task.sampling,
-            window=self.task.window, snapshots=self.task.snapshots, seed=self.task.seed, draw=draw,
+            window=self.task.window, snapshots=self.task.snapshots,
+            prop_time=self.task.root_times, seed=self.task.seed, draw=draw,
         )  # fmt: skip
         outer = [hops[-1] for hops in found]
         return Access(
