@@ -50,6 +50,10 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         lr: learning rate of Adam.
         chunks: a batch is so many chunks long; each epoch begins at a random one of them (random
             chunk scheduling of TGL). 1: batches are always the same.
+        strict_time: memories (TGN) never hold events of the time that is predicted: batches end
+            with the time value that fills them, and where a long one is cut into several batches,
+            memories are written when it is over. False: batches of equally many events, as TGL and
+            GNNFlow cut them, which see events of their first time that stand in the batch before.
     """
 
     dataset: str
@@ -75,11 +79,17 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     batch: int = 600
     lr: float = 1e-4
     chunks: int = 1
+    strict_time: bool = True
 
     @property
     def root_times(self) -> bool:
         """`prop_time`, with what is released where it is None."""
         return self.model == "dysat" if self.prop_time is None else self.prop_time
+
+    @property
+    def ends_with_time(self) -> bool:
+        """Whether batches end where time values end: of models with memory, with `strict_time`."""
+        return self.strict_time and self.model == "tgn"
 
     def check(self) -> StreamWorkload:
         """Return self; raise InvalidInputError or UnknownKeyError naming a field out of range."""

@@ -94,7 +94,7 @@ class Accesses:
     def epoch(self, one: Round, epoch: int = 0) -> Iterator[Access]:
         """The batches of an epoch, in the order of time."""
         mine = torch.arange(one.first, one.last, self.gpus)
-        for events in batches(self.task, mine, epoch):
+        for events in batches(self.task, mine, self.data.events.t[mine], epoch):
             yield self.batch(events, epoch)
 
     def batch(self, events: Tensor, epoch: int = 0) -> Access:
