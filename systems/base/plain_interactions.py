@@ -55,6 +55,7 @@ class PlainInteractions:
         first: Tensor,
     ) -> None:
         self.workload, self.data, self.model = workload, data, model
+        self._held: list[tuple[int, int, int, float]] = []
         zero = torch.zeros_like(first[0])
         self.vertices = [
             PlainVertex({"s": zero, "g": zero}, {"s": zero, "g": zero}, row) for row in first
@@ -113,15 +114,21 @@ class PlainInteractions:
             found.append(torch.stack([right, wrong]).detach())
         if scale is not None:
             (loss * scale).backward()
+        self._held += edges
+        last = int(events[-1])
+        same = last + 1 < len(stream) and bool(stream.t[last] == stream.t[last + 1])
+        if self.workload.strict_time and same:
+            return float(loss.detach()), torch.stack(found)  # not before their time is over
+        edges, self._held = self._held, []
         for vertex in {u for u, _, _, _ in edges} | {v for _, v, _, _ in edges}:
-            kept = fresh[vertex]
+            kept = self.refresh(vertex)
             kept.c = {role: c.detach() for role, c in kept.c.items()}
             kept.h = {role: h.detach() for role, h in kept.h.items()}
             kept.embedding = kept.embedding.detach()
             self.vertices[vertex] = kept
         for u, v, _, t in edges:
-            self.vertices[u].waiting["s"].append((fresh[v].embedding.detach(), t))
-            self.vertices[v].waiting["g"].append((fresh[u].embedding.detach(), t))
+            self.vertices[u].waiting["s"].append((self.vertices[v].embedding, t))
+            self.vertices[v].waiting["g"].append((self.vertices[u].embedding, t))
         return float(loss.detach()), torch.stack(found)
 
 
