@@ -12,7 +12,9 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.errors import InvalidInputError
 
 
-def factors(csr: Csr, norm: Literal["sym", "mean"] = "sym") -> tuple[Tensor, Tensor]:
+def factors(
+    csr: Csr, norm: Literal["sym", "mean"] = "sym", dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, Tensor]:
     """Scales R, C with A-hat = R (A + I) C.
 
     The degree of a vertex is its row sum plus 1 for the loop that is added: `sym` gives
@@ -22,9 +24,10 @@ def factors(csr: Csr, norm: Literal["sym", "mean"] = "sym") -> tuple[Tensor, Ten
     Args:
         csr: a square matrix without self loops; values weigh the degrees.
         norm: `sym` or `mean`.
+        dtype: of the scales, which are rounded to it from float64.
 
     Returns:
-        row_scale, col_scale: float32[N].
+        row_scale, col_scale: [N] of this type.
     """
     if norm not in ("sym", "mean"):
         raise InvalidInputError(f"norm is {norm!r}; allowed: sym, mean")
@@ -35,5 +38,5 @@ def factors(csr: Csr, norm: Literal["sym", "mean"] = "sym") -> tuple[Tensor, Ten
         degree.index_add_(0, rows_of(csr), csr.values.to(torch.float64))
     positive = degree > 0
     power = -0.5 if norm == "sym" else -1.0
-    scale = torch.where(positive, degree.clamp(min=1e-300) ** power, 0.0).to(torch.float32)
+    scale = torch.where(positive, degree.clamp(min=1e-300) ** power, 0.0).to(dtype)
     return scale, (scale if norm == "sym" else torch.ones_like(scale))

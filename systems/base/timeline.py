@@ -298,6 +298,8 @@ class TimelineTrainer(Trainer):
         model: with its head, on the device.
         task: steps and loss.
         num_frames: 1, the timeline.
+        losses: of every training step so far, before it.
+        last_loss: of the last gradient that was formed.
     """
 
     num_frames = 1
@@ -319,6 +321,8 @@ class TimelineTrainer(Trainer):
         self.model = timeline_model(workload).to(self.device, dtype)
         self.task = TimelineTask(data, workload, device=self.device, dtype=dtype)
         self.notes: list[str] = []
+        self.losses: list[float] = []
+        self.last_loss = float("nan")
         self._optimiser: torch.optim.Adam | None = None
 
     @abstractmethod
@@ -336,7 +340,8 @@ class TimelineTrainer(Trainer):
                 self.model.parameters(), lr=self.workload.lr, fused=True
             )
         self._optimiser.zero_grad(set_to_none=True)
-        loss = self.accumulate()
+        self.last_loss = loss = self.accumulate()
+        self.losses.append(loss)
         with self.meter.phase("update"):
             self._optimiser.step()
         if self.device.type == "cuda":
@@ -367,7 +372,7 @@ class TimelineTrainer(Trainer):
     def gradients(self, frame: int = 0) -> dict[str, Tensor]:
         self._check(frame)
         self.model.zero_grad(set_to_none=True)
-        self.accumulate()
+        self.last_loss = self.accumulate()
         found = {
             n: (torch.zeros_like(p) if p.grad is None else p.grad).detach().cpu().clone()
             for n, p in self.model.named_parameters()
@@ -384,7 +389,10 @@ class TimelineTrainer(Trainer):
 
 
 class PlainAggregator:
-    """A-hat as an edge list with one coefficient per entry, loops included, made on every call."""
+    """A-hat as an edge list with one coefficient per entry, loops included, made on every call.
+
+    Degrees are added up here, in float64, and not taken from what the systems share.
+    """
 
     def __init__(
         self, data: SnapshotSequence, norm: str, device: torch.device, dtype: torch.dtype
@@ -398,16 +406,18 @@ class PlainAggregator:
         return self.apply(t, self.raw(t))
 
     def apply(self, t: int, h: Tensor) -> Tensor:
-        from dgbench.datasets.transforms import factors
-
         csr: Csr = self._data.topology[t]
         source, target = coordinates(csr)
         weight = torch.ones(csr.nnz) if csr.values is None else csr.values
         loops = torch.arange(csr.num_rows)
         source, target = torch.cat([source, loops]), torch.cat([target, loops])
-        rows, cols = (scale.to(self._dtype) for scale in factors(csr, self._norm))
-        weight = torch.cat([weight, weight.new_ones(csr.num_rows)]).to(self._dtype)
-        weight = (weight * rows[target] * cols[source]).to(self._device)
+        weight = torch.cat([weight.double(), torch.ones(csr.num_rows, dtype=torch.float64)])
+        degree = torch.zeros(csr.num_rows, dtype=torch.float64).index_add(0, target, weight)
+        if self._norm == "sym":
+            weight = weight / (degree[target] * degree[source]).sqrt()
+        else:
+            weight = weight / degree[target]
+        weight = weight.to(self._device, self._dtype)
         source, target = source.to(self._device), target.to(self._device)
         return torch.zeros_like(h).index_add(0, target, h.index_select(0, source) * weight[:, None])
 
@@ -419,16 +429,20 @@ class PlainTimeline(TimelineTrainer):
     """
 
     def accumulate(self) -> float:
-        outputs = self._forward()
-        losses = [self.task.loss_sum(self.model.head, t, h) for t, h in enumerate(outputs)]
-        loss = torch.stack(losses).sum() / self.task.count
+        loss = self.loss_of(self.forward())
         loss.backward()
         return float(loss.detach())
 
     @torch.no_grad()
     def outputs(self) -> Sequence[Tensor]:
-        return self._forward()
+        return self.forward()
 
-    def _forward(self) -> list[Tensor]:
+    def forward(self) -> list[Tensor]:
+        """Hidden outputs [N, D] of all steps, with history."""
         aggregator = PlainAggregator(self.data, self.workload.norm, self.device, self.dtype)
         return self.model.forward_frame(aggregator, range(self.task.steps))
+
+    def loss_of(self, outputs: Sequence[Tensor]) -> Tensor:
+        """Mean loss over everything that is scored, a scalar with history."""
+        losses = [self.task.loss_sum(self.model.head, t, h) for t, h in enumerate(outputs)]
+        return torch.stack(losses).sum() / self.task.count

@@ -79,24 +79,26 @@ class CoordinateProduct(torch.autograd.Function):
         csr = matrix.compressed()
         scales: tuple[Tensor | None, Tensor | None] = None, None
         if not normalised:
-            rows, cols = device_scales(csr, norm, loops=loops)
-            scales = rows.to(x.dtype), None if cols is None else cols.to(x.dtype)
+            scales = device_scales(csr, norm, x.dtype, loops=loops)
         if transposed:
             csr, scales = trust(transpose_unchecked(csr)), scales[::-1]
         with torch.no_grad():
             return spmm(csr, x.detach(), *scales, self_loop=not loops)
 
 
-def device_scales(csr: Csr, norm: str, *, loops: bool) -> tuple[Tensor, Tensor | None]:
+def device_scales(
+    csr: Csr, norm: str, dtype: torch.dtype = torch.float32, *, loops: bool
+) -> tuple[Tensor, Tensor | None]:
     """`factors` where the matrix lies; columns None for ones.
 
     Args:
         csr: with its diagonal where `loops` says so, else without.
         norm: `sym` or `mean`.
+        dtype: of the scales.
         loops: whether the diagonal is in it.
 
     Returns:
-        float32[N] each.
+        [N] each.
     """
     if csr.values is None:
         degree = csr.indptr.diff().double()
@@ -106,5 +108,5 @@ def device_scales(csr: Csr, norm: str, *, loops: bool) -> tuple[Tensor, Tensor |
     if not loops:
         degree = degree + 1
     power = -0.5 if norm == "sym" else -1.0
-    scale = torch.where(degree > 0, degree.clamp(min=1e-300) ** power, 0.0).float()
+    scale = torch.where(degree > 0, degree.clamp(min=1e-300) ** power, 0.0).to(dtype)
     return scale, (scale if norm == "sym" else None)

@@ -104,11 +104,9 @@ class LocalSnapshots:
 
     def _make(self, steps: range, chunks: tuple[int, ...]) -> _Run:
         matrices = [self._data.topology[t] for t in steps]
-        scales = [factors(csr, self._norm) for csr in matrices]
+        scales = [factors(csr, self._norm, self._dtype) for csr in matrices]
         rows, cols = (
-            torch.cat([own[q] for q in range(len(chunks)) for own in parts]).to(
-                self._device, self._dtype
-            )
+            torch.cat([own[q] for q in range(len(chunks)) for own in parts]).to(self._device)
             for parts in (
                 [scale.split(chunks) for scale in side] for side in zip(*scales, strict=True)
             )

@@ -117,8 +117,7 @@ class BlockInputs:
         self.matrices[t] = trust(csr)
         scales: tuple[Tensor | None, Tensor | None] = None, None
         if not self._form.normalised:
-            rows, cols = device_scales(csr, self._norm, loops=self._form.ship_loops)
-            scales = rows.to(self._dtype), None if cols is None else cols.to(self._dtype)
+            scales = device_scales(csr, self._norm, self._dtype, loops=self._form.ship_loops)
         self._scales[t] = scales
 
     def raw(self, t: int) -> Tensor:
@@ -258,7 +257,7 @@ class Delivery:
         if not self._form.precompute:
             return x
         csr = self._data.topology[t]
-        rows, cols = (scale.to(self._dtype) for scale in factors(csr, self._norm))
+        rows, cols = factors(csr, self._norm, self._dtype)
         return spmm(csr, x, rows, cols, self_loop=True)
 
     def difference(self, t: int) -> Difference:

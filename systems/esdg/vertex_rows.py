@@ -174,7 +174,7 @@ class HeldRows:
         x = torch.empty(width, like.shape[-1], dtype=self._dtype)
         for i, t in enumerate(steps):
             mine, theirs = slice(i * own, (i + 1) * own), count * own + gather.places[i]
-            row, col = (scale.to(self._dtype) for scale in factors(data.topology[t], self._norm))
+            row, col = factors(data.topology[t], self._norm, self._dtype)
             row_scale[mine] = row[self.rows]
             ghosts = plans[i].columns[own:]
             features = torch.as_tensor(data.features[t])
