@@ -426,7 +426,14 @@ class PlainTimeline(TimelineTrainer):
     """The reference: one process, the whole timeline at once, nothing clever.
 
     Takes `dtype` float32 or float64.
+
+    Attributes:
+        held: steps whose outputs it gives.
     """
+
+    @property
+    def held(self) -> Sequence[int]:
+        return range(self.task.steps)
 
     def accumulate(self) -> float:
         loss = self.loss_of(self.forward())
@@ -439,8 +446,11 @@ class PlainTimeline(TimelineTrainer):
 
     def forward(self) -> list[Tensor]:
         """Hidden outputs [N, D] of all steps, with history."""
-        aggregator = PlainAggregator(self.data, self.workload.norm, self.device, self.dtype)
-        return self.model.forward_frame(aggregator, range(self.task.steps))
+        return self.model.forward_frame(self.aggregator(), range(self.task.steps))
+
+    def aggregator(self) -> PlainAggregator:
+        """A-hat of every step."""
+        return PlainAggregator(self.data, self.workload.norm, self.device, self.dtype)
 
     def loss_of(self, outputs: Sequence[Tensor]) -> Tensor:
         """Mean loss over everything that is scored, a scalar with history."""

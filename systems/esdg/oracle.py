@@ -1,0 +1,337 @@
+"""Results of timeline trainers compared with those of the plain trainer in float64."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import torch
+from torch import Tensor
+
+from dgbench.systems.base.conditioning import LEAST, rounding, tolerances
+from dgbench.systems.base.result_checks import ResultCheck, close
+from dgbench.systems.base.timeline import PlainTimeline, TimelineTrainer, TimelineWorkload
+from dgbench.systems.esdg.partition import block_ranges, consecutive
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+AGAINST: Final = "float64 oracle"
+DRAWN_STEPS: Final = 3
+"""Steps whose outputs are compared beside those of the last step."""
+
+CHECKED_LOSSES: Final = 2
+"""Training steps whose losses are compared: the loss of the second depends on the first update."""
+
+EXACT: Final = 1e-9
+"""Tolerance of results in float64."""
+
+Tensors = dict[str, Tensor]
+Answer = Callable[[PlainTimeline], Tensors]
+
+
+@dataclass(slots=True)
+class TimelineResult:
+    """Results of a trainer with its parameters as they are.
+
+    Attributes:
+        state: parameters by name.
+        outputs: [N, D] of the steps that were asked for.
+        gradients: by name of the parameter.
+        loss: of the timeline.
+    """
+
+    state: Tensors
+    outputs: dict[int, Tensor]
+    gradients: Tensors
+    loss: float
+
+    @classmethod
+    def of(
+        cls,
+        trainer: TimelineTrainer,
+        steps: Sequence[int],
+        state: Mapping[str, Tensor] | None = None,
+    ) -> TimelineResult:
+        """Ask a trainer; of ranks, all of them.
+
+        Args:
+            trainer: any, new or trained.
+            steps: whose outputs are kept.
+            state: parameters to load first; None: its own.
+        """
+        if state is not None:
+            load_parameters(trainer, state)
+        outputs = trainer.outputs()
+        kept = {t: outputs[t].detach().cpu().clone() for t in steps}
+        gradients = trainer.gradients()
+        return cls(trainer.state(), kept, gradients, trainer.last_loss)
+
+
+@torch.no_grad()
+def load_parameters(trainer: TimelineTrainer, state: Mapping[str, Tensor]) -> None:
+    """Copy parameters into a trainer's model, whatever their types."""
+    for name, parameter in trainer.model.named_parameters():
+        parameter.copy_(state[name])
+
+
+class TimelineOracle:
+    """Results of the plain trainer in float64, and how far rounding may take a trainer from them.
+
+    Tensors that are within `LEAST` need no more. Only for others the plain trainer is run again
+    under perturbed arithmetic, which tells what rounding does to each of them.
+
+    Attributes:
+        steps: whose outputs are compared: some drawn at random, and the last.
+    """
+
+    def __init__(
+        self,
+        workload: TimelineWorkload,
+        data: SnapshotSequence,
+        *,
+        device: str = "cpu",
+        share: tuple[int, int] | None = None,
+    ) -> None:
+        """Draw steps; nothing is computed yet.
+
+        Args:
+            workload, data: what is trained.
+            device: of the plain trainer.
+            share: (P, blocks) where the results are those of rank 0 of the snapshot partition, to
+                which the other ranks send zeros; None: of the whole timeline.
+        """
+        self._workload, self._data, self._device, self._share = workload, data, device, share
+        held = list(self._plain().held)
+        luck = random.SystemRandom()
+        self.steps = sorted({*luck.sample(held[:-1], min(DRAWN_STEPS, len(held) - 1)), held[-1]})
+        self._known: list[TimelineResult] = []
+        self._losses: list[float] = []
+
+    def expected(self, state: Mapping[str, Tensor] | None = None) -> TimelineResult:
+        """Results with these parameters, or with the first ones of the workload."""
+        plain = self._plain(state=state)
+        own = plain.state()
+        for known in self._known:
+            if all(torch.equal(known.state[name], own[name]) for name in own):
+                return known
+        outputs = plain.forward()
+        loss = plain.loss_of(outputs)
+        loss.backward()
+        gradients = {
+            name: (torch.zeros_like(p) if p.grad is None else p.grad).cpu()
+            for name, p in plain.model.named_parameters()
+        }
+        kept = {t: outputs[t].detach().cpu() for t in self.steps}
+        self._known.append(TimelineResult(own, kept, gradients, float(loss.detach())))
+        return self._known[-1]
+
+    def checks(
+        self, results: Mapping[str, TimelineResult], when: str, *, exact: bool = False
+    ) -> list[ResultCheck]:
+        """Compare outputs, gradients and losses, each result at its own parameters.
+
+        Args:
+            results: by the name of the trainer.
+            when: at which point of training, in words.
+            exact: they were computed in float64.
+        """
+        found = []
+        for name, own in results.items():
+            wanted = self.expected(own.state)
+            state, part = own.state, ", ".join(word for word in (name, when) if word)
+            kinds: dict[str, tuple[Tensors, Tensors, Answer]] = {
+                "outputs": (_steps(own.outputs), _steps(wanted.outputs), self._outputs),
+                "gradients": (own.gradients, wanted.gradients, _gradients),
+                "losses": (_numbers([own.loss]), _numbers([wanted.loss]), _loss),
+            }
+            for of, (mine, reference, answer) in kinds.items():
+                found.append(self._check(of, part, mine, reference, answer, state, exact))
+        return found
+
+    def loss_checks(
+        self, losses: Mapping[str, Sequence[float]], *, exact: bool = False
+    ) -> list[ResultCheck]:
+        """Compare the first losses of training, by the name of the trainer."""
+        if not self._losses:
+            self._losses = _trained(self._plain())
+        wanted = _numbers(self._losses)
+        return [
+            self._check(
+                "losses", f"{name}, in training", _numbers(own[:CHECKED_LOSSES]), wanted,
+                lambda plain: _numbers(_trained(plain)), None, exact,
+            )
+            for name, own in losses.items()
+        ]  # fmt: skip
+
+    def checks_of(
+        self, trainers: Mapping[str, TimelineTrainer], before: Mapping[str, TimelineResult]
+    ) -> list[ResultCheck]:
+        """Compare trainers in this process as they were and, trained, as they are now.
+
+        All of them get the parameters of one that is drawn, so that a single result of the oracle
+        serves all; whatever else they hold stays as training left it.
+
+        Args:
+            trainers: by name.
+            before: their results before they were trained.
+        """
+        state = trainers[random.SystemRandom().choice(list(trainers))].state()
+        losses = {name: list(trainer.losses) for name, trainer in trainers.items()}
+        after = {n: TimelineResult.of(t, self.steps, state) for n, t in trainers.items()}
+        return self.trained_checks(before, after, losses)
+
+    def trained_checks(
+        self,
+        before: Mapping[str, TimelineResult],
+        after: Mapping[str, TimelineResult],
+        losses: Mapping[str, Sequence[float]],
+    ) -> list[ResultCheck]:
+        """Compare results before and after training, and losses of its first steps; summarised."""
+        return summary(
+            [
+                *self.checks(before, "before training"),
+                *self.checks(after, "after training"),
+                *self.loss_checks(losses),
+            ]
+        )
+
+    def _check(
+        self,
+        of: str,
+        part: str,
+        found: Tensors,
+        wanted: Tensors,
+        answer: Answer,
+        state: Mapping[str, Tensor] | None,
+        exact: bool,
+    ) -> ResultCheck:
+        check = close(of, found, wanted, EXACT if exact else LEAST, against=AGAINST, part=part)
+        if check.passed or exact:
+            return check
+        allowed = tolerances(rounding(lambda: answer(self._plain(state=state)), wanted))
+        beside = answer(self._plain(torch.float32, state))
+        return close(of, found, wanted, allowed, against=AGAINST, part=part, plain=beside)
+
+    def _outputs(self, plain: PlainTimeline) -> Tensors:
+        with torch.no_grad():
+            outputs = plain.forward()
+        return _steps({t: outputs[t] for t in self.steps})
+
+    def _plain(
+        self, dtype: torch.dtype = torch.float64, state: Mapping[str, Tensor] | None = None
+    ) -> PlainTimeline:
+        if self._share is None:
+            plain = PlainTimeline(self._workload, self._data, device=self._device, dtype=dtype)
+        else:
+            plain = PlainShare(self._workload, self._data, *self._share, dtype=dtype)
+        if state is not None:
+            load_parameters(plain, state)
+        return plain
+
+
+class PlainShare(PlainTimeline):
+    """The plain trainer of rank 0's share of the snapshot partition, other ranks sending zeros.
+
+    The rank convolves the first snapshots of every block and runs the temporal halves of the first
+    vertices; snapshots and vertices of others are zero wherever they would be read.
+    """
+
+    def __init__(
+        self,
+        workload: TimelineWorkload,
+        data: SnapshotSequence,
+        size: int,
+        blocks: int,
+        *,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        super().__init__(workload, data, dtype=dtype)
+        blocked = block_ranges(self.task.steps, blocks)
+        self._held = [t for times in blocked for t in consecutive(times, size)[0]]
+        self._owned = -(-data.num_nodes // size)
+
+    @property
+    def held(self) -> Sequence[int]:
+        return self._held
+
+    def forward(self) -> list[Tensor]:
+        model, aggregator = self.model, self.aggregator()
+        links, _ = model.chain(self.task.steps, ())
+        hidden: dict[int, Tensor] = {}
+        for layer in range(model.num_layers):
+            inputs = {
+                t: aggregator.apply(t, hidden[t]) if layer else aggregator.first(t)
+                for t in self.held
+            }
+            hidden = {t: model.spatial(layer, x, links[t]) for t, x in inputs.items()}
+            if model.has_temporal(layer):
+                hidden = self._temporal(layer, hidden)
+        none = torch.zeros(self.data.num_nodes, model.output_dim, dtype=self.dtype)
+        return [hidden.get(t, none) for t in range(self.task.steps)]
+
+    def loss_of(self, outputs: Sequence[Tensor]) -> Tensor:
+        losses = [self.task.loss_sum(self.model.head, t, outputs[t]) for t in self.held]
+        return torch.stack(losses).sum() / self.task.count
+
+    def _temporal(self, layer: int, hidden: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        width = self.model.spatial_dims[layer]
+        none = torch.zeros(self._owned, width, dtype=self.dtype)
+        series = [hidden[t][: self._owned] if t in hidden else none for t in range(self.task.steps)]
+        out, _ = self.model.temporal(layer, torch.stack(series), ())
+        others = self.data.num_nodes - self._owned
+        return {t: torch.nn.functional.pad(out[t], (0, 0, 0, others)) for t in hidden}
+
+
+def summary(checks: Sequence[ResultCheck]) -> list[ResultCheck]:
+    """The failed checks, and of those that passed the one of each kind nearest to its tolerance.
+
+    It stands for all of its kind, so that `compared` is their sum.
+    """
+    nearest: dict[tuple[str, str], ResultCheck] = {}
+    compared: dict[tuple[str, str], int] = {}
+    for check in checks:
+        key = check.of, check.against
+        compared[key] = compared.get(key, 0) + check.compared
+        if check.passed and (key not in nearest or _share(check) > _share(nearest[key])):
+            nearest[key] = check
+    kept = [_with_count(check, compared[key]) for key, check in nearest.items()]
+    return [*(check for check in checks if not check.passed), *kept]
+
+
+def largest_gap(checks: Sequence[ResultCheck], *kinds: str) -> float:
+    """The largest deviation among checks of these kinds, as rows keep it; 0 where there is none."""
+    return max((check.gap for check in checks if check.of in kinds), default=0.0)
+
+
+def _share(check: ResultCheck) -> float:
+    """Gap by tolerance, which is 0 for results that must be equal."""
+    return check.gap / check.tolerance if check.tolerance else check.gap
+
+
+def _with_count(check: ResultCheck, compared: int) -> ResultCheck:
+    return msgspec.structs.replace(check, compared=compared)
+
+
+def _trained(plain: PlainTimeline) -> list[float]:
+    return [plain.train_epoch() for _ in range(CHECKED_LOSSES)]
+
+
+def _gradients(plain: PlainTimeline) -> Tensors:
+    return plain.gradients()
+
+
+def _loss(plain: PlainTimeline) -> Tensors:
+    with torch.no_grad():
+        return {"0": plain.loss_of(plain.forward())}
+
+
+def _steps(outputs: Mapping[int, Tensor]) -> Tensors:
+    return {f"step {t}": output for t, output in outputs.items()}
+
+
+def _numbers(values: Sequence[float]) -> Tensors:
+    return {str(i): torch.tensor(value, dtype=torch.float64) for i, value in enumerate(values)}
