@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
-from dgbench.systems.base.turns import TURN_INTERVAL, Truth, gain_of, gains, turns_of
+from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains, turns_of
 from dgbench.systems.esdg.experiments.common import (
     Changes,
     Occurrences,
@@ -23,6 +26,14 @@ from dgbench.systems.esdg.experiments.common import (
     panel,
 )
 from dgbench.systems.esdg.experiments.main_races import DIFFERENCES
+from dgbench.systems.esdg.experiments.recount import (
+    OVER_EDGES,
+    RawEdges,
+    entry_bytes,
+    parted,
+    sequence_bytes,
+    sequence_changes,
+)
 from dgbench.systems.esdg.experiments.settings import (
     ALL,
     BY_NAME,
@@ -35,7 +46,11 @@ from dgbench.systems.esdg.experiments.settings import (
     snapshots,
     workload,
 )
+from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, largest_gap
 from dgbench.systems.esdg.partition import block_ranges, consecutive
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
 
 BASE, GD = "Base", "GD"
 PAPER = {"prefetch": False, "lean": False}
@@ -247,7 +262,39 @@ def count_bytes(graph: Graph, preset: Preset) -> Measurement:
                 runs = runs_of(steps, count, ranks)
                 for name, sent in _by_ranks(changes, runs, row).items():
                     counters[f"{name} {model} {count} {ranks}"] = PASSES * sent
-    return Measurement(counters=counters, data=found.data)
+    return Measurement(
+        counters=counters,
+        data=found.data,
+        checks=[
+            equal("counters", counters, _recounted(found, graph, blocks, row), against=OVER_EDGES)
+        ],
+    )
+
+
+def _recounted(found: Occurrences, graph: Graph, blocks: list[int], row: int) -> dict[str, int]:
+    """The counters again: edges of a window that slides, each rank's snapshots one by one."""
+    edges, steps = RawEdges(found), len(range(1, found.steps))
+    wanted = {"N": row // 8, "steps": steps, "features": 2 * steps * row}
+    for model in MODELS:
+        changes = edges.changes(smoothing_length(graph, model)).first(steps)
+        whole = [entry_bytes(n) for n in changes.entries.tolist()]
+        wanted[f"base {model}"] = 2 * sum(whole)
+        for count in blocks:
+            for ranks in RANKS:
+                # own[rank]: its snapshots, block by block.
+                shares = [parted(block, ranks) for block in parted(range(steps), count)]
+                own = [[block[rank] for block in shares] for rank in range(ranks)]
+                starts = {part[0] for parts in own for part in parts if part}
+                end = f"{model} {count} {ranks}"
+                wanted[f"kept {count} {ranks}"] = steps - len(starts)
+                sent = sequence_bytes(changes, starts=starts)
+                forced = sequence_bytes(changes, starts=starts, fallback=False)
+                for kind, each in (("gd", sent), ("forced", forced)):
+                    wanted[f"{kind} {end}"] = 2 * sum(each)
+                for kind, each in (("rank_base", whole), ("rank_gd", sent)):
+                    loads = [sum(each[t] + row for part in parts for t in part) for parts in own]
+                    wanted[f"{kind} {end}"] = 2 * max(loads)
+    return wanted
 
 
 def _by_ranks(changes: Changes, runs: Sequence[Sequence[range]], row: int) -> dict[str, int]:
@@ -277,7 +324,7 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
     from dgbench.systems.esdg.system import EsdgTrainer
 
     data = load_timeline(task)
-    truth = Truth.of(task, context, data)
+    oracle = TimelineOracle(task, data, device=context.device)
     system = get_system("esdg")
     with ExitStack() as stack:
         trainers = {}
@@ -293,7 +340,7 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
             )
             stack.callback(trainers[name].close)
             trainers[name].prepare()
-        gap = max(truth.check(name, trainer) for name, trainer in trainers.items())
+        before = {n: TimelineResult.of(t, oracle.steps) for n, t in trainers.items()}
         found = turns_of(
             trainers,
             TURNS[context.preset],
@@ -307,6 +354,9 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
             for name, trainer in trainers.items()
         }
         notes = [note for trainer in trainers.values() for note in trainer.notes]
+        checks = oracle.checks_of(trainers, before)
+    counted |= {f"bytes {name}": count for name, count in found.sent.items()}
+    checks.append(_traffic_check(data, counted))
     values: dict[str, float] = {}
     kinds = {
         "epoch": found.seconds,
@@ -326,13 +376,33 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
             "steps": len(data) - 1,
             "blocks": TIMED_BLOCKS,
             **counted,
-            **{f"bytes {name}": count for name, count in found.sent.items()},
         },
         samples=found.seconds[GD],
-        deviation={"output": gap},
-        data=truth.data,
+        deviation={"output": largest_gap(checks, "outputs", "gradients")},
+        data=describe(data),
         notes=list(dict.fromkeys(notes)),
+        checks=checks,
     )
+
+
+def _traffic_check(data: SnapshotSequence, counted: dict[str, int]) -> ResultCheck:
+    """Bytes that the trainers' links counted against those of the snapshots, each brought twice."""
+    steps = range(len(data) - 1)
+    changes = sequence_changes([data.topology[t] for t in steps])
+    starts = {block[0] for block in parted(steps, TIMED_BLOCKS)}
+    whole = [entry_bytes(n) for n in changes.entries.tolist()]
+    different = sequence_bytes(changes, starts=starts)
+    less = (changes.added + changes.removed <= changes.entries).tolist()
+    inputs = sum(torch.as_tensor(data.features[t]).numpy().nbytes for t in steps)
+    wanted = {
+        f"matrices {BASE}": 2 * sum(whole),
+        f"matrices {GD}": 2 * sum(different),
+        f"differences {BASE}": 0,
+        f"differences {GD}": 2 * sum(less[t] for t in steps if t not in starts),
+        f"bytes {BASE}": 2 * (sum(whole) + inputs),
+        f"bytes {GD}": 2 * (sum(different) + inputs),
+    }
+    return equal("counters", counted, wanted, against="arrays of the snapshots")
 
 
 def byte_rows(rows: Sequence[Any]) -> list[Any]:

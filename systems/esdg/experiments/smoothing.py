@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -11,9 +12,9 @@ import torch
 from dgbench.datasets.transforms import factors, m_transform
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import encode_sequence
-from dgbench.runtime.errors import CheckFailed
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.esdg.experiments.common import (
     Changes,
     Occurrences,
@@ -22,7 +23,16 @@ from dgbench.systems.esdg.experiments.common import (
     one_thread,
     panel,
 )
+from dgbench.systems.esdg.experiments.recount import (
+    OVER_EDGES,
+    RawEdges,
+    change_share,
+    entry_keys,
+    first_life,
+    sequence_bytes,
+)
 from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, Graph
+from dgbench.systems.esdg.oracle import summary
 
 LIVES = (1, 2, 5, 10, 20, 40, 80)
 MOST_ENTRIES = {"smoke": 1_000_000, "quick": 2_000_000, "full": 60_000_000, "paper": 200_000_000}
@@ -77,8 +87,10 @@ class Smoothing(Experiment):
             values[f"delta {life}"] = changes.share
         for name, gain in GAINS.items():
             counters[name] = _first_life(lives, gain)
+        edges = RawEdges(found)
+        checks = _recounted(edges, counters, values, list(swept), nodes)
         with one_thread():  # snapshots of a few thousand entries, by the hundred
-            made = _made(found, graph.edge_life, MOST_ENTRIES[context.preset], swept)
+            made = _made(found, edges, graph.edge_life, MOST_ENTRIES[context.preset], swept)
         counters |= made[0]
         values |= made[1]
         return Measurement(
@@ -86,6 +98,7 @@ class Smoothing(Experiment):
             units={key: "changed entries per entry" for key in values if key.startswith("delta")},
             counters=counters,
             data=found.data,
+            checks=[*checks, *made[2]],
         )
 
     def figures(self) -> list[FigureSpec]:
@@ -184,29 +197,59 @@ def _first_life(lives: Any, wanted: float) -> int:
     return low
 
 
-def _made(
-    found: Occurrences, wanted: int, most: int, swept: dict[int, Changes]
-) -> tuple[dict[str, int], dict[str, float]]:
-    """One length made both ways and encoded: what is really sent, and how alike both are.
+def _recounted(
+    edges: RawEdges,
+    counters: dict[str, int],
+    values: dict[str, float],
+    lives: list[int],
+    nodes: int,
+) -> list[ResultCheck]:
+    """Counts and bytes of every length against those of a window that slides over the edges."""
+    wanted = {"nnz": edges.count, "T": len(edges.snapshots)}
+    shares = {}
+    for life in lives:
+        changes = edges.changes(life)
+        entries = int(changes.entries.sum())
+        wanted |= {
+            f"entries {life}": entries,
+            f"changed {life}": int((changes.added + changes.removed)[1:].sum()),
+            f"first {life}": int(changes.entries[0]),
+            f"plain {life}": 20 * entries,
+            f"forced {life}": sum(sequence_bytes(changes, fallback=False)),
+            f"sent {life}": sum(sequence_bytes(changes)),
+            f"plain32 {life}": 12 * entries,
+            f"sent32 {life}": sum(sequence_bytes(changes, index_bytes=4)),
+            f"loops_plain {life}": 20 * (entries + nodes * len(edges.snapshots)),
+            f"loops_sent {life}": sum(sequence_bytes(changes, loops=nodes)),
+        }
+        shares[f"delta {life}"] = change_share(changes)
+    for name, least in GAINS.items():
+        wanted[name] = first_life(
+            edges,
+            lambda c, n=least: 20 / (4 + 16 * change_share(c)) >= n,
+            counters[name],
+            max(1, counters["T"] - 1),
+        )
+    own = {key: counters[key] for key in wanted}
+    return [
+        equal("counters", own, wanted, against=OVER_EDGES),
+        close("shares", values, shares, 1e-12, against=OVER_EDGES),
+    ]
 
-    Raises:
-        CheckFailed: the bytes of the encoded snapshots are not those that were counted.
-    """
+
+def _made(
+    found: Occurrences, edges: RawEdges, wanted: int, most: int, swept: dict[int, Changes]
+) -> tuple[dict[str, int], dict[str, float], list[ResultCheck]]:
+    """One length made both ways and encoded: what is really sent, and how alike both are."""
     fits = [l for l, c in swept.items() if c.entries.sum() <= most]  # noqa: E741
     if not fits:
-        return {}, {}
+        return {}, {}, []
     life = wanted if wanted in fits else max(fits)
     lived, averaged = found.snapshots(life=life), m_transform(found.snapshots(), life)
     sent = {
         fallback: sum(d.nbytes for d in encode_sequence(lived, fallback=fallback))
         for fallback in (True, False)
     }
-    counted = swept[life].sent(), swept[life].sent(fallback=False)
-    if (sent[True], sent[False]) != counted:
-        raise CheckFailed(
-            f"snapshots of life {life} take {sent[True]} bytes by difference, counted were "
-            f"{counted[0]}"
-        )
     same = sum(_same_entries(a, b) for a, b in zip(lived, averaged, strict=True))
     counters = {
         "made_life": life,
@@ -215,7 +258,18 @@ def _made(
         "made_snapshots": len(lived),
         "same_entries": same,
     }
-    return counters, {"normalised_gap": _normalised_gap(lived[-1], averaged[-1])}
+    changes = edges.changes(life)
+    counted = {fallback: sum(sequence_bytes(changes, fallback=fallback)) for fallback in sent}
+    steps = {*random.SystemRandom().sample(range(len(lived)), min(3, len(lived))), len(lived) - 1}
+    entries = [
+        equal(
+            "entries", entry_keys(made[t]), edges.window(t, life), against=f"edges of {life} steps"
+        )
+        for t in sorted(steps)
+        for made in (lived, averaged)
+    ]
+    checks = [equal("bytes", sent, counted, against=OVER_EDGES), *summary(entries)]
+    return counters, {"normalised_gap": _normalised_gap(lived[-1], averaged[-1])}, checks
 
 
 def _same_entries(a: Csr, b: Csr) -> bool:

@@ -8,8 +8,10 @@ from typing import Any
 from dgbench.datasets.transforms import EdgeLives
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences, failures
-from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, GRAPHS
+from dgbench.systems.esdg.experiments.recount import OVER_EDGES, RawEdges, change_share, first_life
+from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, GRAPHS, Graph
 
 KEYS = ("N", "T", "nnz", "M_product", "edge_life")
 SMOKE = ("amlsim", "youtube", "amlsim-20k-fanin200cycle200")
@@ -73,6 +75,7 @@ class Table1(Experiment):
             units=dict.fromkeys(values, "changed entries per entry"),
             counters=counters,
             data=found.data,
+            checks=_recounted(found, graph, counters, values),
         )
 
     def figures(self) -> list[FigureSpec]:
@@ -101,6 +104,35 @@ class Table1(Experiment):
             f"{real} of {len(GRAPHS)} graphs are held as real data, the others are twins fitted to "
             f"published sizes. Here the printed ratios of smoothed to raw edges need {lives}."
         )
+
+
+def _recounted(
+    found: Occurrences, graph: Graph, counters: dict[str, int], values: dict[str, float]
+) -> list[ResultCheck]:
+    """All counts of a row against those of a window that slides over the edges."""
+    edges = RawEdges(found)
+    # An id is a vertex, whether it has an edge or not; none may lie beyond them.
+    ids = max(int(column.max()) + 1 for column in (found.events.src, found.events.dst))
+    wanted = {"nnz": edges.count, "T": len(edges.snapshots), "events": found.bins.numel()}
+    wanted["N"] = max(counters["N"], ids)
+    shares = {}
+    for key, life in (("M_product", graph.window), ("edge_life", graph.edge_life)):
+        changes = edges.changes(life)
+        wanted[key] = int(changes.entries.sum())
+        shares[f"delta {key}"] = change_share(changes)
+        if graph.printed:
+            least = graph.printed[key] / graph.printed["nnz"] * edges.count
+            wanted[f"found {key}"] = first_life(
+                edges,
+                lambda c, n=least: int(c.entries.sum()) >= n,
+                counters[f"found {key}"],
+                counters["T"],
+            )
+    own = {key: counters[key] for key in wanted}
+    return [
+        equal("counters", own, wanted, against=OVER_EDGES),
+        close("shares", values, shares, 1e-12, against=OVER_EDGES),
+    ]
 
 
 def smallest_life(lives: EdgeLives, ratio: float) -> int | None:

@@ -1,0 +1,221 @@
+"""Counts made again the slow and obvious way, for the checks of what ESDG's experiments count.
+
+Nothing here reads the code that it judges: edges are compared one by one, shares are those of
+`numpy.array_split`, and bytes are added up snapshot by snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import combinations
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from dgbench.kernels_cuda.csr import Csr
+from dgbench.systems.base.result_checks import ResultCheck, equal
+from dgbench.systems.esdg.experiments.common import Changes, Occurrences
+
+VALUE_BYTES = 4
+OVER_EDGES = "count over all edges"
+OVER_PAIRS = "count over all pairs of ranks"
+EACH_ONCE = "list with each of them once"
+
+
+class RawEdges:
+    """Distinct edges of every raw snapshot, without self loops, as numbers of pairs.
+
+    Attributes:
+        snapshots: [T] int64 arrays of numbers below `pairs`.
+        pairs: distinct pairs of vertices of the whole sequence.
+    """
+
+    def __init__(self, found: Occurrences) -> None:
+        events = found.events
+        source, target = events.src.numpy().astype(np.int64), events.dst.numpy().astype(np.int64)
+        keep = source != target
+        keys, numbers = np.unique(
+            target[keep] * events.num_nodes + source[keep], return_inverse=True
+        )
+        self.keys, self.pairs = keys, len(keys)
+        bins = found.bins.numpy()[keep]
+        order = np.argsort(bins, kind="stable")
+        cuts = np.searchsorted(bins[order], np.arange(1, found.steps))
+        self.snapshots = [np.unique(part) for part in np.split(numbers[order], cuts)]
+
+    @property
+    def count(self) -> int:
+        """Edges of all raw snapshots."""
+        return sum(map(len, self.snapshots))
+
+    def changes(self, life: int) -> Changes:
+        """Entries that are there, come and go, by letting a window of `life` snapshots slide."""
+        there = np.zeros(self.pairs, dtype=np.int32)
+        entries, added, removed = (np.zeros(len(self.snapshots), dtype=np.int64) for _ in range(3))
+        now = 0
+        for t, new in enumerate(self.snapshots):
+            added[t] = np.count_nonzero(there[new] == 0)
+            there[new] += 1
+            if t >= life:
+                old = self.snapshots[t - life]
+                there[old] -= 1
+                removed[t] = np.count_nonzero(there[old] == 0)
+            now += int(added[t] - removed[t])
+            entries[t] = now
+        return Changes(entries, added, removed)
+
+    def window(self, t: int, life: int) -> np.ndarray:
+        """Keys (target N + source) of the edges that a smoothed snapshot holds, ascending."""
+        held = np.concatenate(self.snapshots[max(0, t - life + 1) : t + 1])
+        return self.keys[np.unique(held)]
+
+
+def change_share(changes: Changes) -> float:
+    """(added + removed) / entries over all snapshots but the first; 0 where they hold nothing."""
+    rows = list(zip(*(getattr(changes, n).tolist() for n in ("entries", "added", "removed")),
+                    strict=True))[1:]  # fmt: skip
+    entries = sum(row[0] for row in rows)
+    return sum(row[1] + row[2] for row in rows) / entries if entries else 0.0
+
+
+def sequence_changes(snapshots: Sequence[Csr]) -> Changes:
+    """Entries of snapshots that are there, and those that each has and has not of the last one."""
+    entries, added, removed = [], [], []
+    before = np.zeros(0, dtype=np.int64)
+    for csr in snapshots:
+        now = entry_keys(csr)
+        shared = common(before, now)
+        entries.append(len(now))
+        added.append(len(now) - shared)
+        removed.append(len(before) - shared)
+        before = now
+    return Changes(*(np.array(column, dtype=np.int64) for column in (entries, added, removed)))
+
+
+def entry_keys(csr: Csr) -> np.ndarray:
+    """Row N + column of every entry, ascending."""
+    rows = np.repeat(np.arange(csr.num_rows, dtype=np.int64), csr.indptr.cpu().diff().numpy())
+    return rows * csr.num_cols + csr.indices.cpu().numpy()
+
+
+def common(one: np.ndarray, other: np.ndarray) -> int:
+    """How many numbers two arrays of distinct numbers share."""
+    # A stable sort merges two ascending runs.
+    both = np.sort(np.concatenate([one, other]), kind="stable")
+    return int(np.count_nonzero(both[1:] == both[:-1]))
+
+
+def entry_bytes(entries: int, index_bytes: int = 8, values: bool = True) -> int:
+    """Of a snapshot as coordinates: two indices and a value for each entry."""
+    return entries * (2 * index_bytes + VALUE_BYTES * values)
+
+
+def sequence_bytes(
+    changes: Changes,
+    *,
+    starts: Collection[int] = (0,),
+    fallback: bool = True,
+    index_bytes: int = 8,
+    values: bool = True,
+    loops: int = 0,
+) -> list[int]:
+    """Bytes of each snapshot against the one before it: all values, and indices of what changed.
+
+    Args:
+        changes: entries that are there, come and go.
+        starts: snapshots that go as coordinates.
+        fallback: as coordinates where that is less.
+        index_bytes, values: what travels of an entry.
+        loops: entries that every snapshot has beside.
+    """
+    found = []
+    for t, (n, a, r) in enumerate(
+        zip(changes.entries.tolist(), changes.added.tolist(), changes.removed.tolist(), strict=True)
+    ):
+        whole = entry_bytes(n + loops, index_bytes, values)
+        sent = (a + r) * 2 * index_bytes + (n + loops) * VALUE_BYTES * values
+        found.append(whole if t in starts else min(whole, sent) if fallback else sent)
+    return found
+
+
+def parted(whole: Sequence[int], parts: int) -> list[list[int]]:
+    """Consecutive parts, the first ones longer by one."""
+    return [part.tolist() for part in np.array_split(np.asarray(whole, dtype=np.int64), parts)]
+
+
+def redistributed(
+    dims: Iterable[tuple[int, int]],
+    steps: int,
+    nodes: int,
+    size: int,
+    *,
+    blocks: int = 1,
+    forward: int = 2,
+    backward: int = 1,
+) -> np.ndarray:
+    """Floats [P, P] that ranks send to each other between snapshots and vertices, pair by pair.
+
+    Args:
+        dims: of each temporal half, floats of a vertex and step to it and back.
+        steps, nodes, size: T, N and P.
+        blocks: of the timeline.
+        forward, backward: passes of either direction.
+    """
+    found = np.zeros((size, size), dtype=np.int64)
+    owned = [len(part) for part in parted(range(nodes), size)]
+    for block in parted(range(steps), blocks):
+        held = [len(part) for part in parted(block, size)]
+        for there, back in dims:
+            for p, q in combinations(range(size), 2):
+                for one, other in ((p, q), (q, p)):
+                    # Own snapshots of the other's vertices go there, and come back from there.
+                    moved = held[one] * owned[other]
+                    found[one, other] += moved * (forward * there + backward * back)
+                    found[other, one] += moved * (forward * back + backward * there)
+    return found
+
+
+def remote_readers(topology: Iterable[Csr], owner: Tensor, size: int) -> int:
+    """Sum over snapshots and vertices of the parts that read a vertex and do not own it."""
+    parts = owner.numpy()
+    total = 0
+    for csr in topology:
+        rows = np.repeat(np.arange(csr.num_rows), csr.indptr.diff().numpy())
+        total += _remote(rows, csr.indices.numpy().astype(np.int64), parts, size)
+    return total
+
+
+def remote_ends(pairs: Iterable[Tensor], owner: Tensor, size: int) -> int:
+    """The same for pairs [2, P] of source and target, which the target's owner scores."""
+    parts = owner.numpy()
+    return sum(_remote(p[1].numpy(), p[0].numpy(), parts, size) for p in pairs)
+
+
+def _remote(readers: np.ndarray, read: np.ndarray, parts: np.ndarray, size: int) -> int:
+    there = np.unique(read * size + parts[readers])
+    return int(np.count_nonzero(parts[there // size] != there % size))
+
+
+def partition_check(parts: Iterable[Sequence[int] | Tensor], count: int, part: str) -> ResultCheck:
+    """A check that parts hold each of `count` things once."""
+    held = [torch.as_tensor(list(p) if isinstance(p, range) else p) for p in parts]
+    seen = torch.bincount(torch.cat(held).long(), minlength=count)
+    check = equal("parts", seen, torch.ones(count, dtype=torch.int64), against=EACH_ONCE)
+    return msgspec.structs.replace(check, part=part)
+
+
+def first_life(edges: RawEdges, enough: Callable[[Changes], bool], said: int, longest: int) -> int:
+    """`said` where it is the first life with enough, or 0 and there is none; -1 where it is not.
+
+    Args:
+        edges: of the raw snapshots.
+        enough: what is asked of the changes under a life; true of all lives from the first one on.
+        said: the life that is to be judged.
+        longest: life that was tried.
+    """
+    if said == 0:
+        return -1 if enough(edges.changes(longest)) else 0
+    short = said == 1 or not enough(edges.changes(said - 1))
+    return said if short and enough(edges.changes(said)) else -1
