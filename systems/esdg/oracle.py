@@ -13,7 +13,12 @@ from torch import Tensor
 
 from dgbench.systems.base.conditioning import LEAST, rounding, tolerances
 from dgbench.systems.base.result_checks import ResultCheck, close
-from dgbench.systems.base.timeline import PlainTimeline, TimelineTrainer, TimelineWorkload
+from dgbench.systems.base.timeline import (
+    PlainTimeline,
+    TimelineTrainer,
+    TimelineWorkload,
+    timeline_model,
+)
 from dgbench.systems.esdg.partition import block_ranges, consecutive
 
 if TYPE_CHECKING:
@@ -26,19 +31,37 @@ DRAWN_STEPS: Final = 3
 CHECKED_LOSSES: Final = 2
 """Training steps whose losses are compared: the loss of the second depends on the first update."""
 
+DRAWN_PARAMETERS: Final = 6
+"""Sets of parameters that are tried until all outputs that are compared are alive."""
+
 EXACT: Final = 1e-9
 """Tolerance of results in float64."""
+
+_LUCK: Final = random.SystemRandom()
 
 Tensors = dict[str, Tensor]
 Answer = Callable[[PlainTimeline], Tensors]
 
 
-@dataclass(slots=True)
-class TimelineResult:
-    """Results of a trainer with its parameters as they are.
+@dataclass(frozen=True, slots=True)
+class ResultRequest:
+    """What a trainer is asked for.
 
     Attributes:
-        state: parameters by name.
+        steps: whose outputs are kept.
+        parameters: with which results are computed; None: the trainer's own.
+    """
+
+    steps: tuple[int, ...]
+    parameters: Mapping[str, Tensor] | None = None
+
+
+@dataclass(slots=True)
+class TimelineResult:
+    """Results of a trainer.
+
+    Attributes:
+        state: parameters by name that it had.
         outputs: [N, D] of the steps that were asked for.
         gradients: by name of the parameter.
         loss: of the timeline.
@@ -53,22 +76,25 @@ class TimelineResult:
     def of(
         cls,
         trainer: TimelineTrainer,
-        steps: Sequence[int],
+        request: ResultRequest,
         state: Mapping[str, Tensor] | None = None,
     ) -> TimelineResult:
-        """Ask a trainer; of ranks, all of them.
+        """Ask a trainer, new or trained, and leave its parameters as they are; of ranks, ask all.
 
         Args:
-            trainer: any, new or trained.
-            steps: whose outputs are kept.
-            state: parameters to load first; None: its own.
+            trainer: any.
+            request: steps, and the parameters to load.
+            state: parameters where the request names none.
         """
-        if state is not None:
-            load_parameters(trainer, state)
+        own = trainer.state()
+        asked = request.parameters or state
+        if asked is not None:
+            load_parameters(trainer, asked)
         outputs = trainer.outputs()
-        kept = {t: outputs[t].detach().cpu().clone() for t in steps}
-        gradients = trainer.gradients()
-        return cls(trainer.state(), kept, gradients, trainer.last_loss)
+        kept = {t: outputs[t].detach().cpu().clone() for t in request.steps}
+        found = cls(trainer.state(), kept, trainer.gradients(), trainer.last_loss)
+        load_parameters(trainer, own)
+        return found
 
 
 @torch.no_grad()
@@ -85,7 +111,9 @@ class TimelineOracle:
     under perturbed arithmetic, which tells what rounding does to each of them.
 
     Attributes:
-        steps: whose outputs are compared: some drawn at random, and the last.
+        request: what trainers are to be asked for: some steps drawn at random and the last. Where
+            outputs of one of them are all zero with the workload's first parameters (units that are
+            dead from the start tell nothing), other parameters come with it.
     """
 
     def __init__(
@@ -96,7 +124,7 @@ class TimelineOracle:
         device: str = "cpu",
         share: tuple[int, int] | None = None,
     ) -> None:
-        """Draw steps; nothing is computed yet.
+        """Draw steps, and compute the results that the first parameters give.
 
         Args:
             workload, data: what is trained.
@@ -106,10 +134,22 @@ class TimelineOracle:
         """
         self._workload, self._data, self._device, self._share = workload, data, device, share
         held = list(self._plain().held)
-        luck = random.SystemRandom()
-        self.steps = sorted({*luck.sample(held[:-1], min(DRAWN_STEPS, len(held) - 1)), held[-1]})
+        drawn = _LUCK.sample(held[:-1], min(DRAWN_STEPS, len(held) - 1))
+        self._steps = (*sorted(drawn), held[-1])
         self._known: list[TimelineResult] = []
         self._losses: list[float] = []
+        self.request = ResultRequest(self._steps, self._live_parameters())
+
+    def _live_parameters(self) -> Tensors | None:
+        """None where the first parameters give outputs, else drawn ones that do, if some do."""
+        parameters: Tensors | None = None
+        for _ in range(DRAWN_PARAMETERS):
+            if all(bool(out.any()) for out in self.expected(parameters).outputs.values()):
+                break
+            other = msgspec.structs.replace(self._workload, seed=_LUCK.randrange(2, 2**31))
+            parameters = dict(timeline_model(other).named_parameters())
+            parameters = {name: p.detach() for name, p in parameters.items()}
+        return parameters
 
     def expected(self, state: Mapping[str, Tensor] | None = None) -> TimelineResult:
         """Results with these parameters, or with the first ones of the workload."""
@@ -125,7 +165,7 @@ class TimelineOracle:
             name: (torch.zeros_like(p) if p.grad is None else p.grad).cpu()
             for name, p in plain.model.named_parameters()
         }
-        kept = {t: outputs[t].detach().cpu() for t in self.steps}
+        kept = {t: outputs[t].detach().cpu() for t in self._steps}
         self._known.append(TimelineResult(own, kept, gradients, float(loss.detach())))
         return self._known[-1]
 
@@ -172,16 +212,16 @@ class TimelineOracle:
     ) -> list[ResultCheck]:
         """Compare trainers in this process as they were and, trained, as they are now.
 
-        All of them get the parameters of one that is drawn, so that a single result of the oracle
-        serves all; whatever else they hold stays as training left it.
+        All of them are asked with the parameters of one that is drawn, so that a single result of
+        the oracle serves all; whatever else they hold is as training left it.
 
         Args:
             trainers: by name.
             before: their results before they were trained.
         """
-        state = trainers[random.SystemRandom().choice(list(trainers))].state()
+        state = trainers[_LUCK.choice(list(trainers))].state()
         losses = {name: list(trainer.losses) for name, trainer in trainers.items()}
-        after = {n: TimelineResult.of(t, self.steps, state) for n, t in trainers.items()}
+        after = {n: TimelineResult.of(t, self.request, state) for n, t in trainers.items()}
         return self.trained_checks(before, after, losses)
 
     def trained_checks(
@@ -219,7 +259,7 @@ class TimelineOracle:
     def _outputs(self, plain: PlainTimeline) -> Tensors:
         with torch.no_grad():
             outputs = plain.forward()
-        return _steps({t: outputs[t] for t in self.steps})
+        return _steps({t: outputs[t] for t in self._steps})
 
     def _plain(
         self, dtype: torch.dtype = torch.float64, state: Mapping[str, Tensor] | None = None

@@ -30,8 +30,10 @@ from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.systems.base.ranked import alone, instrumented, time_epochs
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.transport import Transport, check_transport, use_transport
+from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
 from dgbench.systems.esdg.partition_trainer import PARTITIONS, Partition, RankTrainer
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 
@@ -142,6 +144,7 @@ class RankedRun:
             the loss does not score; empty unless asked for.
         state: parameters after the last sample.
         notes: what readers have to know.
+        compared: results before the first epoch and after the last one, where they were asked for.
     """
 
     samples: list[float]
@@ -155,6 +158,16 @@ class RankedRun:
     accuracy: list[float]
     state: dict[str, Tensor]
     notes: list[str]
+    compared: tuple[TimelineResult, TimelineResult] | None = None
+
+    def checks(self, oracle: TimelineOracle, name: str) -> list[ResultCheck]:
+        """Comparisons of what was asked for with the oracle, and of the first losses."""
+        losses = oracle.loss_checks({name: self.losses})
+        if self.compared is None:
+            return losses
+        before, after = self.compared
+        found = oracle.checks({name: before}, "before training")
+        return [*found, *oracle.checks({name: after}, "after training"), *losses]
 
 
 def train_ranked(
@@ -170,6 +183,7 @@ def train_ranked(
     seed: int | None = None,
     accuracy: bool = False,
     data: SnapshotSequence | None = None,
+    compared: ResultRequest | None = None,
 ) -> RankedRun:
     """Train on `size` ranks of this machine; one rank runs in this process.
 
@@ -189,6 +203,7 @@ def train_ranked(
         seed: of what a rank draws itself; None: the workload's, which also makes the parameters.
         accuracy: measure it after each epoch, outside of the timed part; link and class only.
         data: of the workload, from `load_timeline`; None: loaded here.
+        compared: asks for results; None: for none.
 
     Raises:
         InvalidInputError, UnknownKeyError: an argument out of range.
@@ -206,7 +221,7 @@ def train_ranked(
     data = load_timeline(workload) if data is None else data
     begin = time.perf_counter()
     parts = _parts(workload, data, size, settings)
-    work = _Work(workload, settings, epochs, budget_s, accuracy, parts)
+    work = _Work(workload, settings, epochs, budget_s, accuracy, parts, compared)
     before = time.perf_counter() - begin
     seed = workload.seed if seed is None else seed
     if size == 1:
@@ -237,6 +252,7 @@ def train_ranked(
         accuracy=first.accuracy,
         state=first.state,
         notes=first.notes,
+        compared=first.compared,
     )
 
 
@@ -250,6 +266,7 @@ class _Work:
     budget_s: float
     accuracy: bool
     parts: VertexParts | None
+    compared: ResultRequest | None
 
 
 @dataclass(slots=True)
@@ -266,6 +283,7 @@ class _Found:
     prepare_s: float
     state: dict[str, Tensor]
     notes: list[str]
+    compared: tuple[TimelineResult, TimelineResult] | None
 
 
 def _parts(
@@ -305,11 +323,14 @@ def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
         parts=work.parts,
     )
     prepare_s = time.perf_counter() - begin
+    results = [TimelineResult.of(trainer, work.compared)] if work.compared else []
     timed = time_epochs(
         comm, trainer, epochs=work.epochs, budget_s=work.budget_s, accuracy=work.accuracy
     )
     state = trainer.state()
     traffic, counters, phases = instrumented(comm, trainer, timed, work.budget_s, _phases)
+    if work.compared:
+        results.append(TimelineResult.of(trainer, work.compared))
     notes = list(trainer.notes)
     trainer.close()
     return _Found(
@@ -323,6 +344,8 @@ def _train(comm: Communicator, work: _Work, parcel: Parcel) -> _Found:
         prepare_s=prepare_s,
         state=state,
         notes=notes,
+        # Equal on all ranks; one of them tells.
+        compared=(results[0], results[1]) if results and comm.rank == 0 else None,
     )
 
 

@@ -18,9 +18,16 @@ from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
-from dgbench.systems.base.turns import Truth, gain_of, gains, turns_of
+from dgbench.systems.base.turns import gain_of, gains, turns_of
 from dgbench.systems.esdg.experiments.common import devices_lacking
+from dgbench.systems.esdg.experiments.recount import (
+    OVER_PAIRS,
+    Widths,
+    epoch_traffic,
+    redistributed,
+)
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     MODEL_TITLES,
@@ -28,6 +35,7 @@ from dgbench.systems.esdg.experiments.settings import (
     Graph,
     workload,
 )
+from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, largest_gap, summary
 from dgbench.systems.esdg.ranked import RankSettings, train_ranked
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 
@@ -228,10 +236,11 @@ def ratios_of(kind: str) -> dict[str, tuple[str, str]]:
 def _turns(
     task: TimelineWorkload, data: Any, context: RunContext, chosen: dict[str, Setting], kind: str
 ) -> Measurement:
-    truth = Truth.of(task, context, data)
+    oracle = TimelineOracle(task, data, device=context.device)
     arena = {"arena": True} if context.device == "cpu" else {}
     opened: dict[str, EsdgTrainer] = {}
-    gaps, planned = [], {}
+    before: dict[str, TimelineResult] = {}
+    planned, traffic = {}, {}
     with ExitStack() as stack:
         for name, (switches, blocks) in chosen.items():
             trainer = EsdgTrainer(
@@ -244,11 +253,17 @@ def _turns(
             )
             stack.callback(trainer.close)
             trainer.prepare()
-            gaps.append(truth.check(name, trainer))
+            before[name] = TimelineResult.of(trainer, oracle.request)
+            count = len(trainer.blocks)
+            sent = epoch_traffic(data, task.model, task.window, trainer.on, count)
+            traffic[f"bytes {name}"] = sent["bytes"]
             opened[name], planned[name] = trainer, int(trainer.planned_bytes())
         found = turns_of(
             opened, TURNS[context.preset], max(context.budget_s, SECONDS[context.preset])
         )
+        checks = oracle.checks_of(opened, before)
+    counted = {f"bytes {name}": count for name, count in found.sent.items()}
+    checks.append(equal("counters", counted, traffic, against="arrays of the snapshots"))
     seconds = found.seconds
     values = {f"epoch {name}": median(times) for name, times in seconds.items()}
     for name, parts in found.parts.items():
@@ -265,32 +280,47 @@ def _turns(
         units={key: "s" for key in values if key.startswith(("epoch", "copy"))},
         counters={
             "turns": len(main),
-            **{f"bytes {name}": count for name, count in found.sent.items()},
+            **counted,
             **{f"planned {name}": count for name, count in planned.items()},
         },
         samples=main,
-        deviation={"output": max(gaps)},
-        data=truth.data,
+        deviation={"output": largest_gap(checks, "outputs", "gradients")},
+        data=describe(data),
         notes=["planned bytes are the plan's, see the experiment 'memory' for measured peaks"],
+        checks=checks,
     )
 
 
 def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measurement:
     """Two ranks, with activations exchanged again in the re-run and kept from the first pass."""
     pairs, epochs = REUSED[context.preset]
+    oracle = TimelineOracle(task, data, device=context.device)
     times: dict[bool, list[float]] = {False: [], True: []}
     floats: dict[bool, int] = {}
     losses = {}
+    checks: list[ResultCheck] = []
     for turn in range(pairs):
         for reuse in (False, True) if turn % 2 == 0 else (True, False):
             chosen = RankSettings(blocks=BLOCKS, reuse=reuse)
             run = train_ranked(
-                task, 2, chosen, epochs=epochs + 1, data=data, timeout_s=60, device=context.device
-            )
+                task, 2, chosen, epochs=epochs + 1, data=data, timeout_s=60, device=context.device,
+                compared=oracle.request if turn == pairs - 1 else None,
+            )  # fmt: skip
+            checks += run.checks(oracle, "kept" if reuse else "exchanged again")
             times[reuse].append(median(run.samples))
             floats[reuse] = int(run.traffic.matrix("floats", operation="all_to_all").sum())
             losses[reuse] = run.losses
     gaps = [abs(a - b) / abs(b) for a, b in zip(losses[True], losses[False], strict=True)]
+    dims = Widths.of(task.model, window=task.window).redistributed
+    wanted = {
+        reuse: int(
+            redistributed(
+                dims, len(data) - 1, data.num_nodes, 2, blocks=BLOCKS, forward=2 - reuse
+            ).sum()
+        )
+        for reuse in floats
+    }
+    checks = summary([*checks, equal("counters", floats, wanted, against=OVER_PAIRS)])
     return Measurement(
         values={
             "epoch repeated": median(times[False]),
@@ -302,6 +332,7 @@ def _reuse(task: TimelineWorkload, data: Any, context: RunContext) -> Measuremen
         samples=times[True],
         deviation={"loss": max(gaps)},
         data=describe(data),
+        checks=checks,
     )
 
 

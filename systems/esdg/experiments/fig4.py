@@ -340,7 +340,7 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
             )
             stack.callback(trainers[name].close)
             trainers[name].prepare()
-        before = {n: TimelineResult.of(t, oracle.steps) for n, t in trainers.items()}
+        before = {n: TimelineResult.of(t, oracle.request) for n, t in trainers.items()}
         found = turns_of(
             trainers,
             TURNS[context.preset],

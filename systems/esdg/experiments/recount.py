@@ -6,8 +6,10 @@ Nothing here reads the code that it judges: edges are compared one by one, share
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -15,8 +17,12 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.models import build_model
 from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
 
 VALUE_BYTES = 4
 OVER_EDGES = "count over all edges"
@@ -219,3 +225,101 @@ def first_life(edges: RawEdges, enough: Callable[[Changes], bool], said: int, lo
         return -1 if enough(edges.changes(longest)) else 0
     short = said == 1 or not enough(edges.changes(said - 1))
     return said if short and enough(edges.changes(said)) else -1
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """Floats per vertex and step of a model, from the tensors of a run over three vertices.
+
+    Attributes:
+        activations: of all aggregated inputs, spatial halves and temporal halves.
+        redistributed: (to it, from it) of each temporal half.
+        border: floats per vertex that are kept after the run.
+        parameters: of the model, in all.
+    """
+
+    activations: int
+    redistributed: tuple[tuple[int, int], ...]
+    border: int
+    parameters: int
+
+    @classmethod
+    def of(cls, name: str, *, window: int = 1, feature_dim: int = 2, hidden_dim: int = 6) -> Widths:
+        """Run a model over as many steps as its window reads, and two more."""
+        model = build_model(
+            name, feature_dim=feature_dim, hidden_dim=hidden_dim, task="link", window=window
+        )
+        nodes, steps = 3, range(window + 2)
+        seen: list[Tensor] = []
+        halves: list[tuple[int, int]] = []
+        spatial, temporal = model.spatial, model.temporal
+
+        def noted_spatial(*given: Any) -> Tensor:
+            seen.append(spatial(*given))
+            return seen[-1]
+
+        def noted_temporal(layer: int, x: Tensor, carry: Any) -> Any:
+            out, after = temporal(layer, x, carry)
+            halves.append((x.shape[-1], out.shape[-1]))
+            seen.extend(out.unbind(0))
+            return out, after
+
+        class Features:
+            def first(self, t: int) -> Tensor:
+                return self.apply(t, torch.ones(nodes, feature_dim))
+
+            def apply(self, t: int, h: Tensor) -> Tensor:
+                seen.append(h.clone())
+                return seen[-1]
+
+        model.spatial, model.temporal = noted_spatial, noted_temporal
+        with torch.no_grad():
+            _, state = model.forward_block(Features(), steps)
+        kept = sum(t.numel() for layer in state.layers for t in layer)
+        return cls(
+            activations=sum(t.numel() for t in seen) // (nodes * len(steps)),
+            redistributed=tuple(halves),
+            border=kept // nodes,
+            parameters=sum(p.numel() for p in model.parameters()),
+        )
+
+
+def epoch_traffic(
+    data: SnapshotSequence, model: str, window: int, on: Mapping[str, bool], blocks: int
+) -> dict[str, int]:
+    """Matrices and bytes of an epoch on one process: every block once, and for its first pass.
+
+    Args:
+        data: of the workload; its last snapshot is only a target.
+        model, window: the first pass of a lean checkpoint brings what their borders need.
+        on: switches of ESDG's trainer.
+        blocks: of the timeline.
+
+    Returns:
+        `brought`, snapshots, and `bytes` of their matrices and inputs.
+    """
+    steps = range(len(data) - 1)
+    cut = parted(steps, blocks)
+    topology = [data.topology[t] for t in steps]
+    matrices = sequence_bytes(
+        sequence_changes(topology),
+        starts={block[0] for block in cut} if on["difference"] else steps,
+        fallback=on["fallback"],
+        index_bytes=4 if on["int32"] else 8,
+        values=not on["recompute_values"] or any(csr.values is not None for csr in topology),
+        loops=data.num_nodes if on["ship_loops"] else 0,
+    )
+    inputs = [torch.as_tensor(data.features[t]).numpy().nbytes for t in steps]
+    brought, total = len(steps), sum(matrices) + sum(inputs)
+    if not on["checkpoint"]:
+        return {"brought": brought, "bytes": total}
+    for block in cut[:-1] if on["lean"] or on["keep_last"] else cut:
+        if on["lean"] and model == "evolvegcn_o":
+            continue  # its weights depend on no snapshot
+        if on["lean"] and model == "tm_gcn" and on["precompute"]:
+            # The first layer's last outputs, from aggregated inputs without their matrices.
+            total += sum(inputs[t] for t in block[max(0, len(block) - window + 1) :])
+            continue
+        brought += len(block)
+        total += sum(matrices[t] + inputs[t] for t in block)
+    return {"brought": brought, "bytes": total}
