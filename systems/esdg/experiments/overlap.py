@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
-import torch
-from torch import Tensor
-
-from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.statistics import median_interval
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import TOLERANCE, relative
-from dgbench.systems.base.timeline import PlainTimeline, load_timeline
+from dgbench.systems.base.result_checks import equal
+from dgbench.systems.base.timeline import load_timeline
 from dgbench.systems.base.turns import TURN_INTERVAL, gains
 from dgbench.systems.esdg.experiments.overlap_turns import (
     MESSAGE_S,
@@ -24,7 +20,9 @@ from dgbench.systems.esdg.experiments.overlap_turns import (
     OverlapTurns,
     take_overlap_turns,
 )
+from dgbench.systems.esdg.experiments.recount import OVER_PAIRS, Widths, redistributed
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, workload
+from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap
 
 NAME: Final = "overlap"
 MODELS: Final = ("tm_gcn", "cd_gcn")
@@ -91,6 +89,7 @@ class Overlap(Experiment):
         data = load_timeline(task)
         cores = len(os.sched_getaffinity(0))
         media = media_for(preset, model, own_cores=ranks <= cores)
+        oracle = TimelineOracle(task, data)
         found = take_overlap_turns(
             task,
             data,
@@ -100,16 +99,13 @@ class Overlap(Experiment):
             least=TURNS[preset],
             budget_s=context.budget_s if preset in ("full", "paper") else 1e-3,
             timeout_s=cell.timeout_s,
+            request=oracle.request,
         )
-        plain = flat(PlainTimeline(task, data, dtype=torch.float64).gradients())
-        gaps = {k: relative(flat(own), plain) for k, own in found.gradients.items()}
-        if not max(gaps.values()) <= TOLERANCE:
-            raise CheckFailed(
-                f"gradients deviate from the plain trainer's by {gaps} (pieces: gap), allowed are "
-                f"{TOLERANCE:.2g}"
-            )
-        if len(set(found.floats.values())) != 1:
-            raise CheckFailed(f"pieces do not send the same: {found.floats} floats")
+        checks = oracle.trained_checks(found.before, found.after, found.losses)
+        dims = Widths.of(model, window=task.window).redistributed
+        sent = int(redistributed(dims, len(data) - 1, data.num_nodes, ranks, forward=1).sum())
+        wanted = dict.fromkeys(found.floats, sent)
+        checks.append(equal("counters", found.floats, wanted, against=OVER_PAIRS))
         values = values_of(found)
         notes = [
             f"{ranks} processes with one thread each; wires are emulated, their seconds are those "
@@ -125,9 +121,10 @@ class Overlap(Experiment):
             | {"floats": found.floats[1], "bytes_of_a_rank": found.sent_bytes}
             | {f"turns {m.name}": len(found.turns[m.name, 1]) for m in media},
             samples=[turn.seconds for turn in found.turns[media[0].name, 1]],
-            deviation={"gradient": max(gaps.values())},
+            deviation={"gradient": largest_gap(checks, "gradients")},
             data=describe(data),
             notes=notes,
+            checks=checks,
         )
 
     def figures(self) -> list[FigureSpec]:
@@ -210,11 +207,6 @@ def media_for(preset: Preset, model: str, *, own_cores: bool) -> tuple[Medium, .
         wires = (WIRE, SLOW)
     real = (GLOO,) if preset in ("smoke", "quick") else (GLOO, SHARED)
     return (*wires, *real) if own_cores else wires
-
-
-def flat(gradients: Mapping[str, Tensor]) -> Tensor:
-    """All gradients as one vector, float64, in the order of their names."""
-    return torch.cat([gradients[name].double().flatten() for name in sorted(gradients)])
 
 
 def values_of(found: OverlapTurns) -> dict[str, float]:

@@ -14,13 +14,13 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Final, Literal
 
 import torch
-from torch import Tensor
 
 from dgbench.runtime.collectives import GroupCommunicator, ProcessorClock, Wire
 from dgbench.runtime.collectives.group import Method
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base.timeline import TimelineWorkload
+from dgbench.systems.esdg.oracle import ResultRequest, TimelineResult
 from dgbench.systems.esdg.partition_snapshots import SnapshotSplit
 from dgbench.systems.esdg.partition_trainer import RankTrainer
 from dgbench.systems.esdg.weights import chain_run
@@ -76,7 +76,9 @@ class OverlapTurns:
         compute_s: processor seconds of an epoch without waiting, likewise.
         sent_bytes: by the rank that sends most, in an epoch.
         messages, floats: by pieces, of all ranks in an epoch's all-to-alls.
-        output, gradients: by pieces, of the untrained model, as the whole timeline's.
+        before, after: results by pieces, before the first epoch and after the last one, where they
+            were asked for; the later ones with parameters of the trainer in one piece.
+        losses: of every epoch, by pieces.
     """
 
     turns: dict[tuple[str, int], list[Turn]]
@@ -86,8 +88,9 @@ class OverlapTurns:
     sent_bytes: int
     messages: dict[int, int]
     floats: dict[int, int]
-    output: dict[int, Tensor]
-    gradients: dict[int, dict[str, Tensor]]
+    before: dict[str, TimelineResult]
+    after: dict[str, TimelineResult]
+    losses: dict[str, list[float]]
 
 
 @dataclass(slots=True)
@@ -101,8 +104,9 @@ class _Found:
     sent_bytes: int = 0
     messages: dict[int, int] = field(default_factory=dict)
     floats: dict[int, int] = field(default_factory=dict)
-    output: dict[int, Tensor] = field(default_factory=dict)
-    gradients: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+    before: dict[str, TimelineResult] = field(default_factory=dict)
+    after: dict[str, TimelineResult] = field(default_factory=dict)
+    losses: dict[str, list[float]] = field(default_factory=dict)
 
 
 def take_overlap_turns(
@@ -115,6 +119,7 @@ def take_overlap_turns(
     least: int,
     budget_s: float,
     timeout_s: float = 60.0,
+    request: ResultRequest | None = None,
 ) -> OverlapTurns:
     """Train in turns on the snapshot partition, without checkpoints.
 
@@ -129,6 +134,7 @@ def take_overlap_turns(
         least: turns on each link, at least.
         budget_s: seconds for all links together to go on for.
         timeout_s: of the group.
+        request: asks for results; None: for none.
 
     Raises:
         InvalidInputError: arguments out of range.
@@ -142,7 +148,7 @@ def take_overlap_turns(
     found = launch(
         _take,
         ranks,
-        (workload, data, tuple(media), tuple(pieces), least, budget_s),
+        (workload, data, tuple(media), tuple(pieces), least, budget_s, request),
         timeout_s=timeout_s,
         threads=1,
         seed=workload.seed,
@@ -163,8 +169,9 @@ def take_overlap_turns(
         sent_bytes=first.sent_bytes,
         messages={k: sum(rank.messages[k] for rank in found) for k in pieces},
         floats={k: sum(rank.floats[k] for rank in found) for k in pieces},
-        output=first.output,
-        gradients=first.gradients,
+        before=first.before,
+        after=first.after,
+        losses=first.losses,
     )
 
 
@@ -176,14 +183,14 @@ def _take(
     pieces: tuple[int, ...],
     least: int,
     budget_s: float,
+    request: ResultRequest | None,
 ) -> _Found:
     """Be one rank."""
     found = _Found()
     trainers = {k: RankTrainer(comm, workload, data, checkpoint=False, pieces=k) for k in pieces}
     for k, trainer in trainers.items():
-        output, gradients = trainer.evaluate(), trainer.gradients()
-        if comm.rank == 0:
-            found.output[k], found.gradients[k] = output, gradients
+        if request is not None:
+            found.before[_named(k)] = TimelineResult.of(trainer, request)
         comm.traffic.clear()
         trainer.train_epoch()
         found.messages[k] = comm.traffic.total("messages", operation="all_to_all")
@@ -210,7 +217,17 @@ def _take(
         turns = _take_on(comm, trainers, clock, least, budget_s / len(media))
         found.turns |= {(medium.name, k): seconds for k, seconds in turns.items()}
         comm.use_wire(None)
+    if request is not None:
+        state = plain.state()
+        found.after = {_named(k): TimelineResult.of(t, request, state) for k, t in trainers.items()}
+    found.losses = {_named(k): list(trainer.losses) for k, trainer in trainers.items()}
+    if comm.rank:
+        found.before, found.after = {}, {}
     return found
+
+
+def _named(pieces: int) -> str:
+    return f"{pieces} piece{'s' * (pieces > 1)}"
 
 
 def _take_on(

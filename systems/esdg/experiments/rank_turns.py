@@ -7,18 +7,20 @@ processes, their data and their links are the same for all.
 from __future__ import annotations
 
 import gc
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
 from dgbench.runtime.ranks import TRAINING, launch
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.base.transport import Transport, bind, carrier, use_transport
+from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult
 from dgbench.systems.esdg.partition_trainer import RankTrainer
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ class RankTurns:
         traffic: of one epoch, by contender.
         prepare_s: the slowest rank's seconds to cut its matrices and make its lists.
         losses: of every epoch, by contender; warm-up included.
-        output, gradients: of the untrained model, by contender, as the whole timeline's.
+        before, after: results before the first epoch and after the last one, by contender, where
+            they were asked for; the later ones with parameters of one of them.
         carrier: what carried rows between the ranks, in words.
     """
 
@@ -51,9 +54,13 @@ class RankTurns:
     traffic: dict[str, TrafficMatrix]
     prepare_s: dict[str, float]
     losses: dict[str, list[float]]
-    output: dict[str, Tensor]
-    gradients: dict[str, dict[str, Tensor]]
+    before: dict[str, TimelineResult]
+    after: dict[str, TimelineResult]
     carrier: str
+
+    def checks(self, oracle: TimelineOracle) -> list[ResultCheck]:
+        """Comparisons of all contenders with the oracle."""
+        return oracle.trained_checks(self.before, self.after, self.losses)
 
 
 def take_rank_turns(
@@ -67,6 +74,7 @@ def take_rank_turns(
     timeout_s: float = 120.0,
     device: str = "cpu",
     transport: Transport = "auto",
+    request: ResultRequest | None = None,
 ) -> RankTurns:
     """Train every contender on the same ranks, one epoch each per turn, in alternating order.
 
@@ -81,6 +89,7 @@ def take_rank_turns(
         device: `cpu`, or `cuda` where each rank has one of its own; then the host waits for no
             exchange, and waiting is a part of `compute`.
         transport: what carries rows between ranks, see `use_transport`.
+        request: asks for results; None: for none.
 
     Raises:
         RankError: a rank failed.
@@ -95,6 +104,8 @@ def take_rank_turns(
             least,
             budget_s,
             transport,
+            request,
+            random.SystemRandom().choice(list(contenders)),
         ),
         timeout_s=timeout_s,
         device=device,
@@ -117,8 +128,8 @@ def take_rank_turns(
         traffic={n: stack([f.traffic[n] for f in found]) for n in names},
         prepare_s={n: max(f.prepare_s[n] for f in found) for n in names},
         losses=first.losses,
-        output=first.output,
-        gradients=first.gradients,
+        before=first.before,
+        after=first.after,
         carrier=first.carrier,
     )
 
@@ -132,8 +143,8 @@ class _Found:
     traffic: dict[str, Traffic]
     prepare_s: dict[str, float]
     losses: dict[str, list[float]]
-    output: dict[str, Tensor]
-    gradients: dict[str, dict[str, Tensor]]
+    before: dict[str, TimelineResult]
+    after: dict[str, TimelineResult]
     carrier: str = ""
 
 
@@ -145,8 +156,10 @@ def _take(
     least: int,
     budget_s: float,
     transport: Transport,
+    request: ResultRequest | None,
+    drawn: str,
 ) -> _Found:
-    """Be one rank."""
+    """Be one rank; `drawn` is whose parameters results are asked for after training."""
     use_transport(comm, transport)
     if transport == "auto":
         # Only pipes crowd ranks on one core; under Gloo a fixed place makes shares less even.
@@ -158,9 +171,8 @@ def _take(
         begin = time.perf_counter()
         trainers[name] = trainer = RankTrainer(comm, workload, data, **options)
         found.prepare_s[name] = time.perf_counter() - begin
-        output, gradients = trainer.evaluate(), trainer.gradients()
-        if comm.rank == 0:
-            found.output[name], found.gradients[name] = output, gradients
+        if request is not None:
+            found.before[name] = TimelineResult.of(trainer, request)
         found.seconds[name], found.losses[name], found.waited[name] = [], [], 0.0
     gc.collect()
     names = list(contenders)
@@ -186,6 +198,11 @@ def _take(
         going = turn < least or float(comm.broadcast(spent.to(comm.device))[0]) < budget_s
     found.waited = {name: waited / turn for name, waited in found.waited.items()}
     found.carrier = carrier(comm)
+    if request is not None:
+        state = trainers[drawn].state()
+        found.after = {n: TimelineResult.of(t, request, state) for n, t in trainers.items()}
+    if comm.rank:  # results are equal on all ranks; one of them tells
+        found.before, found.after = {}, {}
     return found
 
 

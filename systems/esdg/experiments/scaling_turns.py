@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +27,7 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base.timeline import TimelineWorkload
+from dgbench.systems.esdg.oracle import ResultRequest, TimelineResult
 from dgbench.systems.esdg.partition_trainer import RankTrainer
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class ScalingTurns:
         traffic: of one epoch on P ranks.
         prepare_s: the slowest rank's seconds to lay its share out.
         notes: what readers have to know.
+        before, after: results by side, before the first epoch and after the last one, where they
+            were asked for; the later ones with parameters of `together`.
     """
 
     seconds: dict[str, list[float]]
@@ -58,6 +61,8 @@ class ScalingTurns:
     traffic: TrafficMatrix
     prepare_s: float
     notes: list[str]
+    before: dict[str, TimelineResult]
+    after: dict[str, TimelineResult]
 
 
 def take_scaling_turns(
@@ -69,6 +74,7 @@ def take_scaling_turns(
     budget_s: float,
     timeout_s: float = 60.0,
     device: str = "cpu",
+    request: ResultRequest | None = None,
 ) -> ScalingTurns:
     """Train on one rank and on `ranks` by the snapshot partition, an epoch of each per turn.
 
@@ -79,6 +85,7 @@ def take_scaling_turns(
         budget_s: seconds to go on for, warm-up included.
         timeout_s: of the group.
         device: `cpu`, or `cuda` where each rank has one of its own.
+        request: asks for results; None: for none.
 
     Raises:
         InvalidInputError: fewer than two ranks, or no turn.
@@ -89,7 +96,7 @@ def take_scaling_turns(
     found = launch(
         _take,
         ranks,
-        (workload, data, least, budget_s),
+        (workload, data, least, budget_s, request),
         timeout_s=timeout_s,
         device=device,
         threads=1,
@@ -106,6 +113,8 @@ def take_scaling_turns(
         traffic=stack([f.traffic for f in found]),
         prepare_s=max(f.prepare_s for f in found),
         notes=first.notes,
+        before=first.before,
+        after=first.after,
     )
 
 
@@ -131,6 +140,8 @@ class _Found:
     traffic: Traffic
     prepare_s: float
     notes: list[str]
+    before: dict[str, TimelineResult] = field(default_factory=dict)
+    after: dict[str, TimelineResult] = field(default_factory=dict)
 
 
 def _take(
@@ -139,6 +150,7 @@ def _take(
     data: SnapshotSequence,
     least: int,
     budget_s: float,
+    request: ResultRequest | None,
 ) -> _Found:
     """Be one rank."""
     begin = time.perf_counter()
@@ -152,6 +164,8 @@ def _take(
         {s: [] for s in trainers}, {s: [] for s in trainers}, {s: [] for s in trainers},
         Traffic(comm.rank, comm.size), prepare_s, list(trainers["together"].notes),
     )  # fmt: skip
+    if request is not None:
+        found.before = {side: TimelineResult.of(t, request) for side, t in trainers.items()}
     gc.collect()
     begin, turn, going = time.perf_counter(), -WARM, True
     while going:
@@ -171,6 +185,11 @@ def _take(
         # The first rank's clock decides, so that all stop together.
         spent = torch.tensor([time.perf_counter() - begin], dtype=torch.float64)
         going = turn < least or float(comm.broadcast(spent.to(comm.device))[0]) < budget_s
+    if request is not None:
+        state = trainers["together"].state()
+        found.after = {s: TimelineResult.of(t, request, state) for s, t in trainers.items()}
+    if comm.rank:
+        found.before, found.after = {}, {}
     for trainer in trainers.values():
         trainer.close()
     return found
