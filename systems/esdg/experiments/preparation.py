@@ -10,15 +10,18 @@ from typing import Any, Final
 
 import torch
 
+from dgbench.kernels_cuda.csr import Csr
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.timeline import load_timeline
 from dgbench.systems.base.turns import gain_of, gains
+from dgbench.systems.esdg.experiments.recount import OVER_EDGES, partition_check
 from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
 from dgbench.systems.esdg.partition import Shares
-from dgbench.systems.esdg.vertex_parts import split_vertices
+from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 from dgbench.systems.esdg.vertex_plan import StepPlan, coordinates
 
 OTHER: Final = "sx-mathoverflow"
@@ -78,8 +81,11 @@ class Preparation(Experiment):
         steps = [data.topology[t] for t in range(len(data))]
         counters = {"steps": len(steps), "vertices": data.num_nodes, "ranks": ranks}
 
+        made: list[VertexParts] = []
+        shares: list[Shares] = []
+
         def by_snapshots() -> None:
-            Shares(range(len(steps)), data.num_nodes, ranks)
+            shares[:] = [Shares(range(len(steps)), data.num_nodes, ranks)]
 
         def by_vertices() -> float:
             """Parts and lists; seconds of the parts alone."""
@@ -89,6 +95,7 @@ class Preparation(Experiment):
             # Every rank makes its own lists, at the same time as the others.
             listed = [StepPlan.build(*coordinates(csr), parts, 0) for csr in steps]
             counters["rows_received"] = sum(sum(plan.receive) for plan in listed)
+            made.append(parts)
             return taken
 
         torch.set_num_threads(1)
@@ -109,6 +116,7 @@ class Preparation(Experiment):
             counters=counters,
             deviation={"output": 0.0},  # nothing is computed
             data=describe(data),
+            checks=_checks(steps, shares[0], made[-1], counters),
         )
 
     def figures(self) -> list[FigureSpec]:
@@ -133,6 +141,30 @@ class Preparation(Experiment):
             f"{worst.values['vertices_s']:.2g} s on {BY_NAME[worst.params['dataset']].title} "
             f"({worst.params['ranks']} ranks)."
         )
+
+
+def _checks(
+    steps: Sequence[Csr], shares: Shares, parts: VertexParts, counters: dict[str, int]
+) -> list[ResultCheck]:
+    """Everything has one owner, and rank 0 receives what its vertices read of others'."""
+    received = 0
+    for csr in steps:
+        rows = torch.arange(csr.num_rows).repeat_interleave(csr.indptr.diff())
+        mine = csr.indices.long()[parts.owner[rows] == 0]
+        received += int((parts.owner[mine.unique()] != 0).sum())
+    nodes = len(parts.owner)
+    wanted = {
+        "steps": len(steps),
+        "vertices": steps[0].indptr.numel() - 1,
+        "ranks": parts.size,
+        "rows_received": received,
+    }
+    return [
+        partition_check([s for own in shares.steps for s in own], len(steps), "steps"),
+        partition_check(shares.vertices, nodes, "vertices of shares"),
+        partition_check([parts.vertices(p) for p in range(parts.size)], nodes, "vertices of parts"),
+        equal("counters", counters, wanted, against=OVER_EDGES),
+    ]
 
 
 def _seconds(function: Callable[[], None], times: int = 20) -> float:

@@ -244,11 +244,10 @@ class Widths:
     parameters: int
 
     @classmethod
-    def of(cls, name: str, *, window: int = 1, feature_dim: int = 2, hidden_dim: int = 6) -> Widths:
-        """Run a model over as many steps as its window reads, and two more."""
-        model = build_model(
-            name, feature_dim=feature_dim, hidden_dim=hidden_dim, task="link", window=window
-        )
+    def of(cls, name: str, *, window: int = 1, task: str = "link") -> Widths:
+        """Run a model of the paper's widths over two steps more than its window reads."""
+        feature_dim = 2
+        model = build_model(name, feature_dim=feature_dim, hidden_dim=6, task=task, window=window)
         nodes, steps = 3, range(window + 2)
         seen: list[Tensor] = []
         halves: list[tuple[int, int]] = []

@@ -6,19 +6,40 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
+from dgbench.kernels_cuda.csr import Csr
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
-from dgbench.systems.base.turns import Truth
+from dgbench.systems.base.result_checks import ResultCheck, equal
+from dgbench.systems.base.timeline import (
+    PlainTimeline,
+    TimelineTask,
+    TimelineWorkload,
+    load_timeline,
+)
 from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.rank_turns import take_rank_turns
+from dgbench.systems.esdg.experiments.recount import (
+    OVER_PAIRS,
+    Widths,
+    parted,
+    remote_ends,
+    remote_readers,
+)
 from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES
 from dgbench.systems.esdg.hybrid_plan import least_group, most_bytes, row_blocks
+from dgbench.systems.esdg.oracle import (
+    ResultRequest,
+    TimelineOracle,
+    TimelineResult,
+    largest_gap,
+)
 from dgbench.systems.esdg.partition_trainer import RankTrainer
 
 if TYPE_CHECKING:
@@ -125,51 +146,57 @@ def _split(
     group = least_group(steps, data.num_nodes, ranks, budget, BALANCE)
     if group < 2:
         raise CheckFailed(f"{whole} bytes fit into a budget of {budget}: nothing has to be split")
-    truth = Truth.of(task, context, data)
+    oracle = TimelineOracle(task, data, device=context.device)
     epochs = EPOCHS[context.preset]
-    losses, accuracy, output, gradients = launch(
+    losses, accuracy, before, after = launch(
         _train,
         ranks,
-        (task, data, group, epochs),
+        (task, data, group, epochs, oracle.request),
         timeout_s=timeout_s,
         device=context.device,
         threads=1,
         seed=task.seed,
     )[0]
-    gap = truth.gap(output, gradients)
-    if not gap <= truth.allowed:
-        raise CheckFailed(f"deviates from the plain trainer by {gap:.2g}")
+    checks = oracle.trained_checks({"": before}, {"": after}, {"": losses})
     plain = PlainTimeline(task, data)
     wanted = [plain.train_epoch() for _ in range(epochs)]
     gaps = [abs(a - b) / abs(b) for a, b in zip(losses, wanted, strict=True)]
+    counters = {
+        "epochs": epochs,
+        "group": group,
+        "largest_bytes": whole,
+        "part_bytes": most_bytes(steps, row_blocks(steps, data.num_nodes, group, BALANCE)),
+        "budget_bytes": budget,
+        "edges": sum(csr.nnz for csr in steps),
+    }
+    checks.append(_bytes_check(steps, counters))
     return Measurement(
         values={
             "accuracy": accuracy,
             "loss": losses[-1],
             "largest_loss_gap": max(gaps),
         },
-        counters={
-            "epochs": epochs,
-            "group": group,
-            "largest_bytes": whole,
-            "part_bytes": most_bytes(steps, row_blocks(steps, data.num_nodes, group, BALANCE)),
-            "budget_bytes": budget,
-            "edges": sum(csr.nnz for csr in steps),
-        },
-        deviation={"output": gap},
+        counters=counters,
+        deviation={"output": largest_gap(checks, "outputs", "gradients")},
         data=describe(data),
         notes=[f"{ranks} processes; the budget is of a snapshot's matrix"],
+        checks=checks,
     )
 
 
 def _train(
-    comm: Communicator, task: TimelineWorkload, data: SnapshotSequence, group: int, epochs: int
-) -> tuple[list[float], float, Any, Any]:
-    """Be one rank: losses, accuracy at the end, and what an untrained model gives."""
+    comm: Communicator,
+    task: TimelineWorkload,
+    data: SnapshotSequence,
+    group: int,
+    epochs: int,
+    request: ResultRequest,
+) -> tuple[list[float], float, TimelineResult, TimelineResult]:
+    """Be one rank: losses, accuracy at the end, and results before and after training."""
     trainer = RankTrainer(comm, task, data, partition="hybrid", group=group)
-    output, gradients = trainer.evaluate(), trainer.gradients()
+    before = TimelineResult.of(trainer, request)
     losses = [trainer.train_epoch() for _ in range(epochs)]
-    return losses, trainer.accuracy(), output, gradients
+    return losses, trainer.accuracy(), before, TimelineResult.of(trainer, request)
 
 
 def _groups(
@@ -177,7 +204,7 @@ def _groups(
 ) -> Measurement:
     """Groups of every size in turns on the same processes."""
     data = load_timeline(task)
-    truth = Truth.of(task, context, data)
+    oracle = TimelineOracle(task, data, device=context.device)
     turns = take_rank_turns(
         task,
         data,
@@ -187,10 +214,9 @@ def _groups(
         budget_s=BUDGETS_S[context.preset],
         timeout_s=timeout_s,
         device=context.device,
+        request=oracle.request,
     )
-    gap = max(truth.gap(turns.output[n], turns.gradients[n]) for n in turns.seconds)
-    if not gap <= truth.allowed:
-        raise CheckFailed(f"groups deviate from the plain trainer by {gap:.2g}")
+    checks = turns.checks(oracle)
     counters = {"vertex_steps": (len(data) - 1) * data.num_nodes}
     values: dict[str, float] = {}
     for name, traffic in turns.traffic.items():
@@ -198,14 +224,63 @@ def _groups(
         counters[f"messages_{name}"] = traffic.total("messages", operation="all_to_all")
         values[f"epoch_s {name}"] = median(turns.seconds[name])
         values |= {f"{phase} {name}": s for phase, s in turns.phases[name].items()}
+    checks.append(_volume_check(task, data, ranks, counters))
     return Measurement(
         values=values,
         units=dict.fromkeys(values, "s"),
         counters=counters,
-        deviation={"output": gap},
+        deviation={"output": largest_gap(checks, "outputs", "gradients")},
         data=describe(data),
         notes=[f"{ranks} processes over {turns.carrier}"],
+        checks=checks,
     )
+
+
+def _bytes_check(steps: Sequence[Csr], counters: dict[str, int]) -> ResultCheck:
+    """Bytes of the largest snapshot and of its largest part, from the arrays that hold them."""
+    nodes = steps[0].num_rows
+
+    def held(csr: Csr, rows: Sequence[int]) -> int:
+        first, last = int(csr.indptr[rows[0]]), int(csr.indptr[rows[-1] + 1])
+        arrays = [csr.indptr[rows[0] : rows[-1] + 2], csr.indices[first:last]]
+        arrays += [] if csr.values is None else [csr.values[first:last]]
+        return sum(array.numpy().nbytes for array in arrays)
+
+    most = {
+        parts: max(held(csr, rows) for csr in steps for rows in parted(range(nodes), parts))
+        for parts in (1, counters["group"])
+    }
+    wanted = {
+        "largest_bytes": most[1],
+        "part_bytes": most[counters["group"]],
+        "budget_bytes": 3 * most[1] // 4,
+        "edges": sum(csr.indices.numel() for csr in steps),
+    }
+    return equal("counters", {k: counters[k] for k in wanted}, wanted, against="arrays of parts")
+
+
+def _volume_check(
+    task: TimelineWorkload, data: SnapshotSequence, ranks: int, counters: dict[str, int]
+) -> ResultCheck:
+    """Floats of every group size, pair by pair of ranks and edge by edge inside the groups."""
+    todo = TimelineTask(data, task)
+    steps = [data.topology[t] for t in range(todo.steps)]
+    nodes, dims = data.num_nodes, Widths.of(task.model, window=task.window).redistributed
+    wanted = {"vertex_steps": len(steps) * nodes}
+    for group in GROUPS:
+        rows = [set(part) for part in parted(range(nodes), group)]
+        owned = [set(part) for part in parted(range(nodes), ranks)]
+        held = parted(range(len(steps)), ranks // group)
+        # A rank has some rows of its group's snapshots, and all steps of its vertices.
+        stay = sum(
+            len(held[rank // group]) * len(rows[rank % group] & owned[rank])
+            for rank in range(ranks)
+        )
+        moved = 3 * sum(map(sum, dims)) * (len(steps) * nodes - stay)
+        owner = torch.cat([torch.full((len(part),), i) for i, part in enumerate(rows)])
+        ends = remote_ends((todo.pairs(t)[0] for t in range(todo.steps)), owner, group)
+        wanted[f"floats_{group}"] = moved + 18 * remote_readers(steps, owner, group) + 12 * ends
+    return equal("counters", {k: counters[k] for k in wanted}, wanted, against=OVER_PAIRS)
 
 
 def grouped(rows: Sequence[Any]) -> list[Any]:
