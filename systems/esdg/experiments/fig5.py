@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,6 +11,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.base.timeline import load_timeline
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.esdg.experiments.common import devices_lacking
@@ -28,9 +29,16 @@ from dgbench.systems.esdg.experiments.parts import (
     counted,
     in_turns,
     links,
+    share_checks,
     snapshot_bytes,
 )
 from dgbench.systems.esdg.experiments.projection import BAND, CLUSTER, ITEM, speedups
+from dgbench.systems.esdg.experiments.recount import (
+    OVER_EDGES,
+    entry_bytes,
+    sequence_bytes,
+    sequence_changes,
+)
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -42,6 +50,9 @@ from dgbench.systems.esdg.experiments.settings import (
     workload,
 )
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
 
 PRINTED = {"tm_gcn": "M_product", "cd_gcn": "nnz", "evolvegcn_o": "edge_life"}
 """Column of Table 1 with the entries that each model trains on."""
@@ -282,4 +293,19 @@ def shares(graph: Graph, model: str, preset: Preset) -> Measurement:
         counters=counters,
         data=describe(data[0]),
         notes=["one thread; what other ranks would send is zeros"],
+        checks=[*share_checks(taken, values), *_byte_checks(data[0], graph, model, values)],
     )
+
+
+def _byte_checks(
+    data: SnapshotSequence, graph: Graph, model: str, values: dict[str, float]
+) -> list[ResultCheck]:
+    """Bytes of a snapshot at the printed size, and the part of them that a difference takes."""
+    changes = sequence_changes([data.topology[t] for t in range(len(data))])
+    whole = [entry_bytes(n) for n in changes.entries.tolist()][1:]
+    wanted = {"difference_share": (sum(sequence_bytes(changes)[1:]) or 1) / (sum(whole) or 1)}
+    wanted["plain_bytes"] = sum(whole) / len(whole)
+    if graph.printed:
+        wanted["plain_bytes"] = 20 * graph.printed[PRINTED[model]] / graph.printed["T"]
+    own = {key: values[key] for key in wanted}
+    return [close("volumes", own, wanted, 1e-9, against=OVER_EDGES)]

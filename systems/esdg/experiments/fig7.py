@@ -17,11 +17,19 @@ from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.experiments import fig5, fig5_curves
 from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.fig5_curves import model_error, model_typical
-from dgbench.systems.esdg.experiments.parts import COSTS, TURNS, cost_values, costs_of, on_ranks
+from dgbench.systems.esdg.experiments.parts import (
+    COSTS,
+    TURNS,
+    cost_values,
+    costs_of,
+    on_ranks,
+    share_checks,
+)
 from dgbench.systems.esdg.experiments.projection import (
     BAND,
     CLUSTER,
@@ -42,8 +50,10 @@ from dgbench.systems.esdg.experiments.random_graphs import (
     paper_edges,
     random_graphs,
 )
+from dgbench.systems.esdg.experiments.recount import OVER_EDGES, distinct
 from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, RANKS
 from dgbench.systems.esdg.experiments.shares import copy_rate, take_shares
+from dgbench.systems.esdg.oracle import summary
 
 NAME = "fig7"
 WIDEST = RANKS[-1]
@@ -202,19 +212,51 @@ def sizes(sample: int) -> Measurement:
     nodes = FIRST_NODES * WIDEST
     large = [draw(nodes, DENSITY, rng).nnz for _ in range(sample)]
     both = np.unique(np.concatenate([_keys(csr) for csr in small[:2]]))
+    counters = {
+        "first_nodes": FIRST_NODES,
+        "last_nodes": nodes,
+        "doublings": round(math.log2(WIDEST)),
+        "first_edges": paper_edges(1),
+        "last_edges": paper_edges(WIDEST),
+        "first_stored": sum(csr.nnz for csr in small) + STEPS * FIRST_NODES,
+        "first_window_2": STEPS * (len(both) + FIRST_NODES),
+    }
+    values = {"last_stored_share": float(np.mean(large)) / (DENSITY * nodes)}
     return Measurement(
-        counters={
-            "first_nodes": FIRST_NODES,
-            "last_nodes": nodes,
-            "doublings": round(math.log2(WIDEST)),
-            "first_edges": paper_edges(1),
-            "last_edges": paper_edges(WIDEST),
-            "first_stored": sum(csr.nnz for csr in small) + STEPS * FIRST_NODES,
-            "first_window_2": STEPS * (len(both) + FIRST_NODES),
-        },
-        values={"last_stored_share": float(np.mean(large)) / (DENSITY * nodes)},
+        counters=counters,
+        values=values,
+        checks=_size_checks(sample, counters, values),
         data={"dataset": DATASET, "twin": False, "scale": 1.0, "note": ""},
     )
+
+
+def _size_checks(
+    sample: int, counters: dict[str, int], values: dict[str, float]
+) -> list[ResultCheck]:
+    """The recipe again: distinct pairs of two ends, without loops, of the same draws."""
+    rng = np.random.default_rng(1)
+
+    def pairs(nodes: int) -> np.ndarray:
+        drawn = distinct(rng.integers(0, nodes * nodes, size=3 * nodes, dtype=np.int64))
+        return drawn[drawn // nodes != drawn % nodes]
+
+    first, last = 2**14, 2**14 * 2**7
+    small = [pairs(first) for _ in range(256)]
+    stored = sum(len(pairs(last)) for _ in range(sample)) / sample
+    wanted = {
+        "first_nodes": first,
+        "last_nodes": last,
+        "doublings": 7,
+        "first_edges": 256 * (3 * first + first),
+        "last_edges": 256 * (3 * last + last),
+        "first_stored": sum(map(len, small)) + 256 * first,
+        "first_window_2": 256 * (len({*small[0].tolist(), *small[1].tolist()}) + first),
+    }
+    own = {"last_stored_share": values["last_stored_share"]}
+    return [
+        equal("counters", counters, wanted, against=OVER_EDGES),
+        close("shares", own, {"last_stored_share": stored / (3 * last)}, 1e-9, against=OVER_EDGES),
+    ]
 
 
 def _keys(csr: Any) -> np.ndarray:
@@ -229,12 +271,14 @@ def shares(model: str, size: str) -> Measurement:
         data = random_graphs(nodes, steps=SHARE_STEPS[size] + 1)
         wanted += [(data, p) for p in ranks]
     taken = take_shares(task_of(model), wanted, turns=TURNS[size])
+    values = cost_values(taken)
     return Measurement(
-        values=cost_values(taken) | {"copy_bytes_per_s": copy_rate()},
+        values=values | {"copy_bytes_per_s": copy_rate()},
         units=dict.fromkeys(COSTS, "s"),
         counters={"measured_nodes": wanted[0][0].num_nodes, "measured_steps": SHARE_STEPS[size]},
         data=describe(wanted[0][0]),
         notes=["one thread; what other ranks would send is zeros"],
+        checks=share_checks(taken, values),
     )
 
 
@@ -258,6 +302,7 @@ def launches(nodes: int, many: int, few: int, turns: int = 4) -> Measurement:
         units={"many_s": "s", "few_s": "s"},
         counters={"many": many, "few": few, "nodes": nodes},
         data=describe(small),
+        checks=summary([check for share in taken for check in share.checks]),
     )
 
 

@@ -49,7 +49,7 @@ class RawEdges:
         bins = found.bins.numpy()[keep]
         order = np.argsort(bins, kind="stable")
         cuts = np.searchsorted(bins[order], np.arange(1, found.steps))
-        self.snapshots = [np.unique(part) for part in np.split(numbers[order], cuts)]
+        self.snapshots = [distinct(part) for part in np.split(numbers[order], cuts)]
 
     @property
     def count(self) -> int:
@@ -75,7 +75,7 @@ class RawEdges:
     def window(self, t: int, life: int) -> np.ndarray:
         """Keys (target N + source) of the edges that a smoothed snapshot holds, ascending."""
         held = np.concatenate(self.snapshots[max(0, t - life + 1) : t + 1])
-        return self.keys[np.unique(held)]
+        return self.keys[distinct(held)]
 
 
 def change_share(changes: Changes) -> float:
@@ -104,6 +104,11 @@ def entry_keys(csr: Csr) -> np.ndarray:
     """Row N + column of every entry, ascending."""
     rows = np.repeat(np.arange(csr.num_rows, dtype=np.int64), csr.indptr.cpu().diff().numpy())
     return rows * csr.num_cols + csr.indices.cpu().numpy()
+
+
+def distinct(numbers: np.ndarray) -> np.ndarray:
+    """Each number once, ascending."""
+    return torch.from_numpy(np.ascontiguousarray(numbers)).unique().numpy()
 
 
 def common(one: np.ndarray, other: np.ndarray) -> int:
@@ -200,7 +205,7 @@ def remote_ends(pairs: Iterable[Tensor], owner: Tensor, size: int) -> int:
 
 
 def _remote(readers: np.ndarray, read: np.ndarray, parts: np.ndarray, size: int) -> int:
-    there = np.unique(read * size + parts[readers])
+    there = distinct(read * size + parts[readers])
     return int(np.count_nonzero(parts[there // size] != there % size))
 
 

@@ -7,9 +7,10 @@ not. Ranks are alike up to one step or vertex, and rank 0 has the longer share.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 import torch
@@ -20,7 +21,10 @@ from dgbench.runtime.collectives import Communicator, TrafficMatrix
 from dgbench.runtime.collectives.communicator import Reduction
 from dgbench.runtime.collectives.exchange import Arrived, Ticket
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.timeline import TimelineWorkload
+from dgbench.systems.esdg.experiments.recount import parted
+from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult
 from dgbench.systems.esdg.partition_trainer import RankTrainer
 
 HELD_STEPS = 25
@@ -82,12 +86,14 @@ class Share:
     Attributes:
         size, nodes: P and N. steps: snapshots that the rank convolves.
         samples: seconds of each epoch, exchanges taken off.
+        checks: comparisons of the share, where it was drawn for them; of its steps, always.
     """
 
     size: int
     nodes: int
     steps: int
     samples: list[float]
+    checks: list[ResultCheck] = field(default_factory=list)
 
     @property
     def vertex_steps(self) -> int:
@@ -113,6 +119,10 @@ def take_shares(
 ) -> list[Share]:
     """Time rank 0's share of an epoch on one thread; the shares take turns.
 
+    Before and after, the smallest share and another that is drawn are compared with an oracle that
+    has zeros where other ranks would send something. A share of everything is drawn where there is
+    no other, for it takes the oracle longest.
+
     Args:
         workload: of all graphs, which may differ in their number of vertices.
         wanted: a graph and P, for each share.
@@ -133,6 +143,7 @@ def take_shares(
         for data, size in wanted:
             steps = len(data) - (workload.task != "class")
             trainers.append(RankTrainer(Alone(size), workload, data, blocks=blocks_of(steps, size)))
+        compared = _Compared.draw(workload, wanted, trainers)
         samples: list[list[float]] = [[] for _ in trainers]
         for turn in range(turns + 1):
             order = range(len(trainers))
@@ -140,13 +151,55 @@ def take_shares(
                 seconds = _epoch(trainers[i])
                 if turn:
                     samples[i].append(seconds)
+        checks = [each.checks() for each in compared]
     finally:
         torch.set_num_threads(before)
     found = []
     for (data, size), trainer, taken in zip(wanted, trainers, samples, strict=True):
         steps = sum(len(trainer.split.held(block)) for block in trainer.blocks)
-        found.append(Share(size, data.num_nodes, steps, taken))
+        blocks = parted(range(trainer.task.steps), len(trainer.blocks))
+        own = sum(len(parted(block, size)[0]) for block in blocks)
+        check = equal("counters", steps, own, against="steps dealt out one by one")
+        found.append(Share(size, data.num_nodes, steps, taken, [check]))
+    for each, results in zip(compared, checks, strict=True):
+        found[each.number].checks.extend(results)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A share that is compared: its place among all, its trainer, oracle and first results."""
+
+    number: int
+    trainer: RankTrainer
+    oracle: TimelineOracle
+    before: TimelineResult
+
+    @classmethod
+    def draw(
+        cls,
+        workload: TimelineWorkload,
+        wanted: Sequence[tuple[SnapshotSequence, int]],
+        trainers: Sequence[RankTrainer],
+    ) -> list[_Compared]:
+        # Vertices times steps of each, and so what its oracle costs.
+        work = [data.num_nodes * len(data) / size for data, size in wanted]
+        least = work.index(min(work))
+        others = [i for i, (_, size) in enumerate(wanted) if i != least and size > 1]
+        others = others or [i for i in range(len(wanted)) if i != least]
+        drawn = random.SystemRandom().sample(others, min(1, len(others)))
+        found = []
+        for i in (least, *drawn):
+            data, size = wanted[i]
+            oracle = TimelineOracle(workload, data, share=(size, len(trainers[i].blocks)))
+            before = TimelineResult.of(trainers[i], oracle.request)
+            found.append(cls(i, trainers[i], oracle, before))
+        return found
+
+    def checks(self) -> list[ResultCheck]:
+        """Comparisons of the first results, and of those after it was timed."""
+        name = f"share of {self.trainer.comm.size} ranks"
+        return self.oracle.checks_of({name: self.trainer}, {name: self.before})
 
 
 def _epoch(trainer: RankTrainer) -> float:
