@@ -198,14 +198,16 @@ class TimelineOracle:
         """Compare the first losses of training, by the name of the trainer."""
         if not self._losses:
             self._losses = _trained(self._plain())
-        wanted = _numbers(self._losses)
-        return [
-            self._check(
-                "losses", f"{name}, in training", _numbers(own[:CHECKED_LOSSES]), wanted,
-                lambda plain: _numbers(_trained(plain)), None, exact,
+        wanted, found = _numbers(self._losses), []
+        for name, own in losses.items():
+            part = ", ".join(word for word in (name, "in training") if word)
+            mine = _numbers(own[:CHECKED_LOSSES])
+            found.append(
+                self._check(
+                    "losses", part, mine, wanted, lambda p: _numbers(_trained(p)), None, exact
+                )
             )
-            for name, own in losses.items()
-        ]  # fmt: skip
+        return found
 
     def checks_of(
         self, trainers: Mapping[str, TimelineTrainer], before: Mapping[str, TimelineResult]

@@ -201,7 +201,7 @@ class RankTrainer(TimelineTrainer):
         were not drawn as positives, and other random pairs. Which pairs the paper tests on is not
         said. With `theta` 1 no edge is left, and the trained pairs are scored.
         """
-        step, test, label = self._test()
+        step, test, label = self.test_pairs()
         if step < 0:
             return 0.0
         scores = self.model.head(self.output(step), *test)
@@ -238,7 +238,7 @@ class RankTrainer(TimelineTrainer):
         """This rank's steps of every block under the snapshot partition."""
         return [consecutive(times, self.comm.size)[self.comm.rank] for times in self.blocks]
 
-    def _test(self) -> tuple[int, tuple[Tensor, ...], Tensor]:
+    def test_pairs(self) -> tuple[int, tuple[Tensor, ...], Tensor]:
         """Step, what its head reads besides, and labels; step -1 where there is nothing to test."""
         if self.workload.task == "node":
             raise InvalidInputError("task is 'node', which has no classes to be right about")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ import torch
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
-from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.timeline import (
     PlainTimeline,
     TimelineTask,
@@ -26,10 +27,20 @@ from dgbench.systems.base.timeline import (
     TimelineWorkload,
     load_timeline,
 )
-from dgbench.systems.base.turns import Truth
 from dgbench.systems.esdg.experiments.common import devices_lacking, failures
+from dgbench.systems.esdg.experiments.recount import OVER_EDGES, common, distinct, entry_keys
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES, methods
+from dgbench.systems.esdg.oracle import (
+    AGAINST,
+    EXACT,
+    ResultRequest,
+    TimelineOracle,
+    TimelineResult,
+    largest_gap,
+    load_parameters,
+    summary,
+)
 from dgbench.systems.esdg.partition_trainer import RankTrainer
 from dgbench.systems.esdg.vertex_parts import VertexParts, split_vertices
 
@@ -99,31 +110,33 @@ class Fig6(Experiment):
         data = load_timeline(task)
         steps = range(len(data) - 1)
         parts = split_vertices([data.topology[t] for t in steps], ranks, methods("quick")[0])  # type: ignore[arg-type]
-        truth = Truth.of(task, context, data)
+        oracle = TimelineOracle(task, data, device=context.device)
         found = launch(
             _train,
             ranks,
-            (task, data, parts, EPOCHS[preset], SEEDS[preset]),
+            (task, data, parts, EPOCHS[preset], SEEDS[preset], oracle.request),
             timeout_s=cell.timeout_s,
             device=context.device,
             threads=1,
             seed=task.seed,
         )
-        gaps = {name: truth.gap(*found[0].start[name]) for name in PARTITIONS}
-        if not max(gaps.values()) <= truth.allowed:
-            raise CheckFailed(
-                f"before training, partitions deviate from the plain trainer by {gaps}; allowed "
-                f"are {truth.allowed:.2g}"
-            )
         curves: dict[str, list[float]] = {}
         for rank in found:
             curves |= rank.curves
+        counters = _drawn(task, data)
+        checks = _compared(oracle, found[0], curves)
+        gap = largest_gap([check for check in checks if check.tolerance > EXACT], "gradients")
+        checks += [
+            *_sample_checks(task, data, counters),
+            *_accuracy_checks(oracle, task, data, found[0].states, curves),
+        ]
         return Measurement(
             values={f"{name} {i}": v for name, vs in curves.items() for i, v in enumerate(vs)},
-            counters=_drawn(task, data) | {"epochs": EPOCHS[preset]},
-            deviation={"gradient": max(gaps.values())},
+            counters=counters | {"epochs": EPOCHS[preset]},
+            deviation={"gradient": gap},
             data=describe(data),
             notes=[f"vertices parted by {parts.method}", f"{ranks} processes of one machine"],
+            checks=checks,
         )
 
     def figures(self) -> list[FigureSpec]:
@@ -173,10 +186,18 @@ class Fig6(Experiment):
 
 @dataclass(slots=True)
 class _Found:
-    """What one rank tells: curves, and output and gradients of untrained models."""
+    """What one rank tells, by partition (`snapshot64` in float64).
+
+    Attributes:
+        curves: by what they are of and by trainer.
+        before, after: results of untrained and of trained models.
+        states: parameters in the end.
+    """
 
     curves: dict[str, list[float]]
-    start: dict[str, tuple[Tensor, dict[str, Tensor]]]
+    before: dict[str, TimelineResult]
+    after: dict[str, TimelineResult]
+    states: dict[str, dict[str, Tensor]]
 
 
 def _train(
@@ -186,9 +207,10 @@ def _train(
     parts: VertexParts,
     epochs: int,
     seeds: int,
+    request: ResultRequest,
 ) -> _Found:
     """Be one rank: first of both partitions, then with sequential runs of its own."""
-    found = _Found({}, {})
+    found = _Found({}, {}, {}, {})
     for dtype, mark in ((torch.float32, ""), (torch.float64, "64")):
         for name in PARTITIONS:
             trainer = RankTrainer(
@@ -199,10 +221,12 @@ def _train(
                 parts=parts if name == "vertex" else None,
                 dtype=dtype,
             )
-            if not mark:
-                found.start[name] = trainer.evaluate(), trainer.gradients()
+            before = TimelineResult.of(trainer, request)
             curves = _curves(trainer, trainer if not mark else None, epochs)
+            after = TimelineResult.of(trainer, request)
             if comm.rank == 0:
+                found.before[name + mark], found.after[name + mark] = before, after
+                found.states[name + mark] = trainer.state()
                 found.curves |= {f"{what}{mark} {name}": curve for what, curve in curves.items()}
     jobs = [("plain", task, torch.float32), ("plain", task, torch.float64)]
     jobs += [
@@ -235,6 +259,76 @@ def _curves(
                 judge.model.load_state_dict(trainer.model.state_dict())
             found.setdefault("accuracy", []).append(judge.accuracy())
     return found
+
+
+def _compared(
+    oracle: TimelineOracle, found: _Found, curves: dict[str, list[float]]
+) -> list[ResultCheck]:
+    """Results and first losses of both partitions, in both precisions; float64 leaves no room."""
+    checks = []
+    for mark, exact in (("", False), ("64", True)):
+        names = [name + mark for name in PARTITIONS]
+        for when, results in (("before training", found.before), ("after training", found.after)):
+            checks += oracle.checks({name: results[name] for name in names}, when, exact=exact)
+        trained = PARTITIONS if exact else (*PARTITIONS, "plain")
+        losses = {f"{name}{mark}": curves[f"loss{mark} {name}"] for name in trained}
+        checks += oracle.loss_checks(losses, exact=exact)
+    return [
+        *summary([check for check in checks if check.tolerance != EXACT]),
+        *summary([check for check in checks if check.tolerance == EXACT]),
+    ]
+
+
+def _sample_checks(
+    task: TimelineWorkload, data: SnapshotSequence, counters: dict[str, int]
+) -> list[ResultCheck]:
+    """Positives are so many distinct edges of the next snapshot, and negatives as many."""
+    todo = TimelineTask(data, task)
+    wanted = {"edges": 0, "positives": 0, "negatives": 0, "rounded_up": 0}
+    strangers = pairs_seen = 0
+    for t in range(todo.steps):
+        keys = entry_keys(data.topology[t + 1])
+        source, target = (x.numpy() for x in todo.pairs(t)[0][:, todo.pairs(t)[1] == 1])
+        drawn = distinct(target * data.num_nodes + source)
+        strangers += len(source) - common(drawn, keys)
+        pairs_seen += len(source)
+        share = math.ceil(task.theta * len(keys))
+        for name, count in zip(wanted, (len(keys), share, share, len(keys) > 0), strict=True):
+            wanted[name] += count
+    return [
+        equal("counters", counters, wanted, against=OVER_EDGES),
+        at_most(
+            "samples", strangers / max(1, pairs_seen), 0.0, against="edges", compared=pairs_seen
+        ),
+    ]
+
+
+def _accuracy_checks(
+    oracle: TimelineOracle,
+    task: TimelineWorkload,
+    data: SnapshotSequence,
+    states: dict[str, dict[str, Tensor]],
+    curves: dict[str, list[float]],
+) -> list[ResultCheck]:
+    """The last accuracies, from float64 outputs, on edges that the loss has not seen."""
+    judge = RankTrainer(LocalCommunicator(), task, data)
+    step, (pairs,), label = judge.test_pairs()
+    known = judge.task.pairs(step)[0][:, judge.task.pairs(step)[1] == 1]
+    keys = [(p[1] * data.num_nodes + p[0]).numpy() for p in (pairs[:, label == 1], known)]
+    edges = entry_keys(data.topology[step + 1])
+    # New edges, each once, and none of the known ones.
+    bad = len(keys[0]) - common(distinct(keys[0]), edges) + common(*map(distinct, keys))
+    found = [at_most("samples", bad / max(1, len(keys[0])), 0.0, against="edges",
+                     compared=len(keys[0]), part="test pairs")]  # fmt: skip
+    for name in PARTITIONS:
+        plain = PlainTimeline(task, data, dtype=torch.float64)
+        load_parameters(plain, states[name])
+        scores = plain.model.head(plain.outputs()[step], pairs)
+        right = int((scores.argmax(-1) == label).sum()) / len(label)
+        gap = abs(curves[f"accuracy {name}"][-1] - right)
+        # A few pairs may lie where both classes are equally likely.
+        found.append(at_most("accuracies", gap, 1e-3, against=AGAINST, compared=1, part=name))
+    return summary(found)
 
 
 def _drawn(task: TimelineWorkload, data: SnapshotSequence) -> dict[str, int]:
