@@ -18,7 +18,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
-from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
+from dgbench.systems.base.timeline import TimelineWorkload, load_timeline, smooth
 from dgbench.systems.base.turns import gain_of, gains, take_turns
 from dgbench.systems.esdg.experiments.memory_points import (
     block_counts,
@@ -26,6 +26,7 @@ from dgbench.systems.esdg.experiments.memory_points import (
     rate_points,
     time_points,
 )
+from dgbench.systems.esdg.experiments.random_graphs import DATASET, random_graphs
 from dgbench.systems.esdg.experiments.recount import Widths, epoch_traffic
 from dgbench.systems.esdg.experiments.settings import (
     BY_NAME,
@@ -69,6 +70,9 @@ REAL_GRAPH: Final = "amlsim-20k-fanin200cycle200"
 SHARES: Final = (0.5, 0.1)
 """Budgets, as shares of the way from the least that any number of blocks takes to one block."""
 TURNS: Final = {"smoke": 3, "quick": 6, "full": 8, "paper": 6}
+SMALL: Final = (1024, 9, 6)
+"""N, T and edge life of a graph whose tensors are measured."""
+
 PEAK_WITHIN: Final = 0.15
 """How far a plan may be off the peak of a small graph, with a snapshot on its way."""
 
@@ -402,9 +406,11 @@ def _size_checks(model: str, counters: dict[str, int]) -> list[ResultCheck]:
 
 
 def _peak_checks(model: str) -> list[ResultCheck]:
-    """Planned bytes of both implementations against the tensors of a small twin."""
-    task = _task(BY_NAME["amlsim"], model, "smoke")
-    data = load_timeline(task)
+    """Planned bytes of both implementations against the tensors of a small random graph."""
+    task = TimelineWorkload(
+        dataset=DATASET, model=model, smoothing="edge_life", edge_life=SMALL[2], window=SMALL[2]
+    )
+    data = smooth(random_graphs(SMALL[0], steps=SMALL[1]), task)
     steps = len(data) - 1
     entries = sum(data.topology[t].nnz for t in range(steps))
     ways = {
