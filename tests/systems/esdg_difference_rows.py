@@ -43,7 +43,7 @@ def row_of(experiment: str, number: int, params: dict, found: Any, **fields: Any
         "preset": "quick",
         "status": "ok",
     }
-    names = ("values", "units", "counters", "samples", "deviation", "data", "notes")
+    names = ("values", "units", "counters", "samples", "deviation", "data", "notes", "checks")
     return Row(**(plain | {name: getattr(found, name) for name in names} | fields))
 
 

@@ -76,7 +76,9 @@ def test_one_rank_is_trained_on_the_device_that_is_asked_for(monkeypatch):
         asked.append(device)
         return train(*args, device="cpu", **more)
 
+    oracle = parts.TimelineOracle
     monkeypatch.setattr(parts, "train_ranked", spied)
+    monkeypatch.setattr(parts, "TimelineOracle", lambda task, data, *, device: oracle(task, data))
     data = random_graphs(32, steps=5)
     found = parts.on_ranks(
         task_of("tm_gcn"), 1, RunContext("cuda", "smoke", 1, budget_s=0.01), 30, data

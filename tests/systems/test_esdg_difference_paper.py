@@ -15,7 +15,6 @@ from esdg_difference_rows import (
 from tiny_data import csr_of
 
 from dgbench.kernels_cuda.difference import count_changes, encode, rebuild
-from dgbench.runtime.errors import CheckFailed
 from dgbench.systems.esdg.experiments import encoding, fig4, smoothing, table1
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences, formula
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODELS, RANKS
@@ -70,8 +69,8 @@ def test_smoothing_sends_what_was_counted_and_both_smoothings_keep_the_same():
 
 def test_bytes_that_were_not_counted_are_no_result(monkeypatch):
     monkeypatch.setattr(Changes, "sent", lambda self, *args, **kwargs: 1)
-    with pytest.raises(CheckFailed, match="counted were 1"):
-        ran(smoothing.Smoothing(), dataset="flickr")
+    row = ran(smoothing.Smoothing(), dataset="flickr")
+    assert {check.of for check in row.checks if not check.passed} == {"counters"}
 
 
 def test_made_pairs_have_the_share_of_changes_asked_for():
@@ -105,8 +104,8 @@ def test_encoding_is_timed_and_exact():
 
 def test_a_snapshot_that_is_rebuilt_wrong_is_no_result(monkeypatch):
     monkeypatch.setattr(encoding, "rebuild", lambda old, difference, **kwargs: csr_of([], 4))
-    with pytest.raises(CheckFailed, match="rebuilt"):
-        encoding._sequence("flickr", SMOKE)
+    checks = encoding._sequence("flickr", SMOKE).checks
+    assert {check.of for check in checks if not check.passed} == {"entries"}
 
 
 def test_timed_epochs_are_checked_and_send_what_they_should():

@@ -15,15 +15,12 @@ from torch import Tensor
 from dgbench.runtime.collectives import GroupCommunicator, Wire
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.ranks import launch
-from dgbench.systems.base.race import relative
-from dgbench.systems.base.timeline import PlainTimeline
 from dgbench.systems.esdg.experiments.overlap import (
     GLOO,
     SHARED,
     SLOW,
     WIRE,
     Overlap,
-    flat,
     gain_points,
     hideable_seconds,
     media_for,
@@ -36,6 +33,7 @@ from dgbench.systems.esdg.experiments.overlap_turns import (
     Turn,
     take_overlap_turns,
 )
+from dgbench.systems.esdg.oracle import TimelineOracle
 from dgbench.systems.esdg.partition_trainer import RankTrainer
 
 LIMIT_S = 240.0  # stops a hang; a busy machine may take a minute
@@ -140,13 +138,15 @@ def test_all_but_one_piece_is_hidden_forward_and_backward(
 def test_turns_on_a_tiny_timeline() -> None:
     """What rows rest on: gradients, messages, and epochs of every link and number of pieces."""
     task, snapshots = workload("cd_gcn", "link"), data(STEPS, NODES)
+    oracle = TimelineOracle(task, snapshots)
     found = take_overlap_turns(
-        task, snapshots, RANKS, (WIRE, GLOO, SHARED), (1, 3), least=2, budget_s=1e-3
-    )
-    plain = flat(PlainTimeline(task, snapshots, dtype=torch.float64).gradients())
-    for k in (1, 3):
-        assert relative(flat(found.gradients[k]), plain) < 1e-5
-        assert found.output[k].shape == (NODES, 6)
+        task, snapshots, RANKS, (WIRE, GLOO, SHARED), (1, 3), least=2, budget_s=1e-3,
+        request=oracle.request,
+    )  # fmt: skip
+    checks = oracle.trained_checks(found.before, found.after, found.losses)
+    assert {check.of for check in checks} == {"outputs", "gradients", "losses"}
+    assert all(check.passed for check in checks)
+    assert list(found.before) == list(found.after) == ["1 piece", "3 pieces"]
     assert found.floats[1] == found.floats[3] == 2 * RANKS * ROWS * (8 + 6 + 12 + 6)
     assert (found.messages[1], found.messages[3]) == (2 * 4 * RANKS, 3 * 2 * 4 * RANKS)
     assert found.sent_bytes >= 4 * found.floats[1] // RANKS
@@ -181,7 +181,7 @@ def made_up(hidden: float) -> OverlapTurns:
         (WIRE.name, 2): [Turn(20.5 - hidden, 8.0 - hidden)] * 3,
     }
     return OverlapTurns(
-        turns, {WIRE.name: Wire(1e-5, 2.0)}, 6.0, 12.0, 12, {1: 4, 2: 8}, {1: 3, 2: 3}, {}, {}
+        turns, {WIRE.name: Wire(1e-5, 2.0)}, 6.0, 12.0, 12, {1: 4, 2: 8}, {1: 3, 2: 3}, {}, {}, {}
     )
 
 
