@@ -29,7 +29,7 @@ DRAWN_STEPS: Final = 3
 """Steps whose outputs are compared beside those of the last step."""
 
 CHECKED_LOSSES: Final = 2
-"""Training steps whose losses are compared: the loss of the second depends on the first update."""
+"""Training steps whose losses are compared; that of the second depends on the first update."""
 
 DRAWN_PARAMETERS: Final = 6
 """Sets of parameters that are tried until all outputs that are compared are alive."""
@@ -197,7 +197,7 @@ class TimelineOracle:
     ) -> list[ResultCheck]:
         """Compare the first losses of training, by the name of the trainer."""
         if not self._losses:
-            self._losses = _trained(self._plain())
+            self._losses = self._first_losses()
         wanted, found = _numbers(self._losses), []
         for name, own in losses.items():
             part = ", ".join(word for word in (name, "in training") if word)
@@ -208,6 +208,11 @@ class TimelineOracle:
                 )
             )
         return found
+
+    def first_results(self, trainers: Mapping[str, TimelineTrainer]) -> dict[str, TimelineResult]:
+        """Results of one trainer that is drawn, before it is trained: all are asked later."""
+        name = _LUCK.choice(list(trainers))
+        return {name: TimelineResult.of(trainers[name], self.request)}
 
     def checks_of(
         self, trainers: Mapping[str, TimelineTrainer], before: Mapping[str, TimelineResult]
@@ -240,6 +245,15 @@ class TimelineOracle:
                 *self.loss_checks(losses),
             ]
         )
+
+    def _first_losses(self) -> list[float]:
+        """Losses before and after one update by the gradients that are known."""
+        first, plain = self.expected(), self._plain()
+        for name, parameter in plain.model.named_parameters():
+            parameter.grad = first.gradients[name].to(parameter.device)
+        torch.optim.Adam(plain.model.parameters(), lr=self._workload.lr).step()
+        with torch.no_grad():
+            return [first.loss, float(plain.loss_of(plain.forward()))]
 
     def _check(
         self,

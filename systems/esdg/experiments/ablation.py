@@ -35,7 +35,7 @@ from dgbench.systems.esdg.experiments.settings import (
     Graph,
     workload,
 )
-from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, largest_gap, summary
+from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap, summary
 from dgbench.systems.esdg.ranked import RankSettings, train_ranked
 from dgbench.systems.esdg.system import EsdgSystem, EsdgTrainer
 
@@ -239,7 +239,6 @@ def _turns(
     oracle = TimelineOracle(task, data, device=context.device)
     arena = {"arena": True} if context.device == "cpu" else {}
     opened: dict[str, EsdgTrainer] = {}
-    before: dict[str, TimelineResult] = {}
     planned, traffic = {}, {}
     with ExitStack() as stack:
         for name, (switches, blocks) in chosen.items():
@@ -253,11 +252,11 @@ def _turns(
             )
             stack.callback(trainer.close)
             trainer.prepare()
-            before[name] = TimelineResult.of(trainer, oracle.request)
             count = len(trainer.blocks)
             sent = epoch_traffic(data, task.model, task.window, trainer.on, count)
             traffic[f"bytes {name}"] = sent["bytes"]
             opened[name], planned[name] = trainer, int(trainer.planned_bytes())
+        before = oracle.first_results(opened)
         found = turns_of(
             opened, TURNS[context.preset], max(context.budget_s, SECONDS[context.preset])
         )

@@ -46,7 +46,7 @@ from dgbench.systems.esdg.experiments.settings import (
     snapshots,
     workload,
 )
-from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult, largest_gap
+from dgbench.systems.esdg.oracle import TimelineOracle, largest_gap
 from dgbench.systems.esdg.partition import block_ranges, consecutive
 
 if TYPE_CHECKING:
@@ -340,7 +340,7 @@ def _time(task: TimelineWorkload, context: RunContext) -> Measurement:
             )
             stack.callback(trainers[name].close)
             trainers[name].prepare()
-        before = {n: TimelineResult.of(t, oracle.request) for n, t in trainers.items()}
+        before = oracle.first_results(trainers)
         found = turns_of(
             trainers,
             TURNS[context.preset],

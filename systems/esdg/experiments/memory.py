@@ -235,7 +235,6 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
     counts = [n for n in BLOCKS[context.preset] if n <= steps]
     values: dict[str, float] = {}
     counters: dict[str, int] = {}
-    before: dict[str, TimelineResult] = {}
     with ExitStack() as stack:
         opened: dict[str, EsdgTrainer] = {}
 
@@ -246,7 +245,6 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
             counters[f"peak {name}"] = trainer.measure_peak()
             values[f"planned {name}"] = trainer.planned_bytes()
             values[f"formula {name}"] = trainer.paper_bytes()
-            before[name] = TimelineResult.of(trainer, oracle.request)
             opened[name] = trainer
 
         for n in counts:
@@ -258,6 +256,7 @@ def _sweep(task: TimelineWorkload, context: RunContext) -> Measurement:
         values["planned layout"] = layout.planned_bytes()
         checks = oracle.checks({"layout": TimelineResult.of(layout, oracle.request)}, "")
         layout.close()
+        before = oracle.first_results(opened)
         seconds, sent = take_turns(opened, TURNS[context.preset], context.budget_s)
         for name, trainer in opened.items():
             trainer.meter.reset()

@@ -44,8 +44,8 @@ class RankTurns:
         traffic: of one epoch, by contender.
         prepare_s: the slowest rank's seconds to cut its matrices and make its lists.
         losses: of every epoch, by contender; warm-up included.
-        before, after: results before the first epoch and after the last one, by contender, where
-            they were asked for; the later ones with parameters of one of them.
+        before, after: where they were asked for, results of one contender that is drawn before the
+            first epoch, and of all after the last one, with the parameters of that one.
         carrier: what carried rows between the ranks, in words.
     """
 
@@ -159,7 +159,7 @@ def _take(
     request: ResultRequest | None,
     drawn: str,
 ) -> _Found:
-    """Be one rank; `drawn` is whose parameters results are asked for after training."""
+    """Be one rank; `drawn` is the contender whose parameters all are asked with in the end."""
     use_transport(comm, transport)
     if transport == "auto":
         # Only pipes crowd ranks on one core; under Gloo a fixed place makes shares less even.
@@ -171,7 +171,7 @@ def _take(
         begin = time.perf_counter()
         trainers[name] = trainer = RankTrainer(comm, workload, data, **options)
         found.prepare_s[name] = time.perf_counter() - begin
-        if request is not None:
+        if request is not None and name == drawn:
             found.before[name] = TimelineResult.of(trainer, request)
         found.seconds[name], found.losses[name], found.waited[name] = [], [], 0.0
     gc.collect()
