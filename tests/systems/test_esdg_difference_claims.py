@@ -111,7 +111,7 @@ def gain_row(
     dataset = "amlsim-20k-cycle200"
     params = {"part": "timed", "dataset": dataset, "model": model}
     fields = {"values": values, "counters": counters, "deviation": {"output": 1e-7}}
-    empty = {"units": {}, "samples": [0.1], "notes": [], "data": {"twin": False}}
+    empty = {"units": {}, "samples": [0.1], "notes": [], "data": {"twin": False}, "checks": []}
     found = type("Found", (), fields | empty)
     return row_of("fig4", number, params, found, device=device)
 

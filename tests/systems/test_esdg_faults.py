@@ -88,11 +88,11 @@ def alive(pid: int) -> bool:
 
 def test_what_does_not_fit_at_once_fits_in_blocks(tmp_path):
     """The limit is held by the harness, over the whole process."""
-    free = run(tmp_path / "free", cell(blocks=12)).rows()[0]
+    free = run(tmp_path / "free", cell(blocks=12)).written()[0]
     assert free.status == "ok", free.reason
     assert free.values["saved_bytes"] > 64 << 20
     limit = free.probes["peak_rss_bytes"] + int(free.values["saved_bytes"] / 2)
-    held = run(tmp_path / "held", cell(limit, blocks=1), cell(limit, blocks=12)).rows()
+    held = run(tmp_path / "held", cell(limit, blocks=1), cell(limit, blocks=12)).written()
     assert [row.status for row in held] == ["oom", "ok"], [row.reason for row in held]
     assert held[1].values["loss"] == pytest.approx(free.values["loss"], rel=1e-6)
 
