@@ -7,7 +7,8 @@ tolerance, since it costs some runs under perturbed arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
 
 AGAINST: Final = "float64 oracle"
+ByKind = dict[str, dict[str, Tensor]]
+"""Tensors by what they are, then by name."""
 TIES: Final = 2e-3
 """Share of predictions that rounding may turn, where both classes are as likely."""
 STEPS: Final = 2
@@ -46,10 +49,10 @@ class SequenceAnswers:
     gradients: dict[str, Tensor]
     accuracy: float | None = None
 
-    def tensors(self) -> dict[str, Tensor]:
-        """All of it by name."""
-        found = {f"gradients {name}": tensor for name, tensor in self.gradients.items()}
-        return {"outputs": self.output, "losses": torch.tensor([self.loss]).double()} | found
+    def by_kind(self) -> dict[str, dict[str, Tensor]]:
+        """Outputs, gradients and losses, each by name."""
+        loss = torch.tensor(self.loss, dtype=torch.float64)
+        return {"outputs": {"": self.output}, "gradients": self.gradients, "losses": {"": loss}}
 
 
 def answers_of(trainer: SequenceTrainer) -> SequenceAnswers:
@@ -80,6 +83,27 @@ def send_every_row(trainer: SequenceTrainer) -> None:
     threshold = getattr(getattr(trainer, "exchange", trainer), "threshold", None)
     if threshold is not None:
         threshold.share = None
+
+
+def close_to_exact(
+    of: str,
+    found: Mapping[str, Tensor],
+    wanted: Mapping[str, Tensor],
+    ask: Callable[[], Mapping[str, Tensor]],
+    **words: str,
+) -> ResultCheck:
+    """A check of float32 results against float64 ones up to rounding.
+
+    Args:
+        of: `outputs` or `gradients`.
+        found, wanted: tensors by name.
+        ask: what made `wanted`, to find out what rounding does where the least tolerance fails.
+        words: further fields of the check.
+    """
+    check = close(of, found, wanted, LEAST, against=AGAINST, **words)
+    if check.passed:
+        return check
+    return close(of, found, wanted, tolerances(rounding(ask, wanted)), against=AGAINST, **words)
 
 
 class SequenceOracle:
@@ -113,7 +137,8 @@ class SequenceOracle:
         self.losses = [self.plain.train_epoch()]
         self.start = SequenceAnswers(self.losses[0], output, last_gradients(self.plain))
         self.losses += [self.plain.train_epoch() for _ in range(STEPS - 1)]
-        self._rounding: dict[Any, tuple[dict[str, float], dict[str, Tensor], Any]] = {}
+        self._rounding: list[tuple[str, Mapping[str, Tensor], dict[str, float], Any]] = []
+        self._rounding_of_losses: tuple[float, Tensor] | None = None
 
     def gap(self, output: Tensor, gradients: Mapping[str, Tensor]) -> float:
         """Relative deviation at the start: of an output, or of all gradients as one vector."""
@@ -149,6 +174,36 @@ class SequenceOracle:
         wanted = self.answers(state)
         return lambda found, name: self._compared(found, wanted, state, name, "after training")
 
+    def check_used(
+        self, trainers: Mapping[str, SequenceTrainer], *, stale: Collection[str] = ()
+    ) -> list[ResultCheck]:
+        """Checks of trainers as their timed steps left them, in this process.
+
+        They are asked at the parameters that a drawn one has come to, and then begin anew from the
+        first parameters; all else that they keep stays. Calls `close`.
+
+        Args:
+            trainers: by name.
+            stale: names of those whose later steps are not exact.
+        """
+        checks: list[ResultCheck] = []
+        state = trainers[random.SystemRandom().choice(list(trainers))].state()
+        check = self.checks_at(state)
+        for name, trainer in trainers.items():
+            load_state(trainer, state)
+            send_every_row(trainer)
+            checks += check(answers_of(trainer), name)
+            trainer.close()
+            load_state(trainer, self.first)
+            send_every_row(trainer)
+            output, losses = trainer.evaluate(), [trainer.train_epoch()]
+            gradients = last_gradients(trainer)
+            if name not in stale:
+                losses += [trainer.train_epoch() for _ in range(STEPS - 1)]
+            checks += self.check_start(output, gradients, losses, name)
+            trainer.close()
+        return checks
+
     def _compared(
         self,
         found: SequenceAnswers,
@@ -158,22 +213,17 @@ class SequenceOracle:
         when: str,
     ) -> list[ResultCheck]:
         """Checks of outputs, gradients and the loss, each tensor on its own."""
-        own, exact = found.tensors(), wanted.tensors()
+        own, exact = found.by_kind(), wanted.by_kind()
         words = {"against": AGAINST, "system": name, "part": self._part(when)}
         checks = []
-        for of in ("outputs", "gradients", "losses"):
-            mine, right = (
-                {key.removeprefix(of).strip(): t for key, t in some.items() if key.startswith(of)}
-                for some in (own, exact)
-            )
-            check = close(of, mine, right, LEAST, **words)
-            if not check.passed:
-                moved, plain = self._moved(state, exact)
-                allowed, beside = (
-                    {k.removeprefix(of).strip(): v for k, v in some.items() if k.startswith(of)}
-                    for some in (tolerances(moved), plain)
-                )
-                check = close(of, mine, right, allowed, plain=beside, **words)
+        for of, tensors in exact.items():
+            check = close(of, own[of], tensors, LEAST, **words)
+            # What rounding does at the start is known for all, elsewhere it is found out anew.
+            for place in (self.first, state):
+                if not check.passed:
+                    moved, plain = self._moved(of, place)
+                    beside = plain if place is state else None
+                    check = close(of, own[of], tensors, moved, plain=beside, **words)
             checks.append(check)
         if found.accuracy is not None and wanted.accuracy is not None:
             gap = abs(found.accuracy - wanted.accuracy)
@@ -184,17 +234,19 @@ class SequenceOracle:
         return checks
 
     def _moved(
-        self, state: Mapping[str, Tensor], exact: Mapping[str, Tensor]
+        self, of: str, state: Mapping[str, Tensor]
     ) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """How far rounding moves each answer at these parameters, and plain float32 answers."""
-        key = id(state)
-        if key not in self._rounding or self._rounding[key][2] is not state:
-            load_state(self.plain, state)
-            moved = rounding(lambda: answers_of(self.plain).tensors(), exact)
-            rounded = self._ask(torch.float32)
-            load_state(rounded, state)
-            self._rounding[key] = moved, answers_of(rounded).tensors(), state
-        return self._rounding[key][:2]
+        """Tolerances of some answers at these parameters, and what plain float32 answers."""
+        for kind, place, moved, plain in self._rounding:
+            if kind == of and place is state:
+                return moved, plain
+        load_state(self.plain, state)
+        ask = lambda: answers_of(self.plain).by_kind()[of]  # noqa: E731
+        moved = tolerances(rounding(ask, ask(), draws=1))
+        rounded = self._ask(torch.float32)
+        load_state(rounded, state)
+        self._rounding.append((of, state, moved, answers_of(rounded).by_kind()[of]))
+        return self._rounding[-1][2:]
 
     def _part(self, when: str) -> str:
         return f"{self._label}, {when}" if self._label else when
@@ -208,12 +260,14 @@ class SequenceOracle:
         check = close("losses", found, wanted, LEAST, **words)
         if check.passed:
             return check
-        if "losses" not in self._rounding:
-            moved = rounding(lambda: {"": self._train(self.plain)}, {"": self._train(self.plain)})
-            self._rounding["losses"] = moved, {"": self._train(self._ask(torch.float32))}, None
-        moved, plain, _ = self._rounding["losses"]
-        beside = plain[""][: len(losses)]
-        return close("losses", found, wanted, tolerances(moved)[""], plain=beside, **words)
+        if self._rounding_of_losses is None:
+            moved = rounding(
+                lambda: {"": self._train(self.plain)}, {"": self._train(self.plain)}, draws=1
+            )
+            rounded = self._train(self._ask(torch.float32))
+            self._rounding_of_losses = tolerances(moved)[""], rounded
+        allowed, rounded = self._rounding_of_losses
+        return close("losses", found, wanted, allowed, plain=rounded[: len(losses)], **words)
 
     def _train(self, plain: PlainSequences) -> Tensor:
         """Losses of the first steps from the first parameters."""
