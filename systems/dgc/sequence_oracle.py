@@ -152,6 +152,11 @@ class SequenceOracle:
         load_state(self.plain, state)
         return answers_of(self.plain)
 
+    def output(self, state: Mapping[str, Tensor]) -> Tensor:
+        """Outputs at other parameters, [V, D]."""
+        load_state(self.plain, state)
+        return self.plain.evaluate()
+
     def check_start(
         self, output: Tensor, gradients: Mapping[str, Tensor], losses: Sequence[float], name: str
     ) -> list[ResultCheck]:
@@ -165,7 +170,7 @@ class SequenceOracle:
         found = SequenceAnswers(losses[0], output, dict(gradients))
         count = min(STEPS, len(losses))
         checks = self._compared(found, self.start, self.first, name, "before training")
-        return [*checks[:2], self._trained(losses[:count], name)]
+        return [*checks[:2], self.check_losses(losses[:count], name)]
 
     def checks_at(
         self, state: Mapping[str, Tensor]
@@ -251,7 +256,7 @@ class SequenceOracle:
     def _part(self, when: str) -> str:
         return f"{self._label}, {when}" if self._label else when
 
-    def _trained(self, losses: Sequence[float], name: str) -> ResultCheck:
+    def check_losses(self, losses: Sequence[float], name: str) -> ResultCheck:
         """A check of the losses of the first steps."""
         wanted = torch.tensor(self.losses[: len(losses)], dtype=torch.float64)
         found = torch.tensor(list(losses), dtype=torch.float64)

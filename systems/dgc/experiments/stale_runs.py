@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Measurement, Preset
+from dgbench.systems.base.conditioning import LEAST
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.plain_sequences import PlainSequences
+from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.base.sequences import (
     SequenceWorkload,
     load_sequences,
     sequence_model,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.common import one_thread
+from dgbench.systems.dgc.experiments.common import one_thread, summarised
+from dgbench.systems.dgc.experiments.recount import EdgeRecount, counted, drawn
 from dgbench.systems.dgc.experiments.settings import BY_NAME, PRESETS, workload
+from dgbench.systems.dgc.experiments.stale_audit import AuditedStaleWorkers
 from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
 from dgbench.systems.dgc.placement import Placement
+from dgbench.systems.dgc.sequence_oracle import AGAINST, SequenceOracle, last_gradients
 from dgbench.systems.dgc.stale import StaleSettings
 from dgbench.systems.dgc.volumes import shape_of
 
@@ -105,7 +110,7 @@ class Job:
         epochs: None takes the preset's.
         changes: epochs whose change of embeddings is kept, of the first run.
         lr: learning rate of Adam.
-        twice: compare the first epoch's loss with the oracle's.
+        asked: ask one of the trainers after its last epoch, too.
     """
 
     dataset: str
@@ -115,7 +120,7 @@ class Job:
     epochs: int | None = None
     changes: tuple[int, ...] = ()
     lr: float = LEARNING_RATE
-    twice: bool = True
+    asked: bool = False
 
     @property
     def length(self) -> int:
@@ -172,7 +177,8 @@ class Outcome:
         changes: epoch -> distances between outputs of that epoch and the one before, [V].
         data: the `data` field of a measurement.
         vertices, boundary: vertex-steps; rows that others read in a structure round.
-        gap: relative difference of the first loss from the oracle's, or None.
+        gap: relative difference of the first loss from the oracle's.
+        checks: of all runs.
     """
 
     learned: dict[str, Learned]
@@ -180,7 +186,8 @@ class Outcome:
     data: dict[str, Any]
     vertices: int
     boundary: int
-    gap: float | None
+    gap: float
+    checks: list[ResultCheck]
 
 
 def place_chunks(
@@ -209,14 +216,38 @@ def run_job(job: Job) -> Outcome:
         workers = Workers(task, data, graph, placement, attention=job.model == "dysat")
         learned: dict[str, Learned] = {}
         changes: dict[int, Tensor] = {}
+        label = f"{job.dataset} {job.model}"
+        oracle, edges = SequenceOracle(task, data, label=label), EdgeRecount(data)
+        sent = int(edges.rows(placement, shape_of(oracle.plain.model))["structure0"].sum())
+        checks = [edges.vertex_steps(graph), edges.partition(placement)]
+        checks.append(
+            counted({"boundary pairs": workers.structure.pairs}, {"boundary pairs": sent})
+        )
+        audited = drawn([name for name in job.stale if STALE[name] is not None], 1)
+        asked = drawn(job.stale, 1) if job.asked else []
         for number, name in enumerate(job.stale):
-            trainer = StaleWorkers(workers, STALE[name])
-            learned[name] = _train(trainer, job, changes if number == 0 else None)
-        gap = None
-        if job.twice:
-            plain = PlainSequences(task, data, graph=graph)
-            first = plain.accumulate()
-            gap = abs(learned[job.stale[0]].losses[0] / first - 1)
+            settings = STALE[name]
+            if name in audited:
+                trainer = AuditedStaleWorkers(workers, settings, edges, f"{label} {name}")
+            else:
+                trainer = StaleWorkers(workers, settings)
+            seen = _Seen(epochs=drawn(job.changes, 1) if number == 0 else [])
+            learned[name] = _train(trainer, job, changes if number == 0 else None, seen)
+            # The first epoch sends every row; without a threshold all do.
+            losses = learned[name].losses[: 1 if settings else None]
+            checks += oracle.check_start(seen.output, seen.gradients, losses, name)
+            if name in audited:
+                checks += trainer.checks()
+            if settings is None:
+                every = learned[name]
+                checks.append(counted({"rows": every.rows, "bytes": every.bytes}, {
+                    "rows": job.length * _total(edges, placement, oracle, rows=True),
+                    "bytes": job.length * _total(edges, placement, oracle, rows=False),
+                }))  # fmt: skip
+                checks += _moved(changes, seen, oracle)
+            if name in asked:
+                checks += oracle.check_used({name: trainer}, stale=[name] if settings else [])
+        gap = abs(learned[job.stale[0]].losses[0] / oracle.losses[0] - 1)
     return Outcome(
         learned=learned,
         changes=changes,
@@ -224,14 +255,58 @@ def run_job(job: Job) -> Outcome:
         vertices=graph.num_vertices,
         boundary=workers.structure.rows.numel(),
         gap=gap,
+        checks=summarised(checks),
     )
 
 
-def _train(trainer: StaleWorkers, job: Job, changes: dict[int, Tensor] | None) -> Learned:
+@dataclass(slots=True)
+class _Seen:
+    """What a run shows on its way.
+
+    Attributes:
+        epochs: those before which parameters are kept, with the epoch before each.
+        output, gradients: of the first epoch.
+        states: parameters before an epoch.
+    """
+
+    epochs: list[int]
+    output: Tensor | None = None
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    states: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+
+
+def _total(edges: EdgeRecount, placement: Placement, oracle: SequenceOracle, *, rows: bool) -> int:
+    """Rows or bytes of an epoch that sends everything, over all edges."""
+    shape = shape_of(oracle.plain.model)
+    if rows:
+        return sum(int(matrix.sum()) for matrix in edges.rows(placement, shape).values())
+    return sum(edges.bytes(placement, shape).values())
+
+
+def _moved(changes: Mapping[int, Tensor], seen: _Seen, oracle: SequenceOracle) -> list[ResultCheck]:
+    """Checks of how far outputs moved in an epoch, against the oracle at both parameters."""
+    found = []
+    for epoch in seen.epochs:
+        after, before = (oracle.output(seen.states[number]) for number in (epoch, epoch - 1))
+        wanted = torch.linalg.vector_norm(after - before, dim=1)
+        # What is left of two outputs has the rounding of both.
+        share = float(after.norm() / wanted.norm().clamp(min=1e-300))
+        check = close("distances", changes[epoch], wanted, LEAST * max(1.0, share), against=AGAINST)
+        found.append(structs.replace(check, part=f"epoch {epoch}"))
+    return found
+
+
+def _train(
+    trainer: StaleWorkers, job: Job, changes: dict[int, Tensor] | None, shown: _Seen
+) -> Learned:
     losses, fresh, seen = [], [], []
     before: Tensor | None = None
     for epoch in range(1, job.length + 1):
+        if epoch in shown.epochs or epoch + 1 in shown.epochs:
+            shown.states[epoch] = trainer.state()
         losses.append(trainer.train_epoch())
+        if epoch == 1:
+            shown.output, shown.gradients = trainer.hidden, last_gradients(trainer)
         if changes is not None and epoch in job.changes and before is not None:
             changes[epoch] = torch.linalg.vector_norm(trainer.hidden - before, dim=1)
         before = trainer.hidden
@@ -272,6 +347,8 @@ def run_jobs(jobs: Sequence[Job], *, timeout_s: float) -> list[Outcome]:
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     processes = min(2, cores or 1, len(jobs))
+    (asked,) = drawn(range(len(jobs)), 1)
+    jobs = [replace(job, asked=number == asked) for number, job in enumerate(jobs)]
     if processes < 2:
         return [run_job(job) for job in jobs]
     found = launch(_take, processes, (tuple(jobs),), timeout_s=timeout_s, threads=1)
@@ -302,8 +379,7 @@ def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
         counters[f"{where} vertices"] = outcome.vertices
         counters[f"{where} boundary"] = outcome.boundary
         counters[f"{where} epochs"] = job.length
-        if outcome.gap is not None:
-            gaps.append(outcome.gap)
+        gaps.append(outcome.gap)
         for name, run in outcome.learned.items():
             values[f"{where} {name} accuracy"] = run.accuracy
             values[f"{where} {name} seen"] = run.seen
@@ -327,7 +403,8 @@ def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
         values=values,
         units={name: "share of right predictions" for name in values if "accuracy" in name},
         counters=counters,
-        deviation={"loss": max(gaps)} if gaps else {},
+        deviation={"loss": max(gaps)},
+        checks=[check for outcome in outcomes for check in outcome.checks],
         data=data,
         notes=[f"nothing is held out for testing: {', '.join(idle)}"] if idle else [],
     )
