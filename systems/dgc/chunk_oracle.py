@@ -1,4 +1,4 @@
-"""Float64 oracle of timed chunks: both encoders of one chunk by torch's own operators on the CPU."""
+"""Float64 oracle of timed chunks: both encoders of one chunk by torch's own operators."""
 
 from __future__ import annotations
 

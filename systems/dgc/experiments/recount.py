@@ -7,7 +7,7 @@ come from the snapshots, and pairs are told apart by `numpy.unique`.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from dgbench.systems.base.result_checks import ResultCheck, close, equal
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
     from dgbench.kernels_cuda.supergraph import Supergraph
+    from dgbench.systems.dgc.chunk_samples import GraphChunks
     from dgbench.systems.dgc.placement import Placement
     from dgbench.systems.dgc.volumes import Shape
 
@@ -204,6 +205,55 @@ class EdgeRecount:
         expected = {k: v if v.shape == shape else np.zeros(shape) for k, v in expected.items()}
         check = equal("workers of vertex-steps", found, expected, against="rule of the partition")
         return _named(check, name or placement.partition)
+
+
+def check_cut(
+    edges: EdgeRecount, cut: GraphChunks, numbers: Collection[int], cap: int
+) -> list[ResultCheck]:
+    """Checks of chunks: all of them against the cap, some edge by edge.
+
+    Args:
+        edges: of the same snapshots.
+        cut: the chunks.
+        numbers: of those that are counted.
+        cap: vertex-steps of a chunk at most.
+    """
+    chunk = cut.chunk.numpy()
+    sizes = np.bincount(chunk, minlength=cut.count)
+    checks = [
+        edges.vertex_steps(cut.graph),
+        equal("chunks", np.clip(chunk, 0, cut.count - 1), chunk, against="range of chunks"),
+        equal("chunks", np.minimum(sizes, cap), sizes, against="cap of vertex-steps"),
+    ]
+    degree = 1 + np.bincount(edges.reader, minlength=edges.entity.size)
+    for number in numbers:
+        inside = chunk == number
+        own, sizes = cut[number], cut.statistics
+        read = inside[edges.reader]
+        entities, lengths = np.unique(edges.entity[inside], return_counts=True)
+        pairs = edges.heard[read & inside[edges.heard]], edges.reader[read & inside[edges.heard]]
+        inner = np.unique(np.stack([np.minimum(*pairs), np.maximum(*pairs)]), axis=1).shape[1]
+        weight = (degree[edges.reader[read]] * degree[edges.heard[read]]) ** -0.5
+        wanted = {
+            "vertices": int(inside.sum()), "edges": int(read.sum()), "inner_edges": inner,
+            "sequences": entities.size, "longest": int(lengths.max(initial=0)),
+        }  # fmt: skip
+        found = {name: int(getattr(sizes, name)[number]) for name in wanted}
+        others = edges.heard[read & ~inside[edges.heard]]
+        wanted |= {
+            "entries": int(read.sum()),
+            "columns": int(inside.sum()) + np.unique(others).size,
+        }
+        found |= {"entries": own.csr.nnz, "columns": own.csr.num_cols}
+        sums = {"entries": float(own.csr.values.double().sum()), "loop": float(own.loop.sum())}
+        loop = float((1.0 / degree[inside]).sum())
+        checks += [
+            counted(found, wanted),
+            equal("chunks", own.lengths, lengths, against=AGAINST),
+            close("weights", sums, {"entries": float(weight.sum()), "loop": loop}, 1e-5,
+                  against=AGAINST),
+        ]  # fmt: skip
+    return checks
 
 
 def width_of(exchange: str, shape: Shape) -> tuple[int, int]:
