@@ -23,6 +23,7 @@ from dgbench.systems.dgc.experiments.stale_base import (
     said,
     title,
 )
+from dgbench.systems.dgc.experiments.stale_points import points
 from dgbench.systems.dgc.experiments.stale_runs import (
     LAST,
     TITLES,
@@ -30,7 +31,6 @@ from dgbench.systems.dgc.experiments.stale_runs import (
     Job,
     Outcome,
     place_chunks,
-    points,
 )
 from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.experiments.store_runs import compare_store, store_words

@@ -68,6 +68,9 @@ class AuditedStaleWorkers(StaleWorkers):
             "bytes": self.totals.bytes,
         }
         wanted = {"rows": self._rows, "all": self._all, "bytes": self._bytes}
+        if self.settings.states:
+            found["bytes of copies"] = self.cache_bytes
+            wanted["bytes of copies"] = sum(4 * c.compared.size for c in self._copies.values())
         return [
             at_most("stale rows", share, 0.0, against=AGAINST, compared=self._compared,
                     part=self._name),

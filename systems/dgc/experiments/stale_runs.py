@@ -7,10 +7,11 @@ epochs, the first, which sends everything, included.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 from msgspec import structs
 from torch import Tensor
@@ -218,11 +219,7 @@ def run_job(job: Job) -> Outcome:
         changes: dict[int, Tensor] = {}
         label = f"{job.dataset} {job.model}"
         oracle, edges = SequenceOracle(task, data, label=label), EdgeRecount(data)
-        sent = int(edges.rows(placement, shape_of(oracle.plain.model))["structure0"].sum())
         checks = [edges.vertex_steps(graph), edges.partition(placement)]
-        checks.append(
-            counted({"boundary pairs": workers.structure.pairs}, {"boundary pairs": sent})
-        )
         audited = drawn([name for name in job.stale if STALE[name] is not None], 1)
         asked = drawn(job.stale, 1) if job.asked else []
         for number, name in enumerate(job.stale):
@@ -239,11 +236,7 @@ def run_job(job: Job) -> Outcome:
             if name in audited:
                 checks += trainer.checks()
             if settings is None:
-                every = learned[name]
-                checks.append(counted({"rows": every.rows, "bytes": every.bytes}, {
-                    "rows": job.length * _total(edges, placement, oracle, rows=True),
-                    "bytes": job.length * _total(edges, placement, oracle, rows=False),
-                }))  # fmt: skip
+                checks.append(_counted(learned[name], workers, edges, job.length))
                 checks += _moved(changes, seen, oracle)
             if name in asked:
                 checks += oracle.check_used({name: trainer}, stale=[name] if settings else [])
@@ -275,12 +268,19 @@ class _Seen:
     states: dict[int, dict[str, Tensor]] = field(default_factory=dict)
 
 
-def _total(edges: EdgeRecount, placement: Placement, oracle: SequenceOracle, *, rows: bool) -> int:
-    """Rows or bytes of an epoch that sends everything, over all edges."""
-    shape = shape_of(oracle.plain.model)
-    if rows:
-        return sum(int(matrix.sum()) for matrix in edges.rows(placement, shape).values())
-    return sum(edges.bytes(placement, shape).values())
+def _counted(run: Learned, workers: Workers, edges: EdgeRecount, epochs: int) -> ResultCheck:
+    """A check of the counts of a run that sends everything."""
+    shape = shape_of(sequence_model(workers.workload))
+    apart = workers.placement.structure.numpy()
+    cut = apart[edges.reader] != apart[edges.heard]
+    rows = edges.rows(workers.placement, shape)
+    wanted = {
+        "boundary": np.unique(edges.heard[cut]).size,
+        "rows": epochs * sum(int(matrix.sum()) for matrix in rows.values()),
+        "bytes": epochs * sum(edges.bytes(workers.placement, shape).values()),
+    }
+    boundary = workers.structure.rows.numel()
+    return counted({"boundary": boundary, "rows": run.rows, "bytes": run.bytes}, wanted)
 
 
 def _moved(changes: Mapping[int, Tensor], seen: _Seen, oracle: SequenceOracle) -> list[ResultCheck]:
@@ -407,102 +407,4 @@ def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
         checks=[check for outcome in outcomes for check in outcome.checks],
         data=data,
         notes=[f"nothing is held out for testing: {', '.join(idle)}"] if idle else [],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A run of a row.
-
-    Attributes:
-        row: the row.
-        dataset, model, setting: which run.
-        accuracy: share. drop: points below that without stale aggregation.
-        noise: one standard error of the drop in points, both runs tested on the same.
-        saved_rows, saved_bytes: percent.
-    """
-
-    row: Any
-    dataset: str
-    model: str
-    setting: str
-    accuracy: float
-    drop: float
-    noise: float
-    saved_rows: float
-    saved_bytes: float
-
-    @property
-    def twin(self) -> bool:
-        return bool(self.row.data.get("twin"))
-
-
-def points(
-    rows: Sequence[Any], *, where: Callable[[str, str, str], bool] | None = None
-) -> list[Point]:
-    """All runs of rows that have one without stale aggregation beside them.
-
-    Args:
-        rows: of the experiments on stale aggregation, status ok.
-        where: (dataset, model, setting) -> whether to take it; None: all but `without`.
-    """
-    found = []
-    for row in rows:
-        for name in row.values:
-            if not name.endswith(" accuracy"):
-                continue
-            dataset, model, setting = name.removesuffix(" accuracy").split(" ", 2)
-            start = f"{dataset} {model}"
-            base = row.values.get(f"{start} without accuracy")
-            if (
-                base is None
-                or setting == "without"
-                or (where and not where(dataset, model, setting))
-            ):
-                continue
-            c, share = row.counters, row.values[name]
-            tested = max(1, c[f"{start} {setting} tested"])
-            found.append(
-                Point(
-                    row=row,
-                    dataset=dataset,
-                    model=model,
-                    setting=setting,
-                    accuracy=share,
-                    drop=100 * (base - share),
-                    noise=100 * (max(base * (1 - base), 0.0) / tested) ** 0.5,
-                    saved_rows=_saved(c, start, setting, "rows"),
-                    saved_bytes=_saved(c, start, setting, "bytes"),
-                )
-            )
-    return found
-
-
-def _saved(counters: Mapping[str, int], start: str, setting: str, unit: str) -> float:
-    plain = counters[f"{start} {setting} plain_{unit}"]
-    return 100 * (1 - counters[f"{start} {setting} {unit}"] / plain) if plain else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """Means over runs, in points and percent."""
-
-    drop: float = 0.0
-    saved_rows: float = 0.0
-    saved_bytes: float = 0.0
-    runs: int = 0
-    parts: tuple[Point, ...] = field(default=())
-
-
-def mean(found: Sequence[Point]) -> Mean:
-    """Means of drops and savings, every run alike."""
-    if not found:
-        return Mean()
-    n = len(found)
-    return Mean(
-        drop=sum(p.drop for p in found) / n,
-        saved_rows=sum(p.saved_rows for p in found) / n,
-        saved_bytes=sum(p.saved_bytes for p in found) / n,
-        runs=n,
-        parts=tuple(found),
     )
