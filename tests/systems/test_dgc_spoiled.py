@@ -19,9 +19,11 @@ from dgbench.systems.base.conditioning import rounding
 from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.sequences import vertex_steps
 from dgbench.systems.dgc import PAPER
+from dgbench.systems.dgc.chunk_samples import cuts_of
 from dgbench.systems.dgc.experiments import attention, fig7, lifetimes, partition_rows, race_runs
 from dgbench.systems.dgc.experiments.attention import Attention
 from dgbench.systems.dgc.experiments.fig7 import Fig7
+from dgbench.systems.dgc.experiments.fig16 import check_study
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes
 from dgbench.systems.dgc.experiments.loading import ON, Loader, dealt_out, plans_of
 from dgbench.systems.dgc.experiments.race_runs import DGC, EXACT, PTS, Job, contenders, race
@@ -30,8 +32,10 @@ from dgbench.systems.dgc.experiments.stale_audit import AuditedStaleWorkers
 from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.experiments.time_encoders import time_encoders
 from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.predictor import Mlp
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.stale import LastSent, StaleSettings
+from dgbench.systems.dgc.study import Size, study
 from dgbench.systems.dgc.trainer import RankTrainer
 from dgbench.systems.dgc.volumes import shape_of
 
@@ -262,6 +266,18 @@ def test_chunks_that_compute_something_else_fail(monkeypatch, encoder) -> None:
         monkeypatch.setattr(fig7.ChunkTimer, f"_{encoder}", wrong)
     checks = Fig7().run(Fig7().cells("smoke", "cpu")[0], CONTEXT).checks
     assert failed(checks) == ({"outputs"} if encoder else set())
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_perceptrons_that_predict_something_else_fail(monkeypatch, factor) -> None:
+    true = Mlp.__call__
+    monkeypatch.setattr(Mlp, "__call__", lambda self, inputs: factor * true(self, inputs))
+    size = Size(train=8, test=4, largest=64, budget_s=0.5, epochs=2, units=4, aim_s=1e-5)
+    cuts = cuts_of(vertex_steps(DATA, TASK), [8], source="tiny")
+    found = study("tgcn_2layer", cuts, size)
+    assert failed(check_study(found)) == (set() if factor == 1 else {"predictions"})
+    found.errors["time", "mlp"] = replace(found.errors["time", "mlp"], mean=0.0)
+    assert "values" in failed(check_study(found))
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.5])
