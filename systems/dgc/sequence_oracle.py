@@ -113,10 +113,11 @@ class SequenceOracle:
         task, data: what is trained.
         device: of the trainers.
         label: of the workload, put before what checks compare.
+        steps: optimiser steps whose losses are compared.
 
     Attributes:
         start: answers at the first parameters.
-        losses: of the first `STEPS` optimiser steps, before each.
+        losses: of the first `steps` optimiser steps, before each.
     """
 
     def __init__(
@@ -126,6 +127,7 @@ class SequenceOracle:
         device: str = "cpu",
         *,
         label: str = "",
+        steps: int = STEPS,
     ) -> None:
         self._label = label
         self._ask: Callable[[torch.dtype], PlainSequences] = lambda dtype: PlainSequences(
@@ -136,7 +138,7 @@ class SequenceOracle:
         output = self.plain.evaluate()
         self.losses = [self.plain.train_epoch()]
         self.start = SequenceAnswers(self.losses[0], output, last_gradients(self.plain))
-        self.losses += [self.plain.train_epoch() for _ in range(STEPS - 1)]
+        self.losses += [self.plain.train_epoch() for _ in range(steps - 1)]
         self._rounding: list[tuple[str, Mapping[str, Tensor], dict[str, float], Any]] = []
         self._rounding_of_losses: tuple[float, Tensor] | None = None
 
@@ -164,11 +166,11 @@ class SequenceOracle:
 
         Args:
             output, gradients: before the first step.
-            losses: of the first steps; those beyond `STEPS` are not compared.
+            losses: of the first steps; those beyond the oracle's are not compared.
             name: of the trainer.
         """
         found = SequenceAnswers(losses[0], output, dict(gradients))
-        count = min(STEPS, len(losses))
+        count = min(len(self.losses), len(losses))
         checks = self._compared(found, self.start, self.first, name, "before training")
         return [*checks[:2], self.check_losses(losses[:count], name)]
 
@@ -204,7 +206,7 @@ class SequenceOracle:
             output, losses = trainer.evaluate(), [trainer.train_epoch()]
             gradients = last_gradients(trainer)
             if name not in stale:
-                losses += [trainer.train_epoch() for _ in range(STEPS - 1)]
+                losses += [trainer.train_epoch() for _ in range(len(self.losses) - 1)]
             checks += self.check_start(output, gradients, losses, name)
             trainer.close()
         return checks
@@ -278,4 +280,4 @@ class SequenceOracle:
         """Losses of the first steps from the first parameters."""
         load_state(plain, self.first)
         plain.close()
-        return torch.tensor([plain.train_epoch() for _ in range(STEPS)], dtype=torch.float64)
+        return torch.tensor([plain.train_epoch() for _ in self.losses], dtype=torch.float64)
