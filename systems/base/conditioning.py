@@ -68,7 +68,9 @@ class PerturbedArithmetic(TorchDispatchMode):
         if tensor.dtype != torch.float64 or tensor.layout != torch.strided:
             return tensor
         error = self._errors(tensor.numel(), tensor.device).view(tensor.shape)
-        return torch.addcmul(tensor, tensor if size is None else size, error)
+        found = torch.addcmul(tensor, tensor if size is None else size, error)
+        # What hides scores from a softmax is infinite, and stays it.
+        return torch.where(found.isfinite(), found, tensor)
 
     def _errors(self, count: int, device: torch.device) -> Tensor:
         """Uniform errors in -UNIT..UNIT, float64[count]: a piece of one long draw, at any place."""

@@ -84,8 +84,6 @@ class _Snapshot:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        from dgbench.datasets.transforms import factors
-
         csr = data.topology[t]
         self.rows = entity.numel()
         self.raw = torch.as_tensor(data.features[t])[entity].to(device, dtype)
@@ -93,9 +91,10 @@ class _Snapshot:
         place[entity] = torch.arange(self.rows)
         source, target = coordinates(csr)
         weight = torch.ones(csr.nnz) if csr.values is None else csr.values
-        row_scale, col_scale = (scale.to(dtype) for scale in factors(csr, norm))
-        value = weight.to(dtype) * row_scale[target] * col_scale[source]
-        self._loop = (row_scale * col_scale)[entity].to(device)
+        weight = weight.double()
+        row_scale, col_scale = _scales(target, weight, csr.num_rows, norm)
+        value = (weight * row_scale[target] * col_scale[source]).to(dtype)
+        self._loop = (row_scale * col_scale)[entity].to(device, dtype)
         self._source, self._target = place[source].to(device), place[target].to(device)
         self._value = value.to(device)
         # An entry's both ends exist and rows are in order, so these are rows of vertex-steps.
@@ -110,6 +109,15 @@ class _Snapshot:
     def attend(self, values: Tensor, source: Tensor, target: Tensor, slope: float) -> Tensor:
         """As `models.attend_rows` does."""
         return plain_attend_rows(self._indptr, self._source, values, source, target, slope)
+
+
+def _scales(target: Tensor, weight: Tensor, rows: int, norm: str) -> tuple[Tensor, Tensor]:
+    """Row and column scales of A-hat in float64, loops added: `sym` deg^-1/2, `mean` 1 / deg."""
+    degree = torch.ones(rows, dtype=torch.float64).index_add(0, target, weight)
+    scale = torch.where(degree > 0, degree.clamp(min=1e-300), torch.inf)
+    if norm == "sym":
+        return scale**-0.5, scale**-0.5
+    return 1 / scale, torch.ones_like(scale)
 
 
 class _Padded:

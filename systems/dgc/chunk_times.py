@@ -135,6 +135,23 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkPass:
+    """One pass of an encoder over one chunk, forward and backward.
+
+    Attributes:
+        run: does it and returns the output; gradients of parameters stay in the model.
+        x: input of the chunk's vertex-steps.
+        others: what vertex-steps of others show, by round of the structure encoder.
+        grad: gradient of the output.
+    """
+
+    run: Callable[[], Tensor]
+    x: Tensor
+    others: tuple[Tensor, ...]
+    grad: Tensor
+
+
 class ChunkTimer:
     """Measures chunks of one model on one device.
 
@@ -217,13 +234,17 @@ class ChunkTimer:
             taken += [self._timed(job) for _ in range(count - 1)]
         return sorted(taken)[(count - 1) // 4]
 
-    def job(self, chunk: LocalChunk, encoder: str) -> Callable[[], None]:
+    def job(self, chunk: LocalChunk, encoder: str) -> Callable[[], Tensor]:
         """One pass of an encoder, forward and backward, to be called any number of times."""
+        return self.prepared(chunk, encoder).run
+
+    def prepared(self, chunk: LocalChunk, encoder: str) -> ChunkPass:
+        """One pass of an encoder with its inputs."""
         if encoder not in ENCODERS:
             raise InvalidInputError(f"encoder is '{encoder}', allowed: {', '.join(ENCODERS)}")
         return self._structure(chunk) if encoder == "structure" else self._time(chunk)
 
-    def _timed(self, job: Callable[[], None]) -> float:
+    def _timed(self, job: Callable[[], Tensor]) -> float:
         if self.cuda:
             torch.cuda.synchronize(self.device)
         start = self._clock()
@@ -232,7 +253,7 @@ class ChunkTimer:
             torch.cuda.synchronize(self.device)
         return self._clock() - start
 
-    def _structure(self, chunk: LocalChunk) -> Callable[[], None]:
+    def _structure(self, chunk: LocalChunk) -> ChunkPass:
         model, device, own = self.model, self.device, chunk.rows
         csr = Csr(*(t.to(device) for t in (chunk.csr.indptr, chunk.csr.indices)),
                   chunk.csr.num_cols, chunk.csr.values.to(device))  # fmt: skip
@@ -242,7 +263,7 @@ class ChunkTimer:
         remote = [torch.rand(halo, width, device=device) for width in model.round_dims]
         grad = torch.rand(own, model.spatial_dim, device=device)
 
-        def run() -> None:
+        def run() -> Tensor:
             self._forget()
             out = x
             for k, sent in enumerate(remote):
@@ -252,10 +273,11 @@ class ChunkTimer:
                 shown = torch.cat([shown, there]) if halo else shown
                 out = model.receive(k, neighbours, shown)
             torch.autograd.backward(out, grad)
+            return out
 
-        return run
+        return ChunkPass(run, x, tuple(remote), grad)
 
-    def _time(self, chunk: LocalChunk) -> Callable[[], None]:
+    def _time(self, chunk: LocalChunk) -> ChunkPass:
         model, device = self.model, self.device
         packed = (pack_sequences if self._packed else pad_sequences)(chunk.lengths)
         rows = _Rows(*(t.to(device) for t in (packed.begins, packed.sequence, packed.position)))
@@ -264,15 +286,17 @@ class ChunkTimer:
         x = torch.rand(chunk.rows, model.spatial_dim, device=device)
         grad = torch.rand(chunk.rows, model.output_dim, device=device)
 
-        def run() -> None:
+        def run() -> Tensor:
             self._forget()
             values = x.detach().requires_grad_()
             table = values.new_zeros(size[0] * size[1], values.shape[1])
             table = table.index_copy(0, place, values).view(*size, values.shape[1])
             made, _ = model.temporal_fused(table, rows)
-            torch.autograd.backward(made.flatten(0, 1).index_select(0, place), grad)
+            out = made.flatten(0, 1).index_select(0, place)
+            torch.autograd.backward(out, grad)
+            return out
 
-        return run
+        return ChunkPass(run, x, (), grad)
 
     def _forget(self) -> None:
         for parameter in self.model.parameters():

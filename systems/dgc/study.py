@@ -112,6 +112,8 @@ class Study:
         smallest_s, largest_s: range of the measured times of the unseen chunks.
         train_s: seconds in which the perceptrons were trained.
         large: half the vertex-steps of the largest chunks measured, see `predictor.as_part`.
+        unseen: sizes of the unseen chunks.
+        measured: float64[n, 2], their seconds.
     """
 
     model: str
@@ -128,6 +130,8 @@ class Study:
     largest_s: float = 0.0
     train_s: float = 0.0
     large: int = 1
+    unseen: ChunkStatistics | None = None
+    measured: Tensor | None = None
 
     def workload(
         self,
@@ -230,6 +234,7 @@ def study(
     result = Study(model, device, shapes, predictors, large=max(1, size.largest // 2))
     result.train_s = time.monotonic() - start
     result.trained, result.tested, result.rate = measured, len(tested), rate
+    result.unseen, result.measured = statistics_of(tested), truth
     say(steps, steps, "")
     _try(result, parts[0], times[0], tested, truth, again)
     return result

@@ -7,6 +7,7 @@ processes, their data and their links are the same for all.
 from __future__ import annotations
 
 import gc
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -32,12 +33,20 @@ from dgbench.systems.base.transport import Transport, bind, carrier
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
 from dgbench.systems.dgc.plan import step_entries
 from dgbench.systems.dgc.ranked import PHASES, stale_history
+from dgbench.systems.dgc.sequence_oracle import (
+    SequenceAnswers,
+    answers_of,
+    last_gradients,
+    load_state,
+    send_every_row,
+)
 from dgbench.systems.dgc.settings_run import RankSettings
 from dgbench.systems.dgc.stale import StaleEpoch, summed
 from dgbench.systems.dgc.trainer import RankTrainer
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
+    from dgbench.systems.dgc.placement import Placement
 
 WARM = 2
 """Turns before the first that counts."""
@@ -63,7 +72,10 @@ class RankTurns:
         work_s: per rank, seconds per epoch of own work, see `RankedRun.work_s`.
         stages: segments that no worker can run before another has ended.
         losses: of every epoch, warm-up included.
-        output, gradients: of the untrained model, over all vertex-steps.
+        output: of the untrained model, over all vertex-steps.
+        gradients: of the first epoch, which sends everything.
+        later: per rank, what the contenders answer after everything else.
+        placements: who did what.
         accuracy: after the last turn, on what is held out.
         stale: of every epoch, over all ranks; [] where all is sent.
         notes: what readers have to know.
@@ -82,6 +94,8 @@ class RankTurns:
     losses: dict[str, list[float]]
     output: dict[str, Tensor]
     gradients: dict[str, dict[str, Tensor]]
+    later: list[TrainedAnswers]
+    placements: dict[str, Placement]
     accuracy: dict[str, float]
     stale: dict[str, list[StaleEpoch]]
     notes: dict[str, list[str]]
@@ -119,7 +133,7 @@ def take_rank_turns(
         timeout_s: of the whole group.
         device: `cpu`, or `cuda` where each rank has one of its own.
         transport: what carries rows between ranks.
-        compare: gather outputs and gradients of the untrained models.
+        compare: gather outputs and gradients, before training and after it.
 
     Raises:
         InvalidInputError: no contender, or one with a store.
@@ -142,7 +156,8 @@ def take_rank_turns(
                 workload, data, ranks, some, graph=graph, entries=entries, device=device
             )
         dealt[name] = known[key]
-    told = _Told(workload, data, settings, dealt, least, budget_s, transport, compare)
+    drawn = random.SystemRandom().choice(list(settings))
+    told = _Told(workload, data, settings, dealt, least, budget_s, transport, compare, drawn)
     if ranks == 1:
         comm = LocalCommunicator(device=device, meter=Meter(device=device), seed=workload.seed)
         found = [_take(comm, told)]
@@ -176,6 +191,8 @@ def take_rank_turns(
         losses=first.losses,
         output=first.output,
         gradients=first.gradients,
+        later=[f.later for f in found if f.later is not None],
+        placements={n: dealt[n].placement for n in names},
         accuracy=first.accuracy,
         stale={n: summed([f.stale[n] for f in found]) for n in names},
         notes={n: [*dealt[n].notes] for n in names},
@@ -195,6 +212,7 @@ class _Told:
     budget_s: float
     transport: Transport
     compare: bool
+    drawn: str
 
 
 @dataclass(slots=True)
@@ -211,6 +229,7 @@ class _Found:
     losses: dict[str, list[float]] = field(default_factory=dict)
     output: dict[str, Tensor] = field(default_factory=dict)
     gradients: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    later: TrainedAnswers | None = None
     accuracy: dict[str, float] = field(default_factory=dict)
     stale: dict[str, list[StaleEpoch]] = field(default_factory=dict)
     carrier: str = ""
@@ -234,9 +253,9 @@ def _take(comm: Communicator, told: _Told) -> _Found:
         found.prepare_s[name] = time.perf_counter() - begin
         found.stages[name] = trainer.stages
         if told.compare:
-            output, gradients = trainer.evaluate(), _untrained(trainer)
+            output = trainer.evaluate()
             if comm.rank == 0:
-                found.output[name], found.gradients[name] = output, gradients
+                found.output[name] = output
         found.seconds[name], found.losses[name] = [], []
         clocks[name] = WorkClock(comm)
     gc.collect()
@@ -253,6 +272,8 @@ def _take(comm: Communicator, told: _Told) -> _Found:
             took = time.perf_counter() - start
             clocks[name].stop()
             found.losses[name].append(loss)
+            if turn == -WARM and told.compare and comm.rank == 0:
+                found.gradients[name] = last_gradients(trainers[name])
             if turn >= 0:
                 found.seconds[name].append(took)
             if turn == 0:
@@ -269,16 +290,44 @@ def _take(comm: Communicator, told: _Told) -> _Found:
     for name in names:
         connect(comm, told.settings[name])
         found.phases[name] = _phases(comm, trainers[name])
+    if told.compare:
+        found.later = ask_trained(comm, trainers, told.settings, told.drawn)
     found.carrier = carrier(comm)
     return found
 
 
-def _untrained(trainer: RankTrainer) -> dict[str, Tensor]:
-    """Gradients before training; an exchange that keeps copies must not know of this pass."""
-    exchange = trainer.exchange
-    if hasattr(exchange, "history"):
-        return {}
-    return trainer.gradients()
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainedAnswers:
+    """What trained contenders answer on one rank, everything that they keep as training left it.
+
+    Attributes:
+        state: parameters of one of them, at which all were asked; stale rows are all sent for it.
+        answers: by name, on the first rank.
+        replicas: parameters that each was left with, as one vector.
+    """
+
+    state: dict[str, Tensor]
+    answers: dict[str, SequenceAnswers]
+    replicas: dict[str, Tensor]
+
+
+def ask_trained(
+    comm: Communicator,
+    trainers: Mapping[str, RankTrainer],
+    settings: Mapping[str, RankSettings],
+    drawn: str,
+) -> TrainedAnswers:
+    """Ask trained contenders at the parameters of the one that was drawn; all ranks call it."""
+    found = TrainedAnswers(trainers[drawn].state(), {}, {})
+    for name, trainer in trainers.items():
+        connect(comm, settings[name])
+        found.replicas[name] = torch.cat([p.flatten() for p in trainer.state().values()])
+        load_state(trainer, found.state)
+        send_every_row(trainer)
+        answers = answers_of(trainer)
+        if comm.rank == 0:
+            found.answers[name] = answers
+    return found
 
 
 def _phases(comm: Communicator, trainer: RankTrainer) -> dict[str, float]:

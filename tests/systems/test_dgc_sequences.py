@@ -142,7 +142,7 @@ def test_the_oracle_is_a_loop_over_entities(model, presence, norm):
         if steps:
             x = torch.stack([spatial[t][v] for t in steps]).unsqueeze(1)
             want.append(net.temporal(x)[0][:, 0])
-    torch.testing.assert_close(trainer.outputs(), torch.cat(want), rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(trainer.outputs(), torch.cat(want), rtol=1e-12, atol=1e-13)
 
 
 def test_training_falls_and_is_repeatable():

@@ -17,7 +17,7 @@ from dgbench.systems.base.sequences import (
     SequenceWorkload,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.stale_runs import mean, points
+from dgbench.systems.dgc.experiments.stale_points import mean, points
 from dgbench.systems.dgc.experiments.stale_workers import Boundary, StaleWorkers, Workers
 from dgbench.systems.dgc.placement import Placement, by_both
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed

@@ -16,7 +16,7 @@ from dgbench.systems.dgc.checks.common import any_graph, finding, missing, some
 from dgbench.systems.dgc.experiments.fig11 import end, epochs_of, found_graphs
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF, MODEL_OF, MODEL_TITLES
 from dgbench.systems.dgc.experiments.stale_base import HELD_NAMES
-from dgbench.systems.dgc.experiments.stale_runs import Point, mean, points
+from dgbench.systems.dgc.experiments.stale_points import Point, mean, points
 
 Rows = Sequence[Any]
 

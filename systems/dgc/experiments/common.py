@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from dgbench.runtime.statistics import geometric_mean
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
 
 PARTITION_TITLES = {
@@ -63,6 +65,19 @@ def devices_lacking(ranks: int, device: str) -> str:
         return ""
     needed = "a CUDA device" if ranks == 1 else f"{ranks} CUDA devices"
     return f"needs {needed}, {there or 'none'} {'is' if there < 2 else 'are'} here"
+
+
+def summarised(checks: Sequence[ResultCheck]) -> list[ResultCheck]:
+    """All checks that failed, and of those that passed the closest of a kind, for all of them."""
+    found = [check for check in checks if not check.passed]
+    kinds: dict[tuple[str, str], list[ResultCheck]] = {}
+    for check in checks:
+        if check.passed:
+            kinds.setdefault((check.of, check.against), []).append(check)
+    for alike in kinds.values():
+        closest = max(alike, key=lambda one: one.gap / (one.tolerance or 1.0))
+        found.append(replace(closest, compared=sum(one.compared for one in alike)))
+    return found
 
 
 @contextmanager

@@ -12,9 +12,17 @@ import numpy as np
 from dgbench.kernels_cuda.supergraph import Supergraph
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.dgc.experiments.common import PARTITION_TITLES, failed, failures, one_thread
 from dgbench.systems.dgc.experiments.lifetimes import gini
 from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race
+from dgbench.systems.dgc.experiments.recount import (
+    EdgeRecount,
+    computed,
+    counted,
+    drawn,
+    unevenness,
+)
 from dgbench.systems.dgc.experiments.synthetic import ENDS, FAMILIES, Synthetic
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER
 
@@ -184,6 +192,7 @@ def _count(cell: Cell, context: RunContext) -> Measurement:
     )
     values: dict[str, float] = {}
     counters: dict[str, int] = {}
+    checks: list[ResultCheck] = []
     made = None
     levels = FEW if context.preset in ("smoke", "quick") else LEVELS
     for ends, level in product(ENDS, levels[family]):
@@ -203,7 +212,14 @@ def _count(cell: Cell, context: RunContext) -> Measurement:
         counters[f"snapshots {key}"] = len(data)
         values[f"gini lengths {key}"] = gini(lengths[lengths > 0])
         values[f"gini edges {key}"] = gini(edges)
-        hears = hearing(data, graph)
+        hears, recount = hearing(data, graph), EdgeRecount(data, len(data))
+        sizes = {f"vertices {key}": recount.entity.size, f"edges {key}": recount.reader.size}
+        uneven = {
+            f"gini lengths {key}": unevenness(np.unique(recount.entity, return_counts=True)[1]),
+            f"gini edges {key}": unevenness(recount.per_step()),
+        }
+        checks += [recount.vertex_steps(graph), counted(counters, sizes), computed(values, uneven)]
+        recounted = drawn((*SHOWN,), 1)
         for name, placement in _placements(graph, shape, workers):
             counters[f"bytes {key} {name}"] = traffic_of(graph, hears, placement, shape).bytes()
             counters[f"stages {key} {name}"], values[f"span {key} {name}"] = critical_path(
@@ -211,6 +227,17 @@ def _count(cell: Cell, context: RunContext) -> Measurement:
             )
             loads = placement.loads().double()
             values[f"load {key} {name}"] = float((loads.amax(1) / loads.mean(1)).max())
+            checks.append(recount.partition(placement, name))
+            if name in recounted:
+                which = f"{key} {name}"
+                stages, span = recount.span(placement)
+                sent = sum(recount.bytes(placement, shape).values())
+                work = recount.work(placement)
+                load = max(float(work[of].max() / work[of].mean()) for of in ("vertices", "rows"))
+                checks += [
+                    counted(counters, {f"bytes {which}": sent, f"stages {which}": stages}),
+                    computed(values, {f"span {which}": span, f"load {which}": load}),
+                ]
     return Measurement(
         values=values,
         units={
@@ -223,6 +250,7 @@ def _count(cell: Cell, context: RunContext) -> Measurement:
             f"'load' counts vertex-steps of the fuller encoder of {workers} workers, 'span' those "
             "that recurrences run one after another"
         ],
+        checks=checks,
     )
 
 

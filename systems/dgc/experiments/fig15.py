@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from statistics import mean, median
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from dgbench.runtime.collectives import LocalCommunicator
@@ -15,6 +16,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, rounds_of, select
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.turns import gain_of, gains, turn_rounds
 from dgbench.systems.dgc.experiments.common import (
     devices_lacking,
@@ -23,6 +25,7 @@ from dgbench.systems.dgc.experiments.common import (
     one_thread,
     over_rounds,
     panel,
+    summarised,
 )
 from dgbench.systems.dgc.experiments.loading import (
     OFF,
@@ -35,7 +38,9 @@ from dgbench.systems.dgc.experiments.loading import (
     in_turns,
     plans_of,
 )
+from dgbench.systems.dgc.experiments.recount import EdgeRecount, counted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
+from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 
 NAME: Final = "fig15"
 MODEL: Final = "mpnn_lstm_bare"
@@ -179,9 +184,43 @@ def _loading(task: Any, data: Any, context: RunContext) -> Measurement:
         units={f"seconds {name}": "s" for name in SETTINGS},
         counters=counters,
         deviation={"loads": max(loader.gap() for loader in loaders.values())},
+        checks=[
+            *(loader.check(name) for name, loader in loaders.items()),
+            *(
+                [counted(counters, _recounted(data, dealt, plans, loaders))]
+                if context.round == 1
+                else []
+            ),
+        ],
         data=describe(data),
         notes=list(dealt.notes),
     )
+
+
+def _recounted(
+    data: Any, dealt: Any, plans: dict[str, Any], loaders: dict[str, Loader]
+) -> dict[str, int]:
+    """Counters of a row: rows edge by edge, bytes from the tensors that were loaded."""
+    edges, placement = EdgeRecount(data), dealt.placement
+    unit, worker = placement.unit.numpy(), placement.structure.numpy()
+    mine = int(np.bincount(placement.structure.numpy(), minlength=placement.workers).argmax())
+    own = worker == mine
+    found = {"vertex-steps": edges.entity.size, "of the worker": int(own.sum())}
+    reads = own[edges.reader]
+    for name, plan in plans.items():
+        whole = SETTINGS[name][0] == "whole"
+        part = np.where(own, 0 if whole else unit, -1)
+        apart = reads & (part[edges.reader] != part[edges.heard])
+        pairs = np.stack([edges.heard[apart], part[edges.reader[apart]]])
+        runs = [run for stage in plan.time.stages for run in stage.groups]
+        empty = sum(int((run.rows.sequence < 0).sum()) for run in runs)
+        found |= {
+            f"groups {name}": 1 if whole else np.unique(unit[own]).size,
+            f"rows {name}": int(own.sum()) + np.unique(pairs, axis=1).shape[1],
+            f"zeros {name}": empty * loaders[name].spatial_dim,
+            f"bytes {name}": loaders[name].nbytes,
+        }
+    return found
 
 
 def _use(task: Any, data: Any, context: RunContext) -> Measurement:
@@ -197,6 +236,8 @@ def _use(task: Any, data: Any, context: RunContext) -> Measurement:
     placement = replace(dealt.placement, workers=1, structure=alone, time=alone)
     seconds = max(1.0, SECONDS[context.preset])
     values: dict[str, float] = {}
+    checks: list[ResultCheck] = []
+    oracle = SequenceOracle(task, data, context.device)
     for name in (OFF, ON):
         fusion, temporal = SETTINGS[name]
         trainer = RankTrainer(
@@ -219,8 +260,10 @@ def _use(task: Any, data: Any, context: RunContext) -> Measurement:
             f"memory {name}": 100 * torch.cuda.max_memory_allocated(device) / total,
             f"seconds {name}": seconds / max(1, epochs),
         }
-        trainer.close()
-    return Measurement(values=values, data=describe(data), notes=list(dealt.notes))
+        checks += oracle.check_used({name: trainer})
+    return Measurement(
+        values=values, data=describe(data), notes=list(dealt.notes), checks=summarised(checks)
+    )
 
 
 def _counter(device: torch.device) -> Callable[[], float]:

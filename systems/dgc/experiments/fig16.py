@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,11 +14,20 @@ from dgbench.kernels_cuda.supergraph import Supergraph, chunk_traffic
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck, at_most, close
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.assignment import assign_chunks
+from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, ChunkTimer, model_named
-from dgbench.systems.dgc.experiments.common import failed, one_thread
+from dgbench.systems.dgc.experiments.common import failed, one_thread, summarised
+from dgbench.systems.dgc.experiments.recount import (
+    EXACT,
+    EdgeRecount,
+    check_cut,
+    computed,
+    drawn,
+)
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     HELD,
@@ -25,7 +35,7 @@ from dgbench.systems.dgc.experiments.settings import (
     MODELS,
     workload,
 )
-from dgbench.systems.dgc.predictor import HIDDEN_LAYERS
+from dgbench.systems.dgc.predictor import HIDDEN_LAYERS, inputs_of
 from dgbench.systems.dgc.study import FULL, GUESSES, HIDDEN, WHOLE, Size, Study, study
 from dgbench.systems.dgc.supergraph import chunk_cap, make_chunks
 from dgbench.systems.dgc.volumes import shape_of
@@ -53,6 +63,8 @@ MEASURED = "chunks measured"
 FUSED: Final = ("vertices", "linear", "mlp")
 """Workload models of which each worker is also run whole."""
 PAPER_CHUNKS: Final = 50_000
+PREDICTED: Final = 1e-4
+"""Relative rounding of a time that float32 perceptrons give as a logarithm."""
 
 SIZES: Final = {
     "smoke": Size(train=40, test=20, largest=512, budget_s=0.5, epochs=20, units=64, aim_s=5e-4),
@@ -123,12 +135,20 @@ class Fig16(Experiment):
         timer = ChunkTimer(
             model_named(model, 2, HIDDEN), device=context.device, least=2, aim_s=size.aim_s
         )
+        checks: list[ResultCheck] = []
         for part in parts:
+            edges = EdgeRecount(part.data)
+            some = drawn(range(part.cut.count), 2)
+            checks += check_cut(edges, part.cut, some, chunk_cap(part.graph, WORKERS))
             chunks = [part.cut[i] for i in range(part.cut.count)]
             taken = timer.measure(chunks, passes=2 if again else 1)
             values |= part.balances(found, taken.sum(1))
             counters[f"chunks {part.name}"] = part.cut.count
             values |= part.fused(found, timer, taken.sum(1))
+            for encoder in ENCODERS:
+                checks += check_chunk(timer, chunks[some[-1]], encoder)
+            checks.append(computed(values, part.recomputed(found, taken.sum(1).tolist())))
+        checks += check_study(found)
         described = [describe(part.data) for part in parts]
         return Measurement(
             values=values,
@@ -140,6 +160,7 @@ class Fig16(Experiment):
                 "scale": 1.0,
                 "note": "; ".join(dict.fromkeys(e["note"] for e in described if e["note"])),
             },
+            checks=summarised(checks),
             notes=[
                 f"trained on {found.trained} chunks in {found.train_s:.1f} s, "
                 f"{found.rate:.0f} chunks measured in a minute"
@@ -235,6 +256,19 @@ class _Parted:
             values |= _evenness("", name, self.name, loads)
         return values
 
+    def recomputed(self, found: Study, seconds: list[float]) -> dict[str, float]:
+        """What `balances` gives, chunk by chunk."""
+        values: dict[str, float] = {}
+        for name in WORKLOADS:
+            loads = [0.0] * WORKERS
+            worker = self.assigned(found, torch.tensor(seconds, dtype=torch.float64), name)
+            for owner, spent in zip(worker.tolist(), seconds, strict=True):
+                loads[owner] += spent
+            mean = sum(loads) / WORKERS
+            values[f"divergence {name} {self.name}"] = max(loads) / max(min(loads), 1e-3 * mean)
+            values[f"imbalance {name} {self.name}"] = max(loads) / mean
+        return values
+
     def fused(self, found: Study, timer: ChunkTimer, seconds: Tensor) -> dict[str, float]:
         """The same of workers that run all their chunks as one, as chunk fusion does."""
         values: dict[str, float] = {}
@@ -246,6 +280,30 @@ class _Parted:
             ]
             values |= _evenness("fused ", name, self.name, timer.measure(shares, passes=1).sum(1))
         return values
+
+
+def check_study(found: Study) -> list[ResultCheck]:
+    """Checks of the perceptrons and of the errors, entry by entry in numpy and float64."""
+    checks = []
+    for encoder, known in found.predictors.items():
+        for name, net in (("mlp", known.mlp), ("mlp, the paper's inputs", known.plain)):
+            inputs = inputs_of(found.unseen, found.shapes[0], encoder,
+                               "lengths" if name == "mlp" else "paper")  # fmt: skip
+            x = (inputs.double() - net.mean.double()).numpy() / net.scale.double().numpy()
+            for number, (weight, bias) in enumerate(net.layers):
+                x = x @ weight.double().numpy().T + bias.double().numpy()
+                x = np.maximum(x, 0.0) if number + 1 < len(net.layers) else x
+            guess = known.guess(name, found.unseen, found.shapes[0], encoder).numpy()
+            relative = np.abs(guess / np.exp(x[:, 0]) - 1)
+            checks.append(
+                at_most("predictions", float(relative.max()), PREDICTED, against="numpy in float64",
+                        compared=guess.size, part=f"{name}, {encoder}")
+            )  # fmt: skip
+            measured = found.measured[:, ENCODERS.index(encoder)].numpy()
+            error = sum(abs(g - m) / m for g, m in zip(guess, measured, strict=True)) / guess.size
+            own = {name: found.errors[encoder, name].mean}
+            checks.append(close("values", own, {name: float(error)}, EXACT, against="equation 8"))
+    return checks
 
 
 def _evenness(kind: str, workload_name: str, dataset: str, loads: Tensor) -> dict[str, float]:

@@ -6,16 +6,29 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean, median
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
-from dgbench.systems.dgc.experiments.common import failed, failures, one_thread, panel
+from dgbench.systems.base.result_checks import ResultCheck, equal
+from dgbench.systems.dgc.experiments.common import (
+    failed,
+    failures,
+    one_thread,
+    panel,
+    summarised,
+)
+from dgbench.systems.dgc.experiments.recount import EdgeRecount, counted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, workload
 from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.sequence_oracle import SequenceOracle
+
+if TYPE_CHECKING:
+    from dgbench.systems.dgc.plan import WorkerPlan
 
 NAME: Final = "fig17"
 MODEL: Final = "tgcn_2layer"
@@ -109,7 +122,6 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
         task: a `SequenceWorkload`. data: its snapshots. epochs: to time.
     """
     from dgbench.runtime.collectives import LocalCommunicator
-    from dgbench.systems.base.plain_sequences import PlainSequences
     from dgbench.systems.dgc.dealing import deal, open_trainer
     from dgbench.systems.dgc.experiments.partition_rows import weighted
     from dgbench.systems.dgc.partition import partition_chunks, vertices_and_edges
@@ -132,10 +144,10 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
     seconds["assignment"] = parts["assignment"]
     seconds["refinement"] = parts["refinement"]
     entries = step_entries(data, graph, task.norm)
-    plans = {}
+    plans, made_plans = {}, []
     for kind, fusion, temporal in (("fused", "spatial", "packed"), ("plain", "none", "padded")):
         begin = time.process_time()
-        for rank in range(WORKERS):
+        of_workers = [
             plan_worker(
                 data,
                 graph,
@@ -146,10 +158,13 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
                 temporal=temporal,
                 entries=entries,
             )
+            for rank in range(WORKERS)
+        ]
         plans[kind] = time.process_time() - begin
+        made_plans.append(of_workers)
     seconds["fusion"] = plans["fused"]
-    plain = PlainSequences(task, data)
-    wanted, taken, gap = plain.train_epoch(), [], 0.0
+    oracle = SequenceOracle(task, data)
+    taken, gap = [], 0.0
     with counted_partitions() as partitions:
         # One worker gets all whatever work is, so nothing is measured for it.
         settings = RankSettings(chunks=ChunkSettings(workload="vertices"))
@@ -160,24 +175,51 @@ def measure(task: Any, data: Any, epochs: int) -> Measurement:
             loss = float(trainer.train_epoch())
             taken.append(time.process_time() - begin)
             if number == 0:
-                gap = abs(loss - wanted) / max(abs(wanted), 1e-30)
+                gap = abs(loss / oracle.losses[0] - 1)
+        checks = oracle.check_used({"DGC": trainer})
     values = {f"{name}_s": value for name, value in seconds.items()}
     values |= {"epoch_s": median(taken[1:]), "lists_s": plans["plain"]}
+    counters = {
+        "vertex-steps": graph.num_vertices,
+        "edges": int(torch.count_nonzero(graph.directions() & 1)),
+        "chunks": made.count,
+        "partitions": len(partitions),
+        "epochs": len(taken),
+    }
+    edges = EdgeRecount(data)
+    chunks = {"chunks": int(np.unique(made.chunk).size), "epochs": epochs + 1, "partitions": 1}
+    checks += [
+        edges.vertex_steps(graph),
+        edges.partition(made.placement),
+        counted(counters, edges.sizes() | chunks),
+        *(planned_once(of_workers, graph.num_vertices) for of_workers in made_plans),
+    ]
     return Measurement(
         values=values,
         units=dict.fromkeys(values, "s"),
-        counters={
-            "vertex-steps": graph.num_vertices,
-            "edges": int(torch.count_nonzero(graph.directions() & 1)),
-            "chunks": made.count,
-            "partitions": len(partitions),
-            "epochs": len(taken),
-        },
+        counters=counters,
         samples=taken[1:],
         warmup=1,
         deviation={"loss": gap},
         data=describe(data),
+        checks=summarised(checks),
     )
+
+
+def planned_once(plans: Sequence[WorkerPlan], vertices: int) -> ResultCheck:
+    """A check that every vertex-step is in one group and one run of sequences of one worker."""
+    structure, steps = [], []
+    for plan in plans:
+        rows = plan.structure.rows
+        structure += [rows[group.rows] for group in plan.structure.groups]
+        for run in (run for stage in plan.time.stages for run in stage.groups):
+            steps.append(plan.time.rows[run.steps])
+    found = {
+        "structure": torch.cat(structure).sort().values,
+        "time": torch.cat(steps).sort().values,
+    }
+    every = torch.arange(vertices)
+    return equal("planned rows", found, dict.fromkeys(found, every), against="all vertex-steps")
 
 
 @contextmanager

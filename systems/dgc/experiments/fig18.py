@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from dgbench.runtime.collectives import Communicator
-from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
@@ -22,7 +22,7 @@ from dgbench.systems.base.sequences import (
     load_sequences,
 )
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
-from dgbench.systems.dgc.experiments.common import devices_lacking, failures, one_thread
+from dgbench.systems.dgc.experiments.common import devices_lacking, failures, one_thread, summarised
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -32,14 +32,20 @@ from dgbench.systems.dgc.experiments.race_runs import (
     before_ranks,
     contenders,
     dataset_title,
+    replicas_equal,
     task_of,
-    truth_of,
 )
+from dgbench.systems.dgc.experiments.recount import EdgeRecount
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
+from dgbench.systems.dgc.sequence_oracle import SequenceOracle, last_gradients
 from dgbench.systems.dgc.settings_run import RankSettings
+from dgbench.systems.dgc.turns import TrainedAnswers, ask_trained
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dgbench.datasets import SnapshotSequence
+    from dgbench.systems.dgc.trainer import RankTrainer
 
 NAME: Final = "fig18"
 ONE: Final = "one process"
@@ -102,31 +108,41 @@ class Fig18(Experiment):
         task = task_of(dataset, model, preset, lr=LR, snapshots=kept)
         data = load_sequences(task)
         with one_thread():
-            truth = truth_of(task, data, context.device)
+            oracle = SequenceOracle(task, data, context.device)
         every = contenders()
         # Without fusion DGC trains the same, chunk by chunk, and for long.
         names = [n for n in SYSTEMS if n != PLAIN or preset == "paper"]
         chosen = {name: replace(every[name], transport="backend") for name in names}
         dealt = {n: deal(task, data, ranks, s, device=context.device) for n, s in chosen.items()}
-        curves = {ONE: _curve(PlainSequences(task, data, device=context.device), EPOCHS[preset])}
+        plain = PlainSequences(task, data, device=context.device)
+        start = {ONE: plain.evaluate()}
+        gradients, curve = _curve(plain, EPOCHS[preset])
+        slopes, curves = {ONE: gradients}, {ONE: curve}
         before_ranks()
         found = launch(
             _train,
             ranks,
-            (task, data, chosen, dealt, EPOCHS[preset]),
+            (task, data, chosen, dealt, EPOCHS[preset], random.SystemRandom().choice(names)),
             timeout_s=cell.timeout_s,
             device=context.device,
             threads=1,
             seed=task.seed,
         )
-        start, trained = found[0]
-        curves |= trained
-        gaps = {n: truth.gap(out, grads or truth.gradients) for n, (out, grads) in start.items()}
-        if not max(gaps.values()) <= truth.allowed:
-            raise CheckFailed(
-                f"before training, systems deviate from one process by {gaps}; allowed are "
-                f"{truth.allowed:.2g}"
-            )
+        start |= found[0].start
+        slopes |= found[0].gradients
+        curves |= found[0].curves
+        gaps = {name: oracle.gap(start[name], slopes[name]) for name in chosen}
+        later = oracle.checks_at(found[0].later.state)
+        checks = []
+        for name, curve in curves.items():
+            stale = name in chosen and chosen[name].stale
+            losses = curve["loss"][: 1 if stale else None]
+            checks += oracle.check_start(start[name], slopes[name], losses, name)
+        edges = EdgeRecount(data)
+        for name in chosen:
+            checks += later(found[0].later.answers[name], name)
+            checks.append(replicas_equal([rank.later for rank in found], name))
+            checks.append(edges.partition(dealt[name].placement, name))
         values = {
             f"{what} {name} {i}": v
             for name, curve in curves.items()
@@ -139,6 +155,7 @@ class Fig18(Experiment):
             deviation={"gradient": max(gaps.values())},
             data=describe(data),
             notes=[f"{ranks} processes of one machine over Gloo"],
+            checks=summarised(checks),
         )
 
     def figures(self) -> list[FigureSpec]:
@@ -179,6 +196,23 @@ class Fig18(Experiment):
 Curves = dict[str, dict[str, list[float]]]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trained:
+    """What one rank tells, by system.
+
+    Attributes:
+        start: outputs of the untrained model.
+        gradients: of the first epoch, which sends everything.
+        curves: of training.
+        later: what the systems answer after it.
+    """
+
+    start: dict[str, Tensor]
+    gradients: dict[str, dict[str, Tensor]]
+    curves: Curves
+    later: TrainedAnswers
+
+
 def _train(
     comm: Communicator,
     task: SequenceWorkload,
@@ -186,33 +220,46 @@ def _train(
     chosen: Mapping[str, RankSettings],
     dealt: Mapping[str, Dealt],
     epochs: int,
-) -> tuple[dict[str, Any], Curves]:
-    """Be one rank: train with each system in turn, from the same parameters."""
-    start: dict[str, Any] = {}
+    drawn: str,
+) -> _Trained:
+    """Be one rank: train with each system in turn, from the same parameters.
+
+    Args:
+        comm: of the rank.
+        task, data, chosen, dealt, epochs: of the cell.
+        drawn: system at whose parameters all are asked in the end.
+    """
+    start: dict[str, Tensor] = {}
+    gradients: dict[str, dict[str, Tensor]] = {}
     curves: Curves = {}
+    trainers: dict[str, RankTrainer] = {}
     for name, settings in chosen.items():
         connect(comm, settings)
-        trainer = open_trainer(comm, task, data, dealt[name], settings)
-        # An exchange that keeps copies must know of no pass before training.
-        start[name] = trainer.evaluate(), {} if settings.stale else trainer.gradients()
-        curves[name] = _curve(trainer, epochs, comm)
-        trainer.close()
-    return (start, curves) if comm.rank == 0 else ({}, {})
+        trainers[name] = open_trainer(comm, task, data, dealt[name], settings)
+        start[name] = trainers[name].evaluate()
+        gradients[name], curves[name] = _curve(trainers[name], epochs, comm)
+        trainers[name].close()
+    later = ask_trained(comm, trainers, chosen, drawn)
+    if comm.rank > 0:
+        start, gradients, curves = {}, {}, {}
+    return _Trained(start, gradients, curves, later)
 
 
 def _curve(
     trainer: SequenceTrainer, epochs: int, comm: Communicator | None = None
-) -> dict[str, list[float]]:
-    """Loss before each step, test accuracy after it, and the step's seconds."""
+) -> tuple[dict[str, Tensor], dict[str, list[float]]]:
+    """Gradients of the first step; loss before each, test accuracy after it, and its seconds."""
     found: dict[str, list[float]] = {"loss": [], "accuracy": [], "seconds": []}
+    first: dict[str, Tensor] = {}
     for _ in range(epochs):
         if comm is not None:
             comm.barrier()
         begin = time.perf_counter()
         found["loss"].append(trainer.train_epoch())
         found["seconds"].append(time.perf_counter() - begin)
+        first = last_gradients(trainer) if len(found["loss"]) == 1 else first
         found["accuracy"].append(trainer.accuracy())
-    return found
+    return first, found
 
 
 # What rows say.

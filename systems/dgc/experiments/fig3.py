@@ -11,6 +11,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import select
 from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes, gini
+from dgbench.systems.dgc.experiments.recount import computed, unevenness
 from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME
 from dgbench.systems.dgc.experiments.table1 import SMOKE
 
@@ -62,7 +63,10 @@ class Fig3(Experiment):
             for k, value in enumerate(at_most(found.lengths, found.steps, LENGTH_GRID))
         }
         counters = {"snapshots": found.steps, "sequences": int(found.first.size)}
-        return Measurement(values=values, counters=counters, data=found.data)
+        return Measurement(
+            values=values, counters=counters, data=found.data,
+            checks=[found.check(), computed(values, recomputed(found))],
+        )  # fmt: skip
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -121,6 +125,26 @@ def spread(numbers: np.ndarray) -> dict[str, float]:
         "p90 over median": float(np.quantile(numbers, 0.9)) / middle,
         "mean": float(numbers.mean()),
     }
+
+
+def recomputed(found: Lifetimes) -> dict[str, float]:
+    """What the values follow from by definition: a recount, value by value."""
+    recount, values = found.recount, {}
+    of = {"lengths": (recount.lengths, found.steps, LENGTH_GRID)}
+    if recount.all:
+        of["edges"] = (recount.edges, recount.edges.sum() / found.steps, EDGE_GRID)
+    for kind, (numbers, unit, grid) in of.items():
+        ordered = sorted(numbers.tolist())
+        if not ordered:
+            continue
+        middle = max(1.0, (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
+        values[f"{kind} gini"] = unevenness(numbers)
+        values[f"{kind} max over median"] = ordered[-1] / middle
+        values[f"{kind} mean"] = sum(ordered) / len(ordered)
+        for k, limit in enumerate(grid):
+            below = (numbers <= limit * unit * (1 + 1e-12)).sum()
+            values[f"{kind} cdf {k}"] = int(below) / len(ordered)
+    return values
 
 
 def at_most(numbers: np.ndarray, unit: float, grid: Sequence[float]) -> list[float]:

@@ -12,9 +12,11 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
+from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named
-from dgbench.systems.dgc.experiments.common import failed, one_thread, panel
+from dgbench.systems.dgc.experiments.common import failed, one_thread, panel, summarised
+from dgbench.systems.dgc.experiments.recount import EdgeRecount, check_cut, drawn
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -91,6 +93,7 @@ class Fig7(Experiment):
                 f"longest {name}": int(sizes.longest[place]),
             }
         values: dict[str, float] = {}
+        checks = [*check_cut(EdgeRecount(data), cut, set(places), made.cap)]
         for model in MODELS[:2] if context.preset == "quick" else MODELS:
             net = model_named(model, task.feature_dim, task.hidden_dim)
             timers = [
@@ -103,11 +106,16 @@ class Fig7(Experiment):
                 padded = [timers[1].once(chunk, "time") for chunk in chunks]
                 turns.append(torch.cat([packed, torch.tensor(padded).double()[:, None]], 1))
             values |= _values(model, torch.stack(turns))
+            (place,) = drawn(places, 1)
+            checks += check_chunk(timers[0], cut[place], "structure")
+            for timer in timers:
+                checks += check_chunk(timer, cut[place], "time")
         return Measurement(
             values=values,
             units={key: "s" for key in values if key.endswith("_s")},
             counters=counters,
             data=describe(data),
+            checks=summarised(checks),
         )
 
     def figures(self) -> list[FigureSpec]:

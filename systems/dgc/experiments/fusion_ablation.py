@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 
 from dgbench.runtime.collectives import LocalCommunicator
@@ -14,8 +15,9 @@ from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import rounds_of, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import TOLERANCE, relative
-from dgbench.systems.base.turns import ROUND_INTERVAL, Truth, gain_of, gains, turn_rounds, turns_of
+from dgbench.systems.base.race import relative
+from dgbench.systems.base.turns import ROUND_INTERVAL, gain_of, gains, turn_rounds, turns_of
+from dgbench.systems.dgc.experiments.boundary_loads import count_boundary, recounted_loads
 from dgbench.systems.dgc.experiments.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.experiments.common import (
     devices_lacking,
@@ -25,6 +27,7 @@ from dgbench.systems.dgc.experiments.common import (
     one_thread,
     over_rounds,
     panel,
+    summarised,
 )
 from dgbench.systems.dgc.experiments.loading import (
     OFF,
@@ -35,10 +38,14 @@ from dgbench.systems.dgc.experiments.loading import (
     between,
     dealt_out,
 )
+from dgbench.systems.dgc.experiments.recount import EdgeRecount, counted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
 from dgbench.systems.dgc.experiments.time_encoders import CONTENDERS, PADDED, time_encoders
+from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dgbench.datasets import SnapshotSequence
     from dgbench.systems.base.sequences import SequenceWorkload
     from dgbench.systems.dgc.dealing import Dealt
@@ -113,11 +120,15 @@ class FusionAblation(Experiment):
         with one_thread():
             dealt = dealt_out(task, data, WORKERS[preset], context.device)
             found = _epochs(task, data, dealt, context)
-            found.counters |= _loads(task, data, dealt)
+            loads, fused = count_boundary(task, data, dealt)
+            found.counters |= loads
+            if context.round == 1:
+                wanted = recounted_loads(EdgeRecount(data), dealt, fused)
+                found.checks.append(counted(loads, wanted))
             _memory(task, data, dealt, context, found)
             if model == MAIN:
                 _encoders(task, data, dealt, context, found)
-        found.notes = list(dealt.notes)
+        found.notes, found.checks = list(dealt.notes), summarised(found.checks)
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -167,18 +178,12 @@ def _epochs(
     task: SequenceWorkload, data: SnapshotSequence, dealt: Dealt, context: RunContext
 ) -> Measurement:
     """Epochs of all four settings in turns, each checked against the plain trainer."""
-    from dgbench.systems.base.plain_sequences import PlainSequences
-
     trainers = {name: _trainer(task, data, dealt, name, context) for name in SETTINGS}
-    exact, rounded = (
-        PlainSequences(task, data, device=context.device, dtype=dtype)
-        for dtype in (torch.float64, torch.float32)
-    )
-    truth = Truth(exact.evaluate(0), exact.gradients(0), TOLERANCE, describe(data))
-    noise = truth.gap(rounded.evaluate(0), rounded.gradients(0))
-    truth = replace(truth, allowed=max(TOLERANCE, 2 * noise))
-    worst = max(truth.check(name, trainer) for name, trainer in trainers.items())
-    values = _apart(trainers)
+    oracle = SequenceOracle(task, data, context.device)
+    outputs = {name: trainer.evaluate(0) for name, trainer in trainers.items()}
+    slopes = {name: trainer.gradients(0) for name, trainer in trainers.items()}
+    worst = max(oracle.gap(outputs[name], slopes[name]) for name in trainers)
+    values = _apart(outputs, slopes)
     preset = context.preset
     counters = {"turns": 0}
     if preset not in ONE_MODEL or task.model == MAIN:
@@ -193,19 +198,37 @@ def _epochs(
             f"groups {name}": len(trainer.plan.structure.groups),
             f"zeros {name}": trainer.plan.time.padding * trainer.model.spatial_dim,
         }
-        trainer.close()
+    edges = EdgeRecount(data)
+    checks = [
+        *(oracle.check_used(trainers) if context.round == 1 else []),
+        edges.vertex_steps(dealt.graph),
+        edges.partition(dealt.placement),
+        counted(counters, _held(trainers, dealt)),
+    ]
     return Measurement(
-        values=values, counters=counters, deviation={"output": worst}, data=describe(data)
-    )
+        values=values, counters=counters, deviation={"output": worst}, data=describe(data),
+        checks=checks,
+    )  # fmt: skip
 
 
-def _apart(trainers: Mapping[str, RankTrainer]) -> dict[str, float]:
+def _held(trainers: Mapping[str, RankTrainer], dealt: Dealt) -> dict[str, int]:
+    """Groups and zeros of each setting from its tensors; unfused, a group for each unit."""
+    wanted = {}
+    for name, trainer in trainers.items():
+        plan = trainer.plan.time
+        runs = [run for stage in plan.stages for run in stage.groups] + list(plan.groups)
+        empty = sum(int((run.rows.sequence < 0).sum()) for run in runs)
+        wanted[f"zeros {name}"] = empty * trainer.model.spatial_dim
+        whole = SETTINGS[name][0] == "whole"
+        wanted[f"groups {name}"] = 1 if whole else np.unique(dealt.placement.unit).size
+    return wanted
+
+
+def _apart(
+    outputs: Mapping[str, Tensor], slopes: Mapping[str, Mapping[str, Tensor]]
+) -> dict[str, float]:
     """How far fused results lie from unfused ones, forward and backward."""
-    outputs = {name: trainer.evaluate(0) for name, trainer in trainers.items()}
-    grads = {
-        name: torch.cat([g.flatten() for g in trainer.gradients(0).values()])
-        for name, trainer in trainers.items()
-    }
+    grads = {name: torch.cat([g.flatten() for g in of.values()]) for name, of in slopes.items()}
     values = {}
     for name in (SPATIAL, TEMPORAL, ON):
         values[f"forward {name}"] = relative(outputs[name], outputs[OFF])
@@ -235,45 +258,6 @@ def _trainer(
     )
     trainer.prepare()
     return trainer
-
-
-def _loads(task: SequenceWorkload, data: SnapshotSequence, dealt: Dealt) -> dict[str, int]:
-    """Rows loaded in one round by all workers, before and after spatial fusion.
-
-    A boundary row is one that another chunk of its worker hears.
-    """
-    from dgbench.systems.dgc.fusion import fuse_units, shared_rows, unit_loads
-    from dgbench.systems.dgc.plan import plan_worker
-
-    totals = dict.fromkeys(
-        ("pairs", "merges", "boundary rows", "boundary loads", "boundary loads, fused",
-         "most loads", "least loads", "rows loaded", "rows loaded, fused"), 0)  # fmt: skip
-    least: list[int] = []
-    units = dealt.placement.units
-    for rank in range(dealt.placement.workers):
-        plan = plan_worker(
-            data, dealt.graph, dealt.placement, rank, attention=True, norm=task.norm,
-            fusion="whole", entries=dealt.entries,
-        ).structure  # fmt: skip
-        unit = dealt.placement.unit[plan.rows].long()
-        reads = shared_rows(plan.csr, unit, units)
-        fused = fuse_units(reads, rest="apart")
-        after = shared_rows(plan.csr, fused.group[unit], units)
-        loads, loads_after = (1 + torch.bincount(r.row, minlength=unit.numel())
-                              for r in (reads, after))  # fmt: skip
-        boundary = loads > 1
-        totals["pairs"] += reads.pairs()[0].numel()
-        totals["merges"] += fused.merges
-        totals["boundary rows"] += int(boundary.sum())
-        totals["boundary loads"] += int(loads[boundary].sum())
-        totals["boundary loads, fused"] += int(loads_after[boundary].sum())
-        if bool(boundary.any()):
-            totals["most loads"] = max(totals["most loads"], int(loads[boundary].max()))
-            least.append(int(loads[boundary].min()))
-        totals["rows loaded"] += int(unit_loads(plan.csr, unit, units).sum())
-        totals["rows loaded, fused"] += int(unit_loads(plan.csr, fused.group[unit], units).sum())
-    totals["least loads"] = min(least, default=0)
-    return totals
 
 
 def _memory(
@@ -333,13 +317,17 @@ def _encoders(
 ) -> None:
     """Forms of the time encoder alone, in turns."""
     preset = context.preset
-    timed = time_encoders(task, data, dealt, context.device, TURNS[preset], SECONDS[preset] / 2)
+    timed = time_encoders(
+        task, data, dealt, context.device, TURNS[preset], SECONDS[preset] / 2,
+        compare=context.round == 1,
+    )  # fmt: skip
     for name, form in timed.items():
         found.values |= {
             f"encoder {name}": median(form.seconds),
             f"encoder deviation {name}": form.deviation,
         }
         found.counters[f"encoder zeros {name}"] = form.zeros
+        found.checks += form.checks
         if name != PADDED:
             found.values |= gains(f"encoder {name}", timed[PADDED].seconds, form.seconds)
 

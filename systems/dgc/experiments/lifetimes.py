@@ -15,6 +15,8 @@ from dgbench.datasets import EventStream
 from dgbench.datasets.transforms import equal_windows
 from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck
+from dgbench.systems.dgc.experiments.event_recount import EventRecount
 from dgbench.systems.dgc.experiments.settings import Graph
 
 RULES = ("edges", "span", "tail")
@@ -35,6 +37,7 @@ class Lifetimes:
         first, last: int64[M], the first and last snapshot of each vertex that ever has an edge.
         window: length of a snapshot in the data's unit of time.
         data: the `data` field of a measurement.
+        recount: the same counted once more.
     """
 
     steps: int
@@ -47,6 +50,7 @@ class Lifetimes:
     last: np.ndarray
     window: float
     data: dict[str, Any]
+    recount: EventRecount
 
     @classmethod
     def of(cls, graph: Graph, preset: Preset) -> Lifetimes:
@@ -84,7 +88,12 @@ class Lifetimes:
             last=step[ends],
             window=float(cuts[-1] - cuts[0]) / steps,
             data=describe(events),  # type: ignore[arg-type]
+            recount=EventRecount(events, steps),
         )
+
+    def check(self) -> ResultCheck:
+        """A check of these counts against the recount."""
+        return self.recount.check(self)
 
     def present(self, rule: str) -> np.ndarray:
         """int64[T], vertices present in each snapshot by one of `RULES`."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dgbench.systems.base.race import relative
+from dgbench.systems.base.result_checks import ResultCheck, at_most
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
@@ -76,7 +77,7 @@ class Loader:
 
     def __init__(self, plan: WorkerPlan, shape: Shape, device: str) -> None:
         """Bring to their places what an epoch finds there."""
-        self.device = torch.device(device)
+        self.device, self.spatial_dim = torch.device(device), shape.spatial_dim
         self._cuda = self.device.type == "cuda"
         draw = torch.Generator().manual_seed(1)
         count = plan.structure.rows.numel() + plan.structure.halo.numel()
@@ -124,6 +125,20 @@ class Loader:
         wanted = self._features.index_select(0, self._used)
         gaps = relative(features[self._used], wanted), relative(last.cpu(), self._last.cpu())
         return max(gaps)
+
+    def check(self, name: str) -> ResultCheck:
+        """A check that every row arrived as it was, after loads of a setting of this name."""
+        count = self._used.numel() + self._last.shape[0]
+        return at_most(
+            "loaded rows", self.gap(), 0.0, against="rows to load", compared=count, part=name
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors that an epoch fills: features, matrices, later rounds, rows."""
+        filled = [tensor for group in self._groups for tensor in (group[3], *group[5], *group[6])]
+        filled += [rows for _, _, rows in self._runs]
+        return sum(tensor.nbytes for tensor in filled)
 
     def _group(self, group: Group, shape: Shape) -> tuple[Any, ...]:
         csr, columns = group.csr, group.columns

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.dgc.experiments.common import failed, failures, one_thread, panel
 from dgbench.systems.dgc.experiments.partition_rows import (
     CONTROLS,
@@ -22,6 +24,7 @@ from dgbench.systems.dgc.experiments.partition_rows import (
     weighted,
     work_balance,
 )
+from dgbench.systems.dgc.experiments.recount import EdgeRecount, computed, counted, drawn
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, workload
 from dgbench.systems.dgc.partition import (
     PAPER,
@@ -32,6 +35,10 @@ from dgbench.systems.dgc.partition import (
 )
 from dgbench.systems.dgc.supergraph import cut_weight
 from dgbench.systems.dgc.volumes import traffic_of
+
+if TYPE_CHECKING:
+    from dgbench.systems.dgc.partition import ChunkPartition
+    from dgbench.systems.dgc.volumes import Shape
 
 NAME: Final = "partition_ablation"
 WORKERS: Final = 8
@@ -122,10 +129,13 @@ class PartitionAblation(Experiment):
             graph, shape = weighted(data, task)
             hears = graph.hears()
             work = vertex_work(graph)
+            edges = EdgeRecount(data)
+            checks = [edges.vertex_steps(graph)]
+            known = [name for name, one in VARIANTS.items() if one.by != "kahypar" or long]
+            recounted = drawn(known, 3)
             counters["weight"] = int(graph.edge_weight.sum(dtype=torch.int64)) // 2
-            for name, settings in VARIANTS.items():
-                if settings.by == "kahypar" and not long:
-                    continue
+            for name in known:
+                settings = VARIANTS[name]
                 if context.preset == "smoke":
                     settings = replace(settings, rounds=0)
                 begin = time.process_time()
@@ -149,6 +159,9 @@ class PartitionAblation(Experiment):
                     f"balance {name}": work_balance(graph, made.placement, work),
                     f"span {name}": 1.0 if shape.attention else span,
                 }
+                checks.append(edges.partition(made.placement, name))
+                if name in (*recounted, "refined"):
+                    checks += _recounted(edges, made, shape, name, counters, values)
                 if settings.by not in CONTROLS:  # those run in a process of their own
                     values[f"seconds {name}"] = seconds
         return Measurement(
@@ -157,6 +170,7 @@ class PartitionAblation(Experiment):
             counters=counters,
             data=describe(data),
             notes=list(dict.fromkeys(notes)),
+            checks=checks,
         )
 
     def figures(self) -> list[FigureSpec]:
@@ -195,6 +209,36 @@ class PartitionAblation(Experiment):
                 + (f", METIS {sent['METIS'] / 1e6:.3g}" if sent["METIS"] else "")
             )
         return "; ".join(words) + "." if words else ""
+
+
+def _recounted(
+    edges: EdgeRecount,
+    made: ChunkPartition,
+    shape: Shape,
+    name: str,
+    counters: Mapping[str, int],
+    values: Mapping[str, float],
+) -> list[ResultCheck]:
+    """Checks of what a row says of one variant, against a count over all edges."""
+    chunk = made.chunk.numpy()
+    inside, between = edges.weight(chunk, shape)
+    stages, span = edges.span(made.placement)
+    wanted = {
+        "weight": inside + between,
+        f"inside {name}": inside,
+        f"between {name}": between,
+        f"bytes {name}": sum(edges.bytes(made.placement, shape).values()),
+        f"stages {name}": 1 if shape.attention else stages,
+    }
+    derived = {
+        f"balance {name}": edges.balance(made.placement),
+        f"span {name}": 1.0 if shape.attention else span,
+    }
+    return [
+        equal("chunks", np.clip(chunk, 0, made.count - 1), chunk, against="range of chunks"),
+        counted(counters, wanted),
+        computed(values, derived),
+    ]
 
 
 def weight_inside(graph: Supergraph, chunk: Tensor) -> int:

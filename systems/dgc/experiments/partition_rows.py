@@ -14,7 +14,9 @@ from dgbench.kernels_cuda.supergraph import Supergraph
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.dgc.controls import timed_cut
+from dgbench.systems.dgc.experiments.recount import EdgeRecount, computed, counted, drawn
 from dgbench.systems.dgc.partition import (
     ChunkSettings,
     critical_path,
@@ -117,8 +119,11 @@ def count_partitions(
     counters: dict[str, int] = {"snapshots": len(data) - 1}
     values: dict[str, float] = {}
     notes: list[str] = []
+    checks: list[ResultCheck] = []
+    edges = EdgeRecount(data)
     for model, task in tasks.items():
         graph, shape = weighted(data, task)
+        checks.append(edges.vertex_steps(graph))
         hears, work = graph.hears(), vertex_work(graph)
         counters |= {
             "vertex-steps": graph.num_vertices,
@@ -127,10 +132,11 @@ def count_partitions(
             "longest": int(graph.start.diff().max()) if graph.num_vertices else 0,
         }
         guess = rest(shape) if rest is not None else vertices_and_edges
+        recounted = drawn(workers, 1)
         for size in workers:
-            for name, (placement, seconds) in _placements(
-                graph, shape, work, size, settings, controls, guess, notes
-            ).items():
+            made = _placements(graph, shape, work, size, settings, controls, guess, notes)
+            others = drawn([name for name in made if name != "chunks"], 1)
+            for name, (placement, seconds) in made.items():
                 key = f"{model} {size} {name}"
                 sent = traffic_of(graph, hears, placement, shape)
                 forward = [flow.name for flow in sent.select(direction="forward")]
@@ -149,6 +155,9 @@ def count_partitions(
                     f"span {key}": 1.0 if shape.attention else span,
                     f"seconds {key}": seconds,
                 }
+                checks.append(edges.partition(placement, name))
+                if size in recounted and name in ("chunks", *others):
+                    checks += _recounted(edges, placement, shape, key, counters, values)
                 if name == "chunks" and timed_balance_s:
                     values[f"measured balance {key}"] = measured_balance(
                         graph, placement, shape, timed_balance_s
@@ -159,7 +168,36 @@ def count_partitions(
         counters=counters,
         data=describe(data),
         notes=list(dict.fromkeys(notes)),
+        checks=[*checks, counted(counters, edges.sizes())],
     )
+
+
+def _recounted(
+    edges: EdgeRecount,
+    placement: Placement,
+    shape: Shape,
+    key: str,
+    counters: Mapping[str, int],
+    values: Mapping[str, float],
+) -> list[ResultCheck]:
+    """Checks of what a row says of one placement, against a count over all edges."""
+    sent = edges.bytes(placement, shape)
+    spatial = sum(count for name, count in sent.items() if name.startswith(SPATIAL))
+    stages, span = edges.span(placement)
+    wanted = {
+        f"bytes {key}": sum(sent.values()),
+        f"spatial {key}": spatial,
+        f"temporal {key}": sum(sent.values()) - spatial,
+        f"stages {key}": 1 if shape.attention else stages,
+        f"exchanges spatial {key}": len(shape.round_dims),
+        f"exchanges temporal {key}": 1,
+        f"most heard {key}": edges.most_heard(placement, shape),
+    }
+    derived = {
+        f"balance {key}": edges.balance(placement),
+        f"span {key}": 1.0 if shape.attention else span,
+    }
+    return [counted(counters, wanted), computed(values, derived)]
 
 
 def most_heard(graph: Supergraph, placement: Placement, shape: Shape) -> int:

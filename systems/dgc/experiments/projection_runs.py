@@ -7,19 +7,22 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
+from msgspec.structs import replace as changed
 
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.sequences import (
     SequenceWorkload,
     load_sequences,
     sequence_model,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.common import one_thread
+from dgbench.systems.dgc.experiments.common import one_thread, summarised
 from dgbench.systems.dgc.experiments.projection import (
     LINKS,
     WORKERS,
@@ -38,9 +41,11 @@ from dgbench.systems.dgc.experiments.race_runs import (
     TWINS,
     task_of,
 )
+from dgbench.systems.dgc.experiments.recount import AGAINST, EdgeRecount, drawn
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
 from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
 from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.trainer import RankTrainer
 from dgbench.systems.dgc.volumes import Shape, hearing, shape_of
 
@@ -81,15 +86,23 @@ def copy_rate(budget_s: float = 0.05) -> float:
     return 2 * source.nbytes / best
 
 
-def measure_runs(model: str, preset: Preset) -> list[Run]:
-    """Epochs of one rank on held graphs, in one unit and chunk by chunk; the fastest of each."""
+def measure_runs(model: str, preset: Preset, checks: list[ResultCheck] | None = None) -> list[Run]:
+    """Epochs of one rank on held graphs, in one unit and chunk by chunk; the fastest of each.
+
+    Args:
+        model: which one.
+        preset: decides how many.
+        checks: gets those of the trainers of a drawn graph, as they were timed.
+    """
     found = []
+    (compared,) = drawn(MEASURED, 1) if checks is not None else ("",)
     for dataset in MEASURED:
         task = task_of(dataset, model, "quick")
         data = load_sequences(task)
         edges = sum(data.topology[t].nnz for t in range(len(data) - 1))
         graph, shape = _weighted(task, data)
         placement = _chunks(graph, shape, 1)
+        trainers = {}
         for fusion, units in (("none", placement.units), ("whole", 1)):
             meter = Meter(device="cpu", timing=True)
             comm = LocalCommunicator(meter=meter, seed=task.seed)
@@ -104,6 +117,11 @@ def measure_runs(model: str, preset: Preset) -> list[Run]:
             vertices = graph.num_vertices
             structure = best["gnn"] + best.get("transfer", 0.0)
             found.append(Run(vertices, edges, units, vertices, structure, best["rnn"]))
+            trainers[f"DGC, fusion {fusion}"] = trainer
+        if dataset == compared:
+            oracle = SequenceOracle(task, data, label=f"{dataset}/{model}")
+            checks += oracle.check_used(trainers)
+        for trainer in trainers.values():
             trainer.close()
     return found
 
@@ -147,7 +165,10 @@ def project_all(
     with one_thread():
         if rates is None:
             rate = copy_rate()
-            rates = {model: fit_rates(measure_runs(model, preset), rate) for model in MODELS}
+            rates = {
+                model: fit_rates(measure_runs(model, preset, found.checks), rate)
+                for model in MODELS
+            }
         for model, one in rates.items():
             words = ("vertex_s", "edge_s", "time_s", "unit_s", "copy_bytes_per_s")
             found.values |= {f"{word} {model}": getattr(one, word) for word in words}
@@ -155,7 +176,27 @@ def project_all(
         for dataset in datasets:
             said.append(_project(found, dataset, preset, rates))
     found.data = {**said[0], "dataset": ", ".join(one["dataset"] for one in said)}
+    found.checks = summarised(found.checks)
     found.notes = [machine(links).assumed for links in LINKS]
+    return found
+
+
+def recounted_load(
+    edges: EdgeRecount, placement: Placement, shape: Shape
+) -> dict[str, np.ndarray | int]:
+    """`projection.Load` edge by edge: by worker, what it has and what its units copy."""
+    size, unit = placement.workers, placement.unit.numpy().astype(np.int64)
+    worker = placement.structure.numpy()
+    found: dict[str, np.ndarray | int] = dict(edges.work(placement))
+    own = found["vertices"]
+    place = unit * size + worker
+    found["units"] = np.bincount(np.unique(place) % size, minlength=size)
+    for name, part in (("loaded", place), ("fused", worker)):
+        apart = part[edges.reader] != part[edges.heard]
+        pairs = np.unique(np.stack([edges.heard[apart], part[edges.reader[apart]]]), axis=1)
+        found[name] = own + np.bincount(pairs[1] % size, minlength=size)
+    found["stages"] = 1 if shape.attention else edges.span(placement)[0]
+    found["bytes"] = sum(edges.bytes(placement, shape).values())
     return found
 
 
@@ -163,13 +204,16 @@ def _project(
     found: Measurement, dataset: str, preset: Preset, rates: dict[str, Rates]
 ) -> dict[str, Any]:
     scale = SCALES[preset][dataset]
-    data, hears = None, None
+    data, hears, recount = None, None, None
+    compared = drawn([(model, name) for model in MODELS for name in (*BASELINE_NAMES, PLAIN)], 1)
     for model in MODELS:
         task = workload(BY_NAME[dataset], model, preset, scale=scale, snapshots=None)
         data = load_sequences(task) if data is None else data
         graph, shape = _weighted(task, data)
         hears = hearing(data, graph) if hears is None else hears
         edges = sum(data.topology[t].nnz for t in range(graph.steps))
+        recount = EdgeRecount(data) if recount is None else recount
+        found.checks.append(recount.vertex_steps(graph))
         printed = BY_NAME[dataset].printed
         factor = Factor(printed["vertices"] / graph.num_vertices, printed["edges"] / edges)
         key = f"{dataset}/{model}"
@@ -178,6 +222,13 @@ def _project(
             load = load_of(graph, hears, placement, shape)
             found.counters[f"{key}/bytes {name}"] = load.traffic.bytes()
             found.counters[f"{key}/stages {name}"] = load.stages
+            found.checks.append(recount.partition(placement, name))
+            if (model, name) in compared:
+                wanted = recounted_load(recount, placement, shape)
+                own = {of: getattr(load, of) for of in wanted if of != "bytes"}
+                own["bytes"] = load.traffic.bytes()
+                check = equal("counters", own, wanted, against=AGAINST, system=name)
+                found.checks.append(changed(check, part=f"{key} {check.part}"))
             for links in LINKS:
                 head = f"{key}/{links}"
                 for fused in (False, True) if name == PLAIN else (False,):

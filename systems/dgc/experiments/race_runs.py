@@ -13,24 +13,25 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-import torch
+import numpy as np
+from msgspec.structs import replace as changed
 
-from dgbench.runtime.errors import CheckFailed, UnsupportedError
+from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.plain_sequences import PlainSequences
-from dgbench.systems.base.race import TOLERANCE
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.sequences import (
     SequenceTask,
     SequenceWorkload,
     load_sequences,
+    sequence_model,
     vertex_steps,
 )
 from dgbench.systems.base.transport import Transport
-from dgbench.systems.base.turns import Truth
-from dgbench.systems.dgc.experiments.common import one_thread
+from dgbench.systems.dgc.experiments.common import one_thread, summarised
+from dgbench.systems.dgc.experiments.recount import AGAINST, EdgeRecount, counted, width_of
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -38,12 +39,15 @@ from dgbench.systems.dgc.experiments.settings import (
     MODEL_TITLES,
     workload,
 )
+from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER, RankSettings
-from dgbench.systems.dgc.turns import WARM, RankTurns, take_rank_turns
+from dgbench.systems.dgc.turns import WARM, RankTurns, TrainedAnswers, take_rank_turns
+from dgbench.systems.dgc.volumes import shape_of
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
     from dgbench.systems.dgc.stale import StaleEpoch
+    from dgbench.systems.dgc.volumes import Shape
 
 PSS, PTS, PSS_TS = BASELINE_NAMES = ("PyGT-PSS", "PyGT-PTS", "PyGT-PSS-TS")
 PLAIN, EXACT, DGC = LADDER_NAMES = ("DGC w/o CF&SG", "DGC w/o SG", "DGC")
@@ -157,19 +161,6 @@ def jobs_of(
             yield Job(dataset, task, data, chosen)
 
 
-def truth_of(task: SequenceWorkload, data: SnapshotSequence, device: str) -> Truth:
-    """What one process answers in float64, and what rounding it to float32 makes of it."""
-    exact, rounded = (
-        Truth(plain.evaluate(), plain.gradients(), TOLERANCE, describe(data))
-        for plain in (
-            PlainSequences(task, data, device=device, dtype=dtype)
-            for dtype in (torch.float64, torch.float32)
-        )
-    )
-    noise = exact.gap(rounded.output, rounded.gradients)
-    return replace(exact, allowed=max(TOLERANCE, 2 * noise))
-
-
 def before_ranks() -> None:
     """Import what Adam imports at its first step, a second's worth: forks of this process have it
     then, and none of four ranks has to import it for itself."""
@@ -201,7 +192,6 @@ def race(
         transport: what carries rows between ranks: Gloo's sockets, or NCCL between devices.
 
     Raises:
-        CheckFailed: an untrained model gives other outputs or gradients than one process does.
         UnsupportedError: no race.
     """
     begin = time.perf_counter()
@@ -210,7 +200,7 @@ def race(
     for number, job in enumerate(jobs):
         start = time.perf_counter()
         share = (begin + total_s - start) / (len(jobs) - number)
-        truth = truth_of(job.task, job.data, context.device)
+        oracle = SequenceOracle(job.task, job.data, context.device, label=job.key)
         turns = take_rank_turns(
             job.task,
             job.data,
@@ -222,7 +212,7 @@ def race(
             device=context.device,
             transport=transport,
         )
-        _keep(found, job, turns, truth)
+        _keep(found, job, turns, oracle)
         said = describe(job.data)
         found.data = {**said, "dataset": job.dataset} if not found.data else _joined(found, said)
         wired = any(settings.wire is not None for settings in job.contenders.values())
@@ -241,19 +231,13 @@ def _joined(found: Measurement, said: Mapping[str, Any]) -> dict[str, Any]:
     return {**found.data, "dataset": ", ".join(names), "twin": twin}
 
 
-def _keep(found: Measurement, job: Job, turns: RankTurns, truth: Truth) -> None:
-    """Add what a race found to a row's values, counters and deviations."""
-    # Exchanges that keep copies give no gradients before training; what they compute is the same.
-    gaps = {
-        n: truth.gap(turns.output[n], turns.gradients[n] or truth.gradients) for n in turns.seconds
-    }
-    if not max(gaps.values()) <= truth.allowed:
-        raise CheckFailed(
-            f"{job.key}: before training, contenders deviate from one process by {gaps}; allowed "
-            f"are {truth.allowed:.2g}"
-        )
+def _keep(found: Measurement, job: Job, turns: RankTurns, oracle: SequenceOracle) -> None:
+    """Add what a race found to a row's values, counters, deviations and checks."""
     key, values, counters = job.key, found.values, found.counters
-    found.deviation[key] = max(gaps.values())
+    found.deviation[key] = max(
+        oracle.gap(turns.output[n], turns.gradients[n]) for n in turns.seconds
+    )
+    found.checks += summarised(_checks(job, turns, oracle))
     for name, seconds in turns.seconds.items():
         values |= {f"{key}/turn {name} {i}": s for i, s in enumerate(seconds)}
         values |= {f"{key}/{phase} {name}": s for phase, s in turns.phases[name].items()}
@@ -278,6 +262,54 @@ def _keep(found: Measurement, job: Job, turns: RankTurns, truth: Truth) -> None:
         )
     counters[f"{key}/edges"] = sum(job.data.topology[t].nnz for t in range(graph.steps))
     counters[f"{key}/steps"] = graph.steps
+
+
+def _checks(job: Job, turns: RankTurns, oracle: SequenceOracle) -> list[ResultCheck]:
+    """Checks of every contender of a race: what it computes, who does what, and what it sends."""
+    found: list[ResultCheck] = []
+    first = turns.later[0]
+    later = oracle.checks_at(first.state)
+    edges, shape = EdgeRecount(job.data), shape_of(sequence_model(job.task))
+    for name, settings in job.contenders.items():
+        # With stale rows the first epoch is exact, as it sends everything.
+        losses = turns.losses[name][: 1 if settings.stale else None]
+        found += oracle.check_start(turns.output[name], turns.gradients[name], losses, name)
+        found += later(first.answers[name], name)
+        found.append(replicas_equal(turns.later, name))
+        placement = turns.placements[name]
+        found.append(edges.partition(placement, name))
+        found.append(_counted(job, turns, name, edges.rows(placement, shape), shape))
+        stages = 1 if shape.attention else edges.span(placement)[0]
+        found.append(counted({"stages": turns.stages[name]}, {"stages": stages}))
+    return found
+
+
+def replicas_equal(ranks: Sequence[TrainedAnswers], name: str) -> ResultCheck:
+    """A check that a contender's parameters are the same on all ranks."""
+    first = ranks[0].replicas[name]
+    found = {f"rank {number}": rank.replicas[name] for number, rank in enumerate(ranks)}
+    wanted = dict.fromkeys(found, first)
+    return equal("parameters", found, wanted, against="first rank", system=name)
+
+
+def _counted(
+    job: Job, turns: RankTurns, name: str, rows: Mapping[str, np.ndarray], shape: Shape
+) -> ResultCheck:
+    """A check of the bytes of an epoch; with stale rows, of all rows, sent and held back."""
+    sent = {key: int(matrix.sum()) for key, matrix in rows.items() if matrix.any()}
+    found, wanted, index = {}, {}, 0
+    if turns.stale[name]:
+        epoch = turns.stale[name][WARM]  # the one whose traffic was kept
+        found = {f"rows {key}": sum(pair) for key, pair in epoch.rows.items() if any(pair)}
+        wanted = {f"rows {key}": count for key, count in sent.items()}
+        sent = {key: pair[0] for key, pair in epoch.rows.items()}
+        index = epoch.index_bytes
+    wanted["bytes"] = index + sum(
+        4 * count * width_of(key, shape)[0] * width_of(key, shape)[1] for key, count in sent.items()
+    )
+    found["bytes"] = turns.traffic[name].total("bytes", operation="all_to_all")
+    check = equal("counters", found, wanted, against=AGAINST, system=name)
+    return changed(check, part=f"{job.key} {check.part}")
 
 
 def _sent(history: Sequence[StaleEpoch]) -> float:

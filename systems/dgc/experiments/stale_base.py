@@ -9,16 +9,8 @@ from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunConte
 from dgbench.systems.base.compare import select
 from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, MODEL_TITLES
-from dgbench.systems.dgc.experiments.stale_runs import (
-    WORKERS,
-    Job,
-    Outcome,
-    Point,
-    mean,
-    measured,
-    points,
-    run_jobs,
-)
+from dgbench.systems.dgc.experiments.stale_points import Point, mean, points
+from dgbench.systems.dgc.experiments.stale_runs import WORKERS, Job, Outcome, measured, run_jobs
 
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)

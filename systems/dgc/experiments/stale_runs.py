@@ -7,29 +7,35 @@ epochs, the first, which sends everything, included.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Measurement, Preset
+from dgbench.systems.base.conditioning import LEAST
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.plain_sequences import PlainSequences
+from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.base.sequences import (
     SequenceWorkload,
     load_sequences,
     sequence_model,
     vertex_steps,
 )
-from dgbench.systems.dgc.experiments.common import one_thread
+from dgbench.systems.dgc.experiments.common import one_thread, summarised
+from dgbench.systems.dgc.experiments.recount import EdgeRecount, counted, drawn
 from dgbench.systems.dgc.experiments.settings import BY_NAME, PRESETS, workload
+from dgbench.systems.dgc.experiments.stale_audit import AuditedStaleWorkers
 from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
 from dgbench.systems.dgc.placement import Placement
+from dgbench.systems.dgc.sequence_oracle import AGAINST, SequenceOracle, last_gradients
 from dgbench.systems.dgc.stale import StaleSettings
 from dgbench.systems.dgc.volumes import shape_of
 
@@ -105,7 +111,7 @@ class Job:
         epochs: None takes the preset's.
         changes: epochs whose change of embeddings is kept, of the first run.
         lr: learning rate of Adam.
-        twice: compare the first epoch's loss with the oracle's.
+        asked: ask one of the trainers after its last epoch, too.
     """
 
     dataset: str
@@ -115,7 +121,7 @@ class Job:
     epochs: int | None = None
     changes: tuple[int, ...] = ()
     lr: float = LEARNING_RATE
-    twice: bool = True
+    asked: bool = False
 
     @property
     def length(self) -> int:
@@ -172,7 +178,8 @@ class Outcome:
         changes: epoch -> distances between outputs of that epoch and the one before, [V].
         data: the `data` field of a measurement.
         vertices, boundary: vertex-steps; rows that others read in a structure round.
-        gap: relative difference of the first loss from the oracle's, or None.
+        gap: relative difference of the first loss from the oracle's.
+        checks: of all runs.
     """
 
     learned: dict[str, Learned]
@@ -180,7 +187,8 @@ class Outcome:
     data: dict[str, Any]
     vertices: int
     boundary: int
-    gap: float | None
+    gap: float
+    checks: list[ResultCheck]
 
 
 def place_chunks(
@@ -209,14 +217,31 @@ def run_job(job: Job) -> Outcome:
         workers = Workers(task, data, graph, placement, attention=job.model == "dysat")
         learned: dict[str, Learned] = {}
         changes: dict[int, Tensor] = {}
+        label = f"{job.dataset} {job.model}"
+        steps = 2 if job.asked else 1  # the others are compared in their first epoch
+        oracle, edges = SequenceOracle(task, data, label=label, steps=steps), EdgeRecount(data)
+        checks = [edges.vertex_steps(graph), edges.partition(placement)]
+        audited = drawn([name for name in job.stale if STALE[name] is not None], 1)
+        asked = drawn(job.stale, 1) if job.asked else []
         for number, name in enumerate(job.stale):
-            trainer = StaleWorkers(workers, STALE[name])
-            learned[name] = _train(trainer, job, changes if number == 0 else None)
-        gap = None
-        if job.twice:
-            plain = PlainSequences(task, data, graph=graph)
-            first = plain.accumulate()
-            gap = abs(learned[job.stale[0]].losses[0] / first - 1)
+            settings = STALE[name]
+            if name in audited:
+                trainer = AuditedStaleWorkers(workers, settings, edges, f"{label} {name}")
+            else:
+                trainer = StaleWorkers(workers, settings)
+            seen = _Seen(epochs=drawn(job.changes, 1) if number == 0 else [])
+            learned[name] = _train(trainer, job, changes if number == 0 else None, seen)
+            # The first epoch sends every row; without a threshold all do.
+            losses = learned[name].losses[: 1 if settings else None]
+            checks += oracle.check_start(seen.output, seen.gradients, losses, name)
+            if name in audited:
+                checks += trainer.checks()
+            if settings is None:
+                checks.append(_counted(learned[name], workers, edges, job.length))
+                checks += _moved(changes, seen, oracle)
+            if name in asked:
+                checks += oracle.check_used({name: trainer}, stale=[name] if settings else [])
+        gap = abs(learned[job.stale[0]].losses[0] / oracle.losses[0] - 1)
     return Outcome(
         learned=learned,
         changes=changes,
@@ -224,14 +249,65 @@ def run_job(job: Job) -> Outcome:
         vertices=graph.num_vertices,
         boundary=workers.structure.rows.numel(),
         gap=gap,
+        checks=summarised(checks),
     )
 
 
-def _train(trainer: StaleWorkers, job: Job, changes: dict[int, Tensor] | None) -> Learned:
+@dataclass(slots=True)
+class _Seen:
+    """What a run shows on its way.
+
+    Attributes:
+        epochs: those before which parameters are kept, with the epoch before each.
+        output, gradients: of the first epoch.
+        states: parameters before an epoch.
+    """
+
+    epochs: list[int]
+    output: Tensor | None = None
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    states: dict[int, dict[str, Tensor]] = field(default_factory=dict)
+
+
+def _counted(run: Learned, workers: Workers, edges: EdgeRecount, epochs: int) -> ResultCheck:
+    """A check of the counts of a run that sends everything."""
+    shape = shape_of(sequence_model(workers.workload))
+    apart = workers.placement.structure.numpy()
+    cut = apart[edges.reader] != apart[edges.heard]
+    rows = edges.rows(workers.placement, shape)
+    wanted = {
+        "boundary": np.unique(edges.heard[cut]).size,
+        "rows": epochs * sum(int(matrix.sum()) for matrix in rows.values()),
+        "bytes": epochs * sum(edges.bytes(workers.placement, shape).values()),
+    }
+    boundary = workers.structure.rows.numel()
+    return counted({"boundary": boundary, "rows": run.rows, "bytes": run.bytes}, wanted)
+
+
+def _moved(changes: Mapping[int, Tensor], seen: _Seen, oracle: SequenceOracle) -> list[ResultCheck]:
+    """Checks of how far outputs moved in an epoch, against the oracle at both parameters."""
+    found = []
+    for epoch in seen.epochs:
+        after, before = (oracle.output(seen.states[number]) for number in (epoch, epoch - 1))
+        wanted = torch.linalg.vector_norm(after - before, dim=1)
+        # What is left of two outputs has the rounding of both.
+        share = float(after.norm() / wanted.norm().clamp(min=1e-300))
+        check = close("distances", changes[epoch], wanted, LEAST * max(1.0, share), against=AGAINST)
+        found.append(structs.replace(check, part=f"epoch {epoch}"))
+    return found
+
+
+def _train(
+    trainer: StaleWorkers, job: Job, changes: dict[int, Tensor] | None, shown: _Seen
+) -> Learned:
     losses, fresh, seen = [], [], []
     before: Tensor | None = None
     for epoch in range(1, job.length + 1):
+        if epoch in shown.epochs or epoch + 1 in shown.epochs:
+            shown.states[epoch] = trainer.state()
         losses.append(trainer.train_epoch())
+        if epoch == 1:
+            shown.output, shown.gradients = trainer.hidden, last_gradients(trainer)
         if changes is not None and epoch in job.changes and before is not None:
             changes[epoch] = torch.linalg.vector_norm(trainer.hidden - before, dim=1)
         before = trainer.hidden
@@ -272,6 +348,8 @@ def run_jobs(jobs: Sequence[Job], *, timeout_s: float) -> list[Outcome]:
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     processes = min(2, cores or 1, len(jobs))
+    (asked,) = drawn(range(len(jobs)), 1)
+    jobs = [replace(job, asked=number == asked) for number, job in enumerate(jobs)]
     if processes < 2:
         return [run_job(job) for job in jobs]
     found = launch(_take, processes, (tuple(jobs),), timeout_s=timeout_s, threads=1)
@@ -302,8 +380,7 @@ def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
         counters[f"{where} vertices"] = outcome.vertices
         counters[f"{where} boundary"] = outcome.boundary
         counters[f"{where} epochs"] = job.length
-        if outcome.gap is not None:
-            gaps.append(outcome.gap)
+        gaps.append(outcome.gap)
         for name, run in outcome.learned.items():
             values[f"{where} {name} accuracy"] = run.accuracy
             values[f"{where} {name} seen"] = run.seen
@@ -327,105 +404,8 @@ def measured(jobs: Sequence[Job], outcomes: Sequence[Outcome]) -> Measurement:
         values=values,
         units={name: "share of right predictions" for name in values if "accuracy" in name},
         counters=counters,
-        deviation={"loss": max(gaps)} if gaps else {},
+        deviation={"loss": max(gaps)},
+        checks=[check for outcome in outcomes for check in outcome.checks],
         data=data,
         notes=[f"nothing is held out for testing: {', '.join(idle)}"] if idle else [],
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A run of a row.
-
-    Attributes:
-        row: the row.
-        dataset, model, setting: which run.
-        accuracy: share. drop: points below that without stale aggregation.
-        noise: one standard error of the drop in points, both runs tested on the same.
-        saved_rows, saved_bytes: percent.
-    """
-
-    row: Any
-    dataset: str
-    model: str
-    setting: str
-    accuracy: float
-    drop: float
-    noise: float
-    saved_rows: float
-    saved_bytes: float
-
-    @property
-    def twin(self) -> bool:
-        return bool(self.row.data.get("twin"))
-
-
-def points(
-    rows: Sequence[Any], *, where: Callable[[str, str, str], bool] | None = None
-) -> list[Point]:
-    """All runs of rows that have one without stale aggregation beside them.
-
-    Args:
-        rows: of the experiments on stale aggregation, status ok.
-        where: (dataset, model, setting) -> whether to take it; None: all but `without`.
-    """
-    found = []
-    for row in rows:
-        for name in row.values:
-            if not name.endswith(" accuracy"):
-                continue
-            dataset, model, setting = name.removesuffix(" accuracy").split(" ", 2)
-            start = f"{dataset} {model}"
-            base = row.values.get(f"{start} without accuracy")
-            if (
-                base is None
-                or setting == "without"
-                or (where and not where(dataset, model, setting))
-            ):
-                continue
-            c, share = row.counters, row.values[name]
-            tested = max(1, c[f"{start} {setting} tested"])
-            found.append(
-                Point(
-                    row=row,
-                    dataset=dataset,
-                    model=model,
-                    setting=setting,
-                    accuracy=share,
-                    drop=100 * (base - share),
-                    noise=100 * (max(base * (1 - base), 0.0) / tested) ** 0.5,
-                    saved_rows=_saved(c, start, setting, "rows"),
-                    saved_bytes=_saved(c, start, setting, "bytes"),
-                )
-            )
-    return found
-
-
-def _saved(counters: Mapping[str, int], start: str, setting: str, unit: str) -> float:
-    plain = counters[f"{start} {setting} plain_{unit}"]
-    return 100 * (1 - counters[f"{start} {setting} {unit}"] / plain) if plain else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """Means over runs, in points and percent."""
-
-    drop: float = 0.0
-    saved_rows: float = 0.0
-    saved_bytes: float = 0.0
-    runs: int = 0
-    parts: tuple[Point, ...] = field(default=())
-
-
-def mean(found: Sequence[Point]) -> Mean:
-    """Means of drops and savings, every run alike."""
-    if not found:
-        return Mean()
-    n = len(found)
-    return Mean(
-        drop=sum(p.drop for p in found) / n,
-        saved_rows=sum(p.saved_rows for p in found) / n,
-        saved_bytes=sum(p.saved_bytes for p in found) / n,
-        runs=n,
-        parts=tuple(found),
     )

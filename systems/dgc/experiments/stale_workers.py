@@ -143,6 +143,7 @@ class Workers:
                 hint="a placement by chunks, snapshots or sequences",
             )
         self.workload, self.data, self.graph = workload, data, graph
+        self.placement = placement
         self.count, self.worker = placement.workers, placement.structure.long()
         self.task = SequenceTask(data, workload, graph)
         self.inputs = torch.as_tensor(data.features)[graph.step.long(), graph.entity.long()]

@@ -10,6 +10,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import select
 from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes
+from dgbench.systems.dgc.experiments.recount import computed, counted
 from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME, GRAPHS
 
 SMOKE = ("amazon", "movie", "email-eu-core")
@@ -78,7 +79,22 @@ class Table1(Experiment):
             values[f"edges per vertex {rule}"] = (
                 counters["edges"] / counters[f"vertices {rule}"] if found.events else 0.0
             )
-        return Measurement(values=values, units=units, counters=counters, data=found.data)
+        wanted = {"snapshots": found.steps, "nodes": found.nodes, "events": found.recount.events}
+        if found.recount.all:
+            wanted |= {"edges": int(found.recount.edges.sum()), "pairs": found.recount.pairs}
+        for rule in RULES:
+            if found.recount.all or rule != "edges":
+                wanted[f"vertices {rule}"] = int(found.recount.present(rule).sum())
+        checks = [found.check(), counted(counters, wanted)]
+        if day:
+            checks.append(computed(values, {"window": found.recount.window / day}))
+        return Measurement(
+            values=values,
+            units=units,
+            counters=counters,
+            data=found.data,
+            checks=checks,
+        )
 
     def figures(self) -> list[FigureSpec]:
         return [

@@ -18,7 +18,7 @@ from dgbench.systems.dgc.experiments.stale_base import (
     of_held,
     title,
 )
-from dgbench.systems.dgc.experiments.stale_runs import mean, points
+from dgbench.systems.dgc.experiments.stale_points import mean, points
 
 THETAS = ("0.1D", "0.3D", "0.5D", "0.7D", "0.9D")
 _ALL = ("without", *THETAS)

@@ -22,7 +22,8 @@ from dgbench.systems.dgc.experiments.stale_base import (
     title,
     trade_off,
 )
-from dgbench.systems.dgc.experiments.stale_runs import TITLES, Mean, mean, points
+from dgbench.systems.dgc.experiments.stale_points import Mean, mean, points
+from dgbench.systems.dgc.experiments.stale_runs import TITLES
 
 _ALL = ("without", "0.3D", "0.5D", "0.7D", "adaptive", "past")
 _BAR_SAVED, _BAR_LOST = 75.0, 2.0

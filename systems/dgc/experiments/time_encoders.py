@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +13,12 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
 from dgbench.systems.base.race import relative
+from dgbench.systems.base.result_checks import ResultCheck
+from dgbench.systems.dgc.sequence_oracle import close_to_exact
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
+    from dgbench.kernels_cuda.supergraph import Supergraph
     from dgbench.models.dtdg.mpnn_lstm_bare import MpnnLstmBare
     from dgbench.systems.base.sequences import SequenceWorkload
     from dgbench.systems.dgc.dealing import Dealt
@@ -34,11 +38,13 @@ class Form:
         seconds: of each forward and backward pass.
         zeros: floats that it pads.
         deviation: from the padded form, the largest of outputs and gradients.
+        checks: of both, after the timed passes, against float64 over padded sequences.
     """
 
     seconds: list[float]
     zeros: int
     deviation: float
+    checks: list[ResultCheck]
 
 
 def time_encoders(
@@ -48,8 +54,17 @@ def time_encoders(
     device: str,
     least: int,
     budget_s: float,
+    *,
+    compare: bool = True,
 ) -> dict[str, Form]:
-    """All forms in turns over all sequences of a graph, as one worker has them."""
+    """All forms in turns over all sequences of a graph, as one worker has them.
+
+    Args:
+        workload, data, dealt: what is trained, and its vertex-steps.
+        device: of the encoders.
+        least, budget_s: turns at least, and seconds to go on for.
+        compare: with float64, after the turns.
+    """
     from dgbench.systems.base.sequences import sequence_model
     from dgbench.systems.dgc.plan import plan_worker
 
@@ -71,13 +86,25 @@ def time_encoders(
         if name == PADDED:
             passes[TORCH] = _torch(model, groups, device)
             zeros[TORCH] = 0
-    answers = {name: _answer(model, work, x) for name, work in passes.items()}
     seconds = _in_turns(model, {name: passes[name] for name in CONTENDERS}, x, least, budget_s)
+    answers = {name: _answer(model, work, x) for name, work in passes.items()}
+
+    def exact() -> dict[str, Tensor]:
+        return dict(zip(("outputs", "gradients"), _exact(model, dealt.graph, x), strict=True))
+
+    wanted = exact() if compare else {}
     return {
         name: Form(
             seconds[name],
             zeros[name],
             max(relative(a, b) for a, b in zip(answers[name], answers[PADDED], strict=True)),
+            [
+                close_to_exact(
+                    of, {"": own}, {"": wanted[of]}, lambda of=of: {"": exact()[of]}, system=name
+                )
+                for of, own in zip(("outputs", "gradients"), answers[name], strict=True)
+                if compare
+            ],
         )
         for name in CONTENDERS
     }
@@ -126,6 +153,22 @@ def _torch(
         return out.index_copy(0, steps, packed.data)
 
     return run
+
+
+def _exact(model: MpnnLstmBare, graph: Supergraph, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Answers of torch's own LSTM in float64 on the CPU, a padded row for each entity."""
+    lengths = graph.start.diff()
+    lengths = lengths[lengths > 0]
+    row = torch.repeat_interleave(torch.arange(lengths.numel()), lengths)
+    step = torch.arange(row.numel()) - (lengths.cumsum(0) - lengths)[row]
+    exact = copy.deepcopy(model).to("cpu", torch.float64)
+
+    def run(of: Tensor) -> Tensor:
+        padded = of.new_zeros(int(lengths.max()), lengths.numel(), of.shape[1])
+        padded = padded.index_put((step, row), of)
+        return exact.lstm_2(exact.lstm_1(padded)[0])[0][step, row]
+
+    return _answer(exact, run, x.detach().to("cpu", torch.float64))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,283 @@
+"""Float64 oracle of trainers of vertex-steps: outputs, gradients and losses, and their rounding.
+
+The plain trainer in float64 answers before training and at parameters that a trainer was left with.
+What float32 rounding may do to a tensor is only found out where it differs by more than the least
+tolerance, since it costs some runs under perturbed arithmetic.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from msgspec import structs
+from torch import Tensor
+
+from dgbench.systems.base.conditioning import LEAST, rounding, tolerances
+from dgbench.systems.base.plain_sequences import PlainSequences
+from dgbench.systems.base.result_checks import ResultCheck, at_most, close, deviations
+from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload
+
+if TYPE_CHECKING:
+    from dgbench.datasets import SnapshotSequence
+
+AGAINST: Final = "float64 oracle"
+ByKind = dict[str, dict[str, Tensor]]
+"""Tensors by what they are, then by name."""
+TIES: Final = 2e-3
+"""Share of predictions that rounding may turn, where both classes are as likely."""
+STEPS: Final = 2
+"""Optimiser steps whose losses are compared."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SequenceAnswers:
+    """What a trainer answers at one set of parameters.
+
+    Attributes:
+        loss: over all that is trained on.
+        output: [V, D], of all vertex-steps.
+        gradients: by the model's names.
+        accuracy: share of right predictions on what is held out, where it was asked for.
+    """
+
+    loss: float
+    output: Tensor
+    gradients: dict[str, Tensor]
+    accuracy: float | None = None
+
+    def by_kind(self) -> dict[str, dict[str, Tensor]]:
+        """Outputs, gradients and losses, each by name."""
+        loss = torch.tensor(self.loss, dtype=torch.float64)
+        return {"outputs": {"": self.output}, "gradients": self.gradients, "losses": {"": loss}}
+
+
+def answers_of(trainer: SequenceTrainer) -> SequenceAnswers:
+    """Outputs, then loss and gradients of one pass without an update; on ranks all call it."""
+    output, accuracy = trainer.evaluate(), trainer.accuracy()
+    trainer.model.zero_grad(set_to_none=True)
+    loss = trainer.accumulate()
+    return SequenceAnswers(loss, output, last_gradients(trainer), accuracy)
+
+
+def last_gradients(trainer: SequenceTrainer) -> dict[str, Tensor]:
+    """Gradients that the last pass left at the parameters, by name on the CPU."""
+    return {
+        name: (torch.zeros_like(p) if p.grad is None else p.grad).detach().cpu().clone()
+        for name, p in trainer.model.named_parameters()
+    }
+
+
+@torch.no_grad()
+def load_state(trainer: SequenceTrainer, state: Mapping[str, Tensor]) -> None:
+    """Overwrite a trainer's parameters by name; all else that it keeps stays as it is."""
+    for name, parameter in trainer.model.named_parameters():
+        parameter.copy_(state[name])
+
+
+def send_every_row(trainer: SequenceTrainer) -> None:
+    """Let the next pass of a trainer with stale rows send all of them: it is then exact."""
+    threshold = getattr(getattr(trainer, "exchange", trainer), "threshold", None)
+    if threshold is not None:
+        threshold.share = None
+
+
+def close_to_exact(
+    of: str,
+    found: Mapping[str, Tensor],
+    wanted: Mapping[str, Tensor],
+    ask: Callable[[], Mapping[str, Tensor]],
+    **words: str,
+) -> ResultCheck:
+    """A check of float32 results against float64 ones up to rounding.
+
+    Args:
+        of: `outputs` or `gradients`.
+        found, wanted: tensors by name.
+        ask: what made `wanted`, to find out what rounding does where the least tolerance fails.
+        words: further fields of the check.
+    """
+    check = close(of, found, wanted, LEAST, against=AGAINST, **words)
+    if check.passed:
+        return check
+    return close(of, found, wanted, tolerances(rounding(ask, wanted)), against=AGAINST, **words)
+
+
+class SequenceOracle:
+    """The plain trainer in float64, asked before training and later.
+
+    Args:
+        task, data: what is trained.
+        device: of the trainers.
+        label: of the workload, put before what checks compare.
+        steps: optimiser steps whose losses are compared.
+
+    Attributes:
+        start: answers at the first parameters.
+        losses: of the first `steps` optimiser steps, before each.
+    """
+
+    def __init__(
+        self,
+        task: SequenceWorkload,
+        data: SnapshotSequence,
+        device: str = "cpu",
+        *,
+        label: str = "",
+        steps: int = STEPS,
+    ) -> None:
+        self._label = label
+        self._ask: Callable[[torch.dtype], PlainSequences] = lambda dtype: PlainSequences(
+            task, data, device=device, dtype=dtype, graph=self.plain.graph
+        )
+        self.plain = PlainSequences(task, data, device=device, dtype=torch.float64)
+        self.first = self.plain.state()
+        output = self.plain.evaluate()
+        self.losses = [self.plain.train_epoch()]
+        self.start = SequenceAnswers(self.losses[0], output, last_gradients(self.plain))
+        self.losses += [self.plain.train_epoch() for _ in range(steps - 1)]
+        self._rounding: list[tuple[str, Mapping[str, Tensor], dict[str, float], Any]] = []
+        self._rounding_of_losses: tuple[float, Tensor] | None = None
+
+    def gap(self, output: Tensor, gradients: Mapping[str, Tensor]) -> float:
+        """Relative deviation at the start: of an output, or of all gradients as one vector."""
+        wanted = self.start.gradients
+        flat = [torch.cat([of[name].flatten() for name in wanted]) for of in (gradients, wanted)]
+        found = {"output": output, "gradients": flat[0]}
+        return max(deviations(found, {"output": self.start.output, "gradients": flat[1]}).values())
+
+    def answers(self, state: Mapping[str, Tensor]) -> SequenceAnswers:
+        """Answers at other parameters."""
+        load_state(self.plain, state)
+        return answers_of(self.plain)
+
+    def output(self, state: Mapping[str, Tensor]) -> Tensor:
+        """Outputs at other parameters, [V, D]."""
+        load_state(self.plain, state)
+        return self.plain.evaluate()
+
+    def check_start(
+        self, output: Tensor, gradients: Mapping[str, Tensor], losses: Sequence[float], name: str
+    ) -> list[ResultCheck]:
+        """Checks of an untrained model, and of the losses of its first steps.
+
+        Args:
+            output, gradients: before the first step.
+            losses: of the first steps; those beyond the oracle's are not compared.
+            name: of the trainer.
+        """
+        found = SequenceAnswers(losses[0], output, dict(gradients))
+        count = min(len(self.losses), len(losses))
+        checks = self._compared(found, self.start, self.first, name, "before training")
+        return [*checks[:2], self.check_losses(losses[:count], name)]
+
+    def checks_at(
+        self, state: Mapping[str, Tensor]
+    ) -> Callable[[SequenceAnswers, str], list[ResultCheck]]:
+        """A function that checks what a trainer of a name answers at these parameters."""
+        wanted = self.answers(state)
+        return lambda found, name: self._compared(found, wanted, state, name, "after training")
+
+    def check_used(
+        self, trainers: Mapping[str, SequenceTrainer], *, stale: Collection[str] = ()
+    ) -> list[ResultCheck]:
+        """Checks of trainers as their timed steps left them, in this process.
+
+        They are asked at the parameters that a drawn one has come to, and then begin anew from the
+        first parameters; all else that they keep stays. Calls `close`.
+
+        Args:
+            trainers: by name.
+            stale: names of those whose later steps are not exact.
+        """
+        checks: list[ResultCheck] = []
+        state = trainers[random.SystemRandom().choice(list(trainers))].state()
+        check = self.checks_at(state)
+        for name, trainer in trainers.items():
+            load_state(trainer, state)
+            send_every_row(trainer)
+            checks += check(answers_of(trainer), name)
+            trainer.close()
+            load_state(trainer, self.first)
+            send_every_row(trainer)
+            output, losses = trainer.evaluate(), [trainer.train_epoch()]
+            gradients = last_gradients(trainer)
+            if name not in stale:
+                losses += [trainer.train_epoch() for _ in range(len(self.losses) - 1)]
+            checks += self.check_start(output, gradients, losses, name)
+            trainer.close()
+        return checks
+
+    def _compared(
+        self,
+        found: SequenceAnswers,
+        wanted: SequenceAnswers,
+        state: Mapping[str, Tensor],
+        name: str,
+        when: str,
+    ) -> list[ResultCheck]:
+        """Checks of outputs, gradients and the loss, each tensor on its own."""
+        own, exact = found.by_kind(), wanted.by_kind()
+        words = {"against": AGAINST, "system": name, "part": self._part(when)}
+        checks = []
+        for of, tensors in exact.items():
+            check = close(of, own[of], tensors, LEAST, **words)
+            # What rounding does at the start is known for all, elsewhere it is found out anew.
+            for place in (self.first, state):
+                if not check.passed:
+                    moved, plain = self._moved(of, place)
+                    beside = plain if place is state else None
+                    check = close(of, own[of], tensors, moved, plain=beside, **words)
+            checks.append(check)
+        if found.accuracy is not None and wanted.accuracy is not None:
+            gap = abs(found.accuracy - wanted.accuracy)
+            named = at_most(
+                "accuracies", gap, TIES, against=AGAINST, compared=self.plain.task.tested or 1
+            )
+            checks.append(structs.replace(named, system=name, part=self._part(when)))
+        return checks
+
+    def _moved(
+        self, of: str, state: Mapping[str, Tensor]
+    ) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """Tolerances of some answers at these parameters, and what plain float32 answers."""
+        for kind, place, moved, plain in self._rounding:
+            if kind == of and place is state:
+                return moved, plain
+        load_state(self.plain, state)
+        ask = lambda: answers_of(self.plain).by_kind()[of]  # noqa: E731
+        moved = tolerances(rounding(ask, ask(), draws=1))
+        rounded = self._ask(torch.float32)
+        load_state(rounded, state)
+        self._rounding.append((of, state, moved, answers_of(rounded).by_kind()[of]))
+        return self._rounding[-1][2:]
+
+    def _part(self, when: str) -> str:
+        return f"{self._label}, {when}" if self._label else when
+
+    def check_losses(self, losses: Sequence[float], name: str) -> ResultCheck:
+        """A check of the losses of the first steps."""
+        wanted = torch.tensor(self.losses[: len(losses)], dtype=torch.float64)
+        found = torch.tensor(list(losses), dtype=torch.float64)
+        part = self._part(f"first {len(losses)} steps")
+        words = {"against": AGAINST, "system": name, "part": part}
+        check = close("losses", found, wanted, LEAST, **words)
+        if check.passed:
+            return check
+        if self._rounding_of_losses is None:
+            moved = rounding(
+                lambda: {"": self._train(self.plain)}, {"": self._train(self.plain)}, draws=1
+            )
+            rounded = self._train(self._ask(torch.float32))
+            self._rounding_of_losses = tolerances(moved)[""], rounded
+        allowed, rounded = self._rounding_of_losses
+        return close("losses", found, wanted, allowed, plain=rounded[: len(losses)], **words)
+
+    def _train(self, plain: PlainSequences) -> Tensor:
+        """Losses of the first steps from the first parameters."""
+        load_state(plain, self.first)
+        plain.close()
+        return torch.tensor([plain.train_epoch() for _ in self.losses], dtype=torch.float64)

@@ -1,0 +1,364 @@
+"""DGC and its baselines, spoiled one way at a time: a check fails, and no verdict is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from dgc_tiny import random_sequence, tiny_workload
+from msgspec import structs
+from test_dgc_scaling_runs import CONTEXT
+from test_dgc_stale_runs import scattered
+
+from dgbench.harness.claims import evaluate
+from dgbench.harness.store import Store
+from dgbench.harness.store.standing import judged
+from dgbench.systems.base.conditioning import rounding
+from dgbench.systems.base.result_checks import ResultCheck
+from dgbench.systems.base.sequences import vertex_steps
+from dgbench.systems.dgc import PAPER
+from dgbench.systems.dgc.chunk_samples import cuts_of
+from dgbench.systems.dgc.experiments import attention, fig7, lifetimes, partition_rows, race_runs
+from dgbench.systems.dgc.experiments.attention import Attention
+from dgbench.systems.dgc.experiments.fig7 import Fig7
+from dgbench.systems.dgc.experiments.fig16 import check_study
+from dgbench.systems.dgc.experiments.lifetimes import Lifetimes
+from dgbench.systems.dgc.experiments.loading import ON, Loader, dealt_out, plans_of
+from dgbench.systems.dgc.experiments.race_runs import DGC, EXACT, PTS, Job, contenders, race
+from dgbench.systems.dgc.experiments.recount import EdgeRecount
+from dgbench.systems.dgc.experiments.stale_audit import AuditedStaleWorkers
+from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
+from dgbench.systems.dgc.experiments.time_encoders import time_encoders
+from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.predictor import Mlp
+from dgbench.systems.dgc.sequence_oracle import SequenceOracle
+from dgbench.systems.dgc.stale import LastSent, StaleSettings
+from dgbench.systems.dgc.study import Size, study
+from dgbench.systems.dgc.trainer import RankTrainer
+from dgbench.systems.dgc.volumes import shape_of
+
+KEPT = Path(__file__).parents[2] / "results" / "reference" / "amd-epyc-2-cores" / "dgc"
+
+
+def failed(checks: list[ResultCheck]) -> set[str]:
+    """What the checks that did not pass are of."""
+    assert checks
+    return {check.of for check in checks if not check.passed}
+
+
+def swapped(output: torch.Tensor) -> torch.Tensor:
+    """Two vertices' rows in each other's place."""
+    order = torch.arange(output.shape[0])
+    other = int((output != output[0]).any(1).nonzero()[0])
+    order[0], order[other] = other, 0
+    return output[order]
+
+
+DATA = random_sequence(30, 6, 40, 3)
+TASK = tiny_workload()
+
+
+def raced() -> list[ResultCheck]:
+    """Checks of a race of a baseline, of DGC without stale rows and of DGC, in this process."""
+    chunks = ChunkSettings(rounds=0, workload="vertices")
+    chosen = {PTS: contenders()[PTS]}
+    chosen |= {name: replace(contenders()[name], chunks=chunks) for name in (EXACT, DGC)}
+    job = Job("email-eu-core", TASK, DATA, chosen)
+    return race([job], 1, CONTEXT, least=1, budget_s=0.0).checks
+
+
+def test_a_race_as_it_is_passes() -> None:
+    found = raced()
+    assert not failed(found)
+    assert {c.of for c in found} >= {"outputs", "gradients", "losses", "parameters", "counters"}
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["always", "after two epochs"])
+@pytest.mark.parametrize("change", [lambda out: 1.5 * out, swapped], ids=["x1.5", "swapped"])
+def test_wrong_outputs_fail(monkeypatch, change, late) -> None:
+    outputs, train_epoch = RankTrainer.outputs, RankTrainer.train_epoch
+
+    def counting(self):
+        self.epochs = getattr(self, "epochs", 0) + 1
+        return train_epoch(self)
+
+    def wrong(self):
+        found = outputs(self)
+        return change(found) if not late or getattr(self, "epochs", 0) >= 2 else found
+
+    monkeypatch.setattr(RankTrainer, "train_epoch", counting)
+    monkeypatch.setattr(RankTrainer, "outputs", wrong)
+    assert "outputs" in failed(raced())
+
+
+def zero(parameters) -> None:
+    for parameter in parameters:
+        parameter.grad.zero_()
+
+
+def five_percent(parameters) -> None:
+    next(p for p in parameters if p.grad.norm() > 0).grad.mul_(1.05)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["always", "after two epochs"])
+@pytest.mark.parametrize("change", [zero, five_percent])
+def test_wrong_gradients_fail(monkeypatch, change, late) -> None:
+    accumulate = RankTrainer.accumulate
+
+    def wrong(self):
+        self.passes = getattr(self, "passes", 0) + 1
+        loss = accumulate(self)
+        if not late or self.passes > 2:
+            change(list(self.model.parameters()))
+        return loss
+
+    monkeypatch.setattr(RankTrainer, "accumulate", wrong)
+    assert "gradients" in failed(raced())
+
+
+@pytest.mark.parametrize("late", [0, 1, 4])
+def test_wrong_losses_fail(monkeypatch, late) -> None:
+    accumulate = RankTrainer.accumulate
+
+    def wrong(self):
+        self.passes = getattr(self, "passes", 0) + 1
+        return accumulate(self) * (1.001 if self.passes > late else 1.0)
+
+    monkeypatch.setattr(RankTrainer, "accumulate", wrong)
+    assert "losses" in failed(raced())
+
+
+def test_an_update_that_is_left_out_fails(monkeypatch) -> None:
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: None)
+    stuck = race_runs.SequenceOracle(TASK, DATA).losses
+    monkeypatch.undo()
+    oracle = SequenceOracle(TASK, DATA)
+    assert stuck[0] == stuck[1] != oracle.losses[1]
+    assert not oracle.check_losses(stuck, "DGC").passed
+    assert oracle.check_losses(oracle.losses, "DGC").passed
+
+
+def counted() -> list[ResultCheck]:
+    """Checks of counted partitions of a tiny graph."""
+    tasks = {"tgcn_2layer": TASK, "dysat": tiny_workload("dysat")}
+    settings = ChunkSettings(rounds=0, workload="vertices")
+    return partition_rows.count_partitions(
+        DATA, tasks, (2, 3), settings=settings, controls=()
+    ).checks
+
+
+@pytest.mark.parametrize("what", ["bytes", "stages", "span", "balance", "most heard", "baseline"])
+def test_wrong_counts_of_partitions_fail(monkeypatch, what) -> None:
+    if what == "bytes":
+        true = partition_rows.traffic_of
+
+        def more(*args):
+            found = true(*args)
+            found.flows[0].rows[0, -1] += 1
+            return found
+
+        monkeypatch.setattr(partition_rows, "traffic_of", more)
+    elif what in ("stages", "span"):
+        path = partition_rows.critical_path
+        step = (1, 0.0) if what == "stages" else (0, 1e-6)
+        monkeypatch.setattr(
+            partition_rows,
+            "critical_path",
+            lambda *args: tuple(a + b for a, b in zip(path(*args), step, strict=True)),
+        )
+    elif what == "balance":
+        true = partition_rows.work_balance
+        monkeypatch.setattr(partition_rows, "work_balance", lambda *a: 1.01 * true(*a))
+    elif what == "most heard":
+        true = partition_rows.most_heard
+        monkeypatch.setattr(partition_rows, "most_heard", lambda *a: true(*a) + 1)
+    else:
+        true = partition_rows.PLACED["sequences"]
+
+        def moved(graph, workers):
+            placement = true(graph, workers)
+            placement.structure[0] = (placement.structure[0] + 1) % workers
+            return placement
+
+        monkeypatch.setitem(partition_rows.PLACED, "sequences", moved)
+    wanted = {"baseline": "workers of vertex-steps", "span": "values", "balance": "values"}
+    assert wanted.get(what, "counters") in failed(counted())
+
+
+def test_counted_partitions_as_they_are_pass() -> None:
+    assert not failed(counted())
+
+
+def test_edges_and_vertex_steps_that_are_missing_fail() -> None:
+    data, task = DATA, TASK
+    graph, edges = vertex_steps(data, task), EdgeRecount(data)
+    assert edges.vertex_steps(graph).passed
+    assert not EdgeRecount(data, len(data) - 2).vertex_steps(graph).passed
+    graph.step[0] += 1
+    assert not edges.vertex_steps(graph).passed
+
+
+def audited() -> list[ResultCheck]:
+    """Checks of stale rows of four workers in one process."""
+    data, task = DATA, TASK
+    graph = vertex_steps(data, task)
+    workers = Workers(task, data, graph, scattered(graph, 4, 0), attention=False)
+    trainer = AuditedStaleWorkers(workers, StaleSettings(), EdgeRecount(data), "adaptive")
+    for _ in range(4):
+        trainer.train_epoch()
+    return trainer.checks()
+
+
+@pytest.mark.parametrize("what", ["right", "held", "sent", "stale copy", "count"])
+def test_stale_rows_that_are_not_by_the_rule_fail(monkeypatch, what) -> None:
+    choose, fetch, count = LastSent.choose, StaleWorkers._fetch, StaleWorkers._count
+
+    def turned(value):
+        def wrong(self, x, share, over_all=None):
+            sent = choose(self, x, share, over_all)
+            some = (sent != value).nonzero().flatten()
+            if share is not None and some.numel():
+                sent[some[0]] = value
+            return sent
+
+        return wrong
+
+    def off(self, name, x, boundary):
+        found = fetch(self, name, x, boundary)
+        return found * 1.5 if self.threshold.share is not None else found
+
+    def more(self, name, sent, pairs, width, passes, index):
+        count(self, name, sent + (index > 0), pairs, width, passes, index)
+
+    if what in ("held", "sent"):
+        monkeypatch.setattr(LastSent, "choose", turned(what == "sent"))
+    elif what == "stale copy":
+        monkeypatch.setattr(StaleWorkers, "_fetch", off)
+    elif what == "count":
+        monkeypatch.setattr(StaleWorkers, "_count", more)
+    found = failed(audited())
+    assert bool(found) == (what != "right"), found
+
+
+def test_stale_trainers_are_compared_as_they_are_left(monkeypatch) -> None:
+    data, task = DATA, TASK
+    graph = vertex_steps(data, task)
+    workers = Workers(task, data, graph, scattered(graph, 3, 0), attention=False)
+    oracle, trainer = SequenceOracle(task, data), StaleWorkers(workers, StaleSettings())
+    for _ in range(3):
+        trainer.train_epoch()
+    assert not failed(oracle.check_used({"DGC": trainer}, stale=["DGC"]))
+    trainer.workers.loop = trainer.workers.loop * 1.01
+    assert failed(oracle.check_used({"DGC": trainer}, stale=["DGC"])) >= {"outputs", "gradients"}
+
+
+@pytest.mark.parametrize("encoder", ["structure", "time", ""])
+def test_chunks_that_compute_something_else_fail(monkeypatch, encoder) -> None:
+    if encoder:
+        prepare = getattr(fig7.ChunkTimer, f"_{encoder}")
+
+        def wrong(self, chunk):
+            work = prepare(self, chunk)
+            return type(work)(lambda: 1.5 * work.run(), work.x, work.others, work.grad)
+
+        monkeypatch.setattr(fig7.ChunkTimer, f"_{encoder}", wrong)
+    checks = Fig7().run(Fig7().cells("smoke", "cpu")[0], CONTEXT).checks
+    assert failed(checks) == ({"outputs"} if encoder else set())
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.1])
+def test_perceptrons_that_predict_something_else_fail(monkeypatch, factor) -> None:
+    true = Mlp.__call__
+    monkeypatch.setattr(Mlp, "__call__", lambda self, inputs: factor * true(self, inputs))
+    size = Size(train=8, test=4, largest=64, budget_s=0.5, epochs=2, units=4, aim_s=1e-5)
+    cuts = cuts_of(vertex_steps(DATA, TASK), [8], source="tiny")
+    found = study("tgcn_2layer", cuts, size)
+    assert failed(check_study(found)) == (set() if factor == 1 else {"predictions"})
+    found.errors["time", "mlp"] = replace(found.errors["time", "mlp"], mean=0.0)
+    assert "values" in failed(check_study(found))
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_attention_that_computes_something_else_fails(monkeypatch, factor) -> None:
+    true = attention.packed_attention
+    case = attention.SequenceCase("tiny", 20, 3, 8, 2, 4)
+    monkeypatch.setitem(attention.BY_NAME, "tiny", case)
+    monkeypatch.setattr(attention, "packed_attention", lambda *a, **o: factor * true(*a, **o))
+    cell = structs.replace(
+        Attention().cells("smoke", "cpu")[0], params={"case": "tiny", "contender": "dgc"}
+    )
+    assert failed(Attention().run(cell, CONTEXT).checks) == (
+        set() if factor == 1 else {"outputs", "gradients"}
+    )
+
+
+def test_loads_that_leave_a_row_out_fail() -> None:
+    data, task = DATA, tiny_workload("mpnn_lstm_bare")
+    dealt = dealt_out(task, data, 3, "cpu")
+    plan = plans_of(data, dealt, norm="sym", names=(ON,))[ON]
+    loader = Loader(plan, shape_of(SequenceOracle(task, data).plain.model), "cpu")
+    loader.load()
+    assert loader.check(ON).passed
+    loader._runs[0][2].zero_()
+    assert not loader.check(ON).passed
+
+
+def test_time_encoders_are_compared_with_float64(monkeypatch) -> None:
+    from dgbench.systems.dgc.experiments import time_encoders as module
+
+    data, task = DATA, tiny_workload("mpnn_lstm_bare")
+    dealt = dealt_out(task, data, 2, "cpu")
+    found = time_encoders(task, data, dealt, "cpu", 1, 0.0)
+    assert not failed([check for form in found.values() for check in form.checks])
+    true = module._torch
+    monkeypatch.setattr(module, "_torch", lambda *args: lambda x, run=true(*args): swapped(run(x)))
+    found = time_encoders(task, data, dealt, "cpu", 1, 0.0)
+    assert failed(found[module.TORCH].checks) == {"outputs", "gradients"}
+
+
+@pytest.mark.parametrize("spoiled", [False, True])
+def test_lifetimes_that_miss_an_edge_fail(monkeypatch, spoiled) -> None:
+    from dgbench import datasets
+
+    if spoiled:
+        true = lifetimes._distinct
+        monkeypatch.setattr(lifetimes, "_distinct", lambda keys: true(keys)[:-1])
+    events = datasets.open_events("amazon", source="twin", scale=1 / 4096)
+    assert Lifetimes.of_events(events, 20).check().passed is not spoiled
+
+
+def test_rounding_is_found_where_scores_are_hidden() -> None:
+    scores = torch.tensor([[0.3, 0.7, -torch.inf]], dtype=torch.float64)
+    values = torch.tensor([[1.0], [-0.9], [5.0]], dtype=torch.float64)
+
+    def answer() -> dict[str, torch.Tensor]:
+        return {"": scores.softmax(-1) @ values}
+
+    assert 0 < rounding(answer, answer())[""] < 1e-4
+
+
+def kept_rows(**fields):
+    """The kept rows with other checks, status and reason."""
+    rows = Store.open(KEPT).written()
+    return [structs.replace(row, **fields) if row.status == "ok" else row for row in rows]
+
+
+def decided(rows) -> int:
+    """How many claims have a verdict."""
+    return sum(verdict.glyph != "-" for verdict in evaluate(PAPER, rows).verdicts)
+
+
+def test_no_verdict_rests_on_a_spoiled_system() -> None:
+    good = ResultCheck(of="outputs", against="float64 oracle", gap=0.0, tolerance=1e-5, compared=1)
+    bad = structs.replace(good, gap=0.5)
+    passed = kept_rows(checks=[good])
+    assert decided(passed) > 20
+    assert decided(kept_rows(checks=[])) == 0
+    assert decided(kept_rows(checks=[bad])) == 0
+    one = next(row for row in passed if row.experiment == "table2")
+    wrong = structs.replace(one, status="check", reason=bad.words, checks=[bad])
+    rows = [wrong if row is one else row for row in passed]
+    assert not [row for row in judged(rows) if row.paper == "dgc" and row.status == "ok"]
+    assert decided(rows) == 0
