@@ -58,7 +58,8 @@ class Refused(msgspec.Struct, tag=True, kw_only=True):
 class Job(msgspec.Struct, tag=True, kw_only=True):
     """One process to start. `cell.paper == "-"` measures the machine's limits.
 
-    `log` and `result` are absolute paths; the result is written whole or not at all.
+    `log` and `result` are absolute paths; the result is written whole or not at all. `round` is 1
+    until a process of the cell has compared its result.
     """
 
     cell: Cell

@@ -167,6 +167,7 @@ class _Runner:
         self.nvml: Nvml | None = None
         self.provenance = ""
         self.same = SameData(store.written())
+        self._compared = {row.cell_hash for row in store.written() if row.ok and row.checks}
         self.summary = Summary(run=store.run, path=store.path, cells=len(plan.cells))
 
     def run(self, resume: bool, retry: Retry, limits: bool) -> Summary:
@@ -293,7 +294,7 @@ class _Runner:
             seed=self.seed,
             log=str(log),
             result=str(result),
-            round=number,
+            round=number if hash_ in self._compared else 1,
         )
         recordings = [Recording()] if self._keeps_series(cell, number, instrumented) else []
         own = (log, result, Path(f"{result}.part"))
@@ -409,6 +410,8 @@ class _Runner:
 
     def _append(self, row: Row) -> None:
         self.store.append(row)
+        if row.ok and row.checks:
+            self._compared.add(row.cell_hash)
         self.summary.rows += 1
         self.listener.on_row(row)
 

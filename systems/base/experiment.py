@@ -100,7 +100,8 @@ class RunContext:
         instrumented: True in the second, timed-phases process of a cell.
         meter: where counters and phases go.
         budget_s: seconds this process should aim for (not the hard limit).
-        round: which process of the cell this is, from 1. Only the first one has to compare.
+        round: which process of the cell this is; 1 until one of them has compared its result, so
+            that the others need not.
     """
 
     device: str

@@ -186,10 +186,16 @@ class Oracle:
     def _rounding(self, trainer: Trainer, frame: int) -> dict[str, float]:
         """Tolerances of the answers of a plain trainer with the parameters that it now has."""
 
-        def answers() -> dict[str, Tensor]:
-            return _answers(trainer, frame)
+        def output() -> dict[str, Tensor]:
+            return {OUTPUT: trainer.evaluate(frame).cpu()}
 
-        return tolerances(rounding(answers, answers(), draws=1))
+        def gradients() -> dict[str, Tensor]:
+            return trainer.gradients(frame)
+
+        # Apart, since small gradients are measured against the size of all that is given.
+        return tolerances(
+            rounding(output, output(), draws=1) | rounding(gradients, gradients(), draws=1)
+        )
 
     def _rounding_of_losses(self, frames: Sequence[int], state: Mapping[str, Tensor]) -> float:
         """Tolerance of losses: steps of Adam turn rounding of gradients into that of parameters."""
