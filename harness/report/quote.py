@@ -17,8 +17,9 @@ def before_you_quote(
     if run.smoke:
         said.append("This is a smoke run on tiny data. None of its numbers is a measurement.")
     said += _analogues(verdicts, run)
-    used = (str(r.data["dataset"]) for r in rows if r.ok and r.data.get("twin"))
-    twins = sorted({name for names in used for name in names.split(", ")})  # a row may name several
+    # A row may name several.
+    used = (str(r.data.get("dataset", "")) for r in rows if r.ok and r.data.get("twin"))
+    twins = sorted({name for names in used for name in names.split(", ") if name})
     if twins:
         said.append(
             f"{', '.join(twins)}: synthetic twins stand in for these datasets. A twin copies "
