@@ -143,6 +143,10 @@ class InteractionTrainer(Trainer):
         rows = local_rows(stream.src[events], stream.dst[events], negative, self._scratch)
         return IntervalEdges.of(rows, stream.t[events], events, self.device)
 
+    def rows_of(self, vertices: Tensor) -> Tensor:
+        """int64[n]: rows of `vertices` and `pending` that hold vertices int64[n]."""
+        return vertices
+
     def read(self, edges: IntervalEdges) -> tuple[Any, Any]:
         """State of the vertices that a step names, and what waits for them."""
         return self.vertices[edges.ids], self.pending[edges.ids]
