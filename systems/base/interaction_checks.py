@@ -281,7 +281,7 @@ def _named(trainer: InteractionTrainer, events: Tensor) -> Tensor:
     if trainer._push is not None:
         near = trainer._push.neighbour[torch.cat(named[:2]).to(trainer.device)].flatten().cpu()
         named.append(near[near >= 0].long())
-    return torch.cat(named).unique()
+    return trainer.owned(torch.cat(named).unique())
 
 
 @contextmanager

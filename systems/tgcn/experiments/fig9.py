@@ -255,7 +255,7 @@ def _whole_state_checks(task: Any, data: Any, device: str) -> list[ResultCheck]:
     count = len(data.events)
     last = interaction_data(data.events.select(max(0, count - 48), count), small)
     trainer = get_system("tgcn").open(
-        small, device=device, data=last, dtype=torch.float64, program=WholeState()
+        small, device=device, data=last, dtype=torch.float64, program=WholeState(time_cut="edges")
     )
     trainer.prepare()
     loads = trainer.loads(0, last.train_end)
@@ -264,6 +264,8 @@ def _whole_state_checks(task: Any, data: Any, device: str) -> list[ResultCheck]:
     optimiser = torch.optim.Adam(plain.model.parameters(), lr=small.lr)
     bounds = [int(load.events[0]) for load in loads] + [int(loads[-1].events[-1]) + 1]
     losses, wanted = [], []
+    for vertex in ends.tolist():
+        plain.vertices[vertex] = plain.vertices[vertex]
     for load, (begin, end) in zip(loads, pairwise(bounds), strict=True):
         before = dict(plain.vertices)
         optimiser.zero_grad()
