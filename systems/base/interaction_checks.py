@@ -193,7 +193,7 @@ def check_now(
     trainer: InteractionTrainer, part: str, *, system: str = "", last: bool = True
 ) -> list[ResultCheck]:
     """Checks of a trainer as it is now, on events drawn at random, and on the last it trains on."""
-    end = trainer.data.train_end
+    end = trainer.data.train_end or len(trainer.data.events)
     count = min(EVENTS, end)
     places = [random.SystemRandom().randint(0, end - count)]
     if last:

@@ -179,8 +179,8 @@ def _virtual(task: Any, context: RunContext) -> Measurement:
 
     from dgbench.systems.base.interactions import interaction_data, load_interactions
     from dgbench.systems.tgcn.experiments.scaling_runs import time_pieces, train_alike
-    from dgbench.systems.tgcn.recounts import VECTORS
     from dgbench.systems.tgcn.links import SOURCES
+    from dgbench.systems.tgcn.recounts import VECTORS
 
     data = load_interactions(task)
     count, intervals = CHECKED
@@ -200,8 +200,13 @@ def _virtual(task: Any, context: RunContext) -> Measurement:
     found.checks = [
         *start_checks(task, data, context.device),
         equal("bytes", counted, wanted, against="distinct destinations of every interval"),
-        close("outputs", [one.deviation for one in alike.values()], [0.0] * len(alike), 1e-9,
-              against="one device, itself compared with the float64 oracle"),
+        close(
+            "outputs",
+            [one.deviation for one in alike.values()],
+            [0.0] * len(alike),
+            1e-9,
+            against="one device, itself compared with the float64 oracle",
+        ),
     ]
     pieces = time_pieces(task, context.device)
     found.values |= {
@@ -385,9 +390,9 @@ def _checked_ranks(
 
     from dgbench.systems.base.interaction_checks import EXACT, compare
     from dgbench.systems.base.interactions import interaction_data
+    from dgbench.systems.tgcn.experiments.scaling_runs import open_on
     from dgbench.systems.tgcn.ranked import train_ranked
     from dgbench.systems.tgcn.recounts import VECTORS, check_sample, visiting_rows
-    from dgbench.systems.tgcn.experiments.scaling_runs import open_on
 
     found = compare(task, data, run.state, run.probe, f"{ranks} ranks after their epochs")
     alone = open_on(task, data, ranks, "dealt")

@@ -210,8 +210,11 @@ def _pieces(
             begin = time.perf_counter()
             trainer.train(first, last)
             found.values[f"seconds {kind} {title} {piece}"] = time.perf_counter() - begin
-        found.checks += _checks(trainer, f"{kind} {title}", {DYGNN: "dygnn", PLAIN: "dygnn",
-                                                            JODIE: "jodie"}.get(title, ""))
+        found.checks += _checks(
+            trainer,
+            f"{kind} {title}",
+            {DYGNN: "dygnn", PLAIN: "dygnn", JODIE: "jodie"}.get(title, ""),
+        )
         trainer.close()
     if kind == "link" and (WHOLE in contenders or OURS in contenders):
         found.checks += _whole_state_checks(task, data, context.device)

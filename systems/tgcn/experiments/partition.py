@@ -22,7 +22,6 @@ from dgbench.systems.tgcn.experiments.common import (
     panel,
     synthetic_data,
 )
-from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
 from dgbench.systems.tgcn.experiments.settings import (
     BY_NAME,
     HELD_NAMES,
@@ -32,6 +31,7 @@ from dgbench.systems.tgcn.experiments.settings import (
     TWIN_NAMES,
     workload,
 )
+from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
 
 NAME: Final = "partition"
 FILL, DEGREES, SHARE = "fill", "degrees", "share"

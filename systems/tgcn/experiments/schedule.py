@@ -175,8 +175,12 @@ def _ring(name: str) -> Measurement:
         found.counters[f"parts held {title}"] = schedule.parts_held
         found.checks += [
             check_round(schedule, title),
-            equal("bytes", int(sent.sum()), moved_bytes(schedule, rows, vector),
-                  against="a round followed move by move"),
+            equal(
+                "bytes",
+                int(sent.sum()),
+                moved_bytes(schedule, rows, vector),
+                against="a round followed move by move",
+            ),
         ]
         seconds = exchange_seconds(schedule, sent, links.topology())
         found.values[f"seconds {title}"] = seconds

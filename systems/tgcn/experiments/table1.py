@@ -30,7 +30,6 @@ from dgbench.systems.tgcn.experiments.degrees import (
     shares_above,
     tail_of,
 )
-from dgbench.systems.tgcn.recounts import EDGES, check_kept
 from dgbench.systems.tgcn.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -39,6 +38,7 @@ from dgbench.systems.tgcn.experiments.settings import (
     TWIN_NAMES,
     Graph,
 )
+from dgbench.systems.tgcn.recounts import EDGES, check_kept
 
 NAME: Final = "table1"
 MACHINE: Final = "machine"
