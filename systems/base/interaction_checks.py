@@ -25,7 +25,7 @@ from dgbench.systems.base.plain_jodie import PlainJodie, PlainJodieVertex
 from dgbench.systems.base.result_checks import ResultCheck, close, equal
 
 AGAINST: Final = "float64 oracle, edge by edge"
-EVENTS: Final = 12
+EVENTS: Final = 8
 """Events of a probe."""
 EXACT: Final = 1e-9
 """Largest relative deviation in float64."""
@@ -190,14 +190,23 @@ def plain_of(
 
 
 def check_now(
-    trainer: InteractionTrainer, part: str, *, system: str = "", last: bool = True
-) -> list[ResultCheck]:
-    """Checks of a trainer as it is now, on events drawn at random, and on the last it trains on."""
+    trainer: InteractionTrainer, part: str, *, system: str = "", last: bool = True,
+    drawn: bool = True,
+) -> list[ResultCheck]:  # fmt: skip
+    """Checks of a trainer as it is now, on the last events that it trains on and on drawn ones.
+
+    Args:
+        part: of the checks. system: see `ResultCheck`.
+        last, drawn: whether to ask for these and those; without `drawn`, one of both by chance.
+    """
     end = trainer.data.train_end or len(trainer.data.events)
     count = min(EVENTS, end)
-    places = [random.SystemRandom().randint(0, end - count)]
-    if last:
-        places.append(end - count)
+    chance = random.SystemRandom()
+    places = [chance.randint(0, end - count), end - count]
+    if not drawn:
+        places = [chance.choice(places)]
+    elif not last:
+        places = places[:1]
     exact_order = "t-batches" in (trainer.order, getattr(trainer, "scoring", ""))
     ordered = exact_order and not trainer.workload.propagation
     checks = []

@@ -177,7 +177,8 @@ def race(
                 values[f"{word} {key}"] = reports[key][word]
         if key != first:
             values |= gains(key, one, seconds[first])
-    started = start_checks(task, data, context.device, [n for n in names if n in (DYGNN, JODIE)])
+    systems = [one for one in (TGCN, DYGNN, JODIE) if one in names]
+    started = start_checks(task, data, context.device, systems)
     return Measurement(
         values=values,
         checks=[*started, *checks],

@@ -49,7 +49,7 @@ BATCH: Final = {"smoke": 50, "quick": 100, "full": 200, "paper": 200}
 """Events of an optimiser step of a sequential system."""
 INTERVAL: Final = 2000
 """Edges of the graph in an interval of T-GCN, on average: about a thousand are sampled."""
-CHECKED: Final = 60
+CHECKED: Final = 36
 """Events of a stream on which contenders and the plain reference train from the start."""
 
 
@@ -159,15 +159,20 @@ def take_turns(runners: Mapping[str, Runner], turns: int, device: str) -> dict[s
 
 
 def checks_of(runners: Mapping[str, Runner]) -> list[ResultCheck]:
-    """Checks of contenders as they are after their turns: outputs, gradients, losses, samples."""
+    """Checks of contenders as they are after their turns: outputs, gradients, losses, samples.
+
+    The first one is asked for drawn events and the last ones, others for either.
+    """
     from dgbench.systems.base.interaction_checks import check_now
     from dgbench.systems.tgcn.recounts import check_sample
     from dgbench.systems.tgcn.trainer import TgcnTrainer
 
-    found = []
+    found, first = [], next(iter(runners))
     for name, runner in runners.items():
         trainer = runner.trainer
-        found += check_now(trainer, f"{name} after its turns", system=_system(name))
+        found += check_now(
+            trainer, f"{name} after its turns", system=_system(name), drawn=name == first
+        )
         if isinstance(trainer, TgcnTrainer):
             found += check_sample(trainer, name)
     return found
@@ -182,12 +187,9 @@ def start_checks(
     task: InteractionWorkload,
     data: InteractionData,
     device: str,
-    baselines: Sequence[str] = (),
+    names: Sequence[str] = (TGCN,),
 ) -> list[ResultCheck]:
-    """Checks of an epoch in float64, of T-GCN on four devices and of baselines.
-
-    On the last edges of the stream; a baseline is one of the systems.
-    """
+    """Checks of an epoch in float64 of systems, T-GCN on four devices; on the last edges."""
     from dgbench.systems.base.interaction_checks import check_from_start
     from dgbench.systems.base.interactions import interaction_data
     from dgbench.systems.base.registry import get_system
@@ -197,7 +199,7 @@ def start_checks(
     count = len(data.events)
     last = interaction_data(data.events.select(max(0, count - CHECKED), count), small)
     found = []
-    for name in (TGCN, *baselines):
+    for name in names:
         options: dict[str, Any] = {"devices": 4} if name == TGCN else {}
         trainer = get_system(name).open(
             small, data=last, device=device, dtype=torch.float64, **options

@@ -131,7 +131,7 @@ def measure(name: str, context: RunContext) -> Measurement:
         if context.device == "cuda":
             values |= timeline(runners[STREAMED])
         checks = checks_of(runners) if context.round == 1 else []
-    started = start_checks(task, data, context.device, [n for n in names if n == DYGNN])
+    started = start_checks(task, data, context.device, [n for n in (TGCN, DYGNN) if n in names])
     return Measurement(
         checks=[*started, *checks],
         values=values,

@@ -130,7 +130,7 @@ def measure(name: str, system: str, context: RunContext) -> Measurement:
     values = {key: value for key, value in report.items() if key.endswith("bytes")}
     checks = checks_of({system: runner})
     checks.append(check_bytes(trainer))
-    started = start_checks(task, data, context.device, [n for n in (DYGNN, JODIE) if n == system])
+    started = start_checks(task, data, context.device, [kind])
     trainer.close()
     return Measurement(
         checks=[*started, *checks],
