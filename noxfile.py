@@ -73,7 +73,7 @@ def tests(session: nox.Session) -> None:
     """The whole test suite on the CPU (CUDA tests skip themselves without a device)."""
     _install(session)
     # One worker a core leaves nothing to the processes that the runner's tests start.
-    # The slowest tests stand last; a worker that runs out of its own takes over some of another's.
+    # A worker that runs out of its own tests takes over some of another's.
     workers = ["-n", "2", "--dist", "worksteal"] if (os.cpu_count() or 1) > 1 else []
     # Two workers with two threads each would wait for each other; tests that are about threads
     # ask for theirs.

@@ -141,6 +141,7 @@ class DeviceStore:
         policy: str = "recent",
         window: float | None = None,
         snapshots: int = 1,
+        prop_time: bool = False,
         closed: bool = False,
         replace: bool = False,
         seed: int = 0,
@@ -167,7 +168,7 @@ class DeviceStore:
         uniform, listed = _check(fanouts, policy, walk, seed, draw, snapshots, window)
         self._check_roots(nodes, times, positions)
         length = float("inf") if window is None else float(window)
-        how = uniform, listed, replace, seed, draw, length, closed
+        how = uniform, listed, replace, seed, draw, length, closed, prop_time
         layout = lay_out(nodes.numel(), tuple(fanouts), snapshots, uniform)
         if layout is None:
             return self._hop_by_hop(nodes, times, positions, fanouts, snapshots, *how)
@@ -212,6 +213,7 @@ class DeviceStore:
         draw: int,
         length: float,
         closed: bool,
+        prop_time: bool,
     ) -> list[list[Sample]]:
         """A call for each hop, whose neighbours are counted first where the most is much."""
         self._refuse(nodes, times)
@@ -234,7 +236,7 @@ class DeviceStore:
                 self._mirror.emit(
                     at.live, at.nodes, at.positions, at.times, fanout, uniform, listed,
                     *hop.located, hop.offsets, *hop.found,
-                    *(following.all if following else (None,) * 4), *self._stream(),
+                    *(following.all if following else (None,) * 4), prop_time, *self._stream(),
                 )  # fmt: skip
                 every[-1].append(hop)
                 at = following or at

@@ -179,6 +179,7 @@ def sample_tcsr_hops(
     policy: Literal["recent", "uniform"] = "recent",
     window: float | None = None,
     snapshots: int = 1,
+    prop_time: bool = False,
     closed: bool = False,
     replace: bool = False,
     seed: int = 0,
@@ -189,7 +190,8 @@ def sample_tcsr_hops(
     """`[snapshot][hop]`; see `temporal_sample.sample_hops`.
 
     Snapshot s looks at [t - (s + 1) w, t - s w); targets of a hop are those of the hop before, at
-    their own times, and then all that were drawn for them, at the times of their edges.
+    their own times, and then all that were drawn for them, at the times of their edges or, with
+    `prop_time`, of their targets.
 
     Raises:
         InvalidInputError: as `sample_tcsr`, or several snapshots without a window.
@@ -210,7 +212,7 @@ def sample_tcsr_hops(
                 )
             )  # fmt: skip
             if hop + 1 < len(fanouts):
-                targets = next_targets(hops[-1])
+                targets = next_targets(hops[-1], prop_time)
         found.append(hops)
     return found
 

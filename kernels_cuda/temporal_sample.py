@@ -8,8 +8,9 @@ Candidates of a root are the records of its vertex in a window of time. Readings
   at the k newest; the printed loop walks the whole list.
 - **Deleted** records are no candidates, so they do not count.
 - **Next hop**: targets are those of the hop before, at their own times, then the sampled
-  neighbours at the times of their edges. Snapshot s of a root at time t is its graph in
-  [t - (s + 1) window, t - s window): it is sampled as a root at time t - s window.
+  neighbours, at the times of their edges or with `prop_time` at the time of their root. Snapshot s
+  of a root at time t is its graph in [t - (s + 1) window, t - s window): it is sampled as a root
+  at time t - s window. Only `prop_time` keeps all hops inside it, as TGL and GNNFlow do for DySAT.
 - **Random numbers** by counter (`csrc/common/philox.hpp`): a sample depends on seed, draw, hop,
   snapshot and the root's position in the whole batch; not on threads, ranks or the device.
 """
@@ -138,6 +139,7 @@ def sample_hops(
     policy: str = "recent",
     window: float | None = None,
     snapshots: int = 1,
+    prop_time: bool = False,
     closed: bool = False,
     replace: bool = False,
     seed: int = 0,
@@ -153,6 +155,8 @@ def sample_hops(
         fanouts: of each hop, the hop next to the root first; at most 256 of them.
         window: length of a snapshot, or how far back to look; needed for several snapshots.
         snapshots: windows looked at, the newest first; 1 to 256.
+        prop_time: whether neighbours are targets of the next hop at the time of their root, so that
+            every hop has the root's window; otherwise at the times of their edges.
         Others as `sample_neighbours`.
 
     Returns:
@@ -176,23 +180,27 @@ def sample_hops(
             one = options.sample(targets, ends, None, length, draw, hop, snapshot, where)
             hops.append(one)
             if hop + 1 < len(fanouts):
-                targets, ends, where = next_targets(one)
+                targets, ends, where = next_targets(one, prop_time)
         every.append(hops)
     return every
 
 
-def next_targets(sample: Sample) -> tuple[Tensor, Tensor, Tensor]:
+def next_targets(sample: Sample, prop_time: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """(nodes int64[R + K], times float64[R + K], positions int64[R + K]) of the hop that follows:
-    the targets as they were, then their neighbours at the times of the edges."""
+    the targets as they were, then their neighbours at the times of the edges, or with `prop_time`
+    at the time of their target."""
     size = sample.nodes.numel() + sample.neighbours.numel()
     count = _rounded(size)
     every = _memory.empty((3 * count,), sample.nodes)
     nodes, times, positions = (every[x * count :][:size] for x in range(3))
     times = times.view(torch.float64)
     torch.cat((sample.nodes, sample.neighbours), out=nodes)
-    torch.cat((sample.times, sample.edge_times), out=times)
-    order = (sample.positions, sample.offsets, sample.fanout, positions)
-    extension(nodes.device).child_positions(*order)
+    compiled = extension(nodes.device)
+    if prop_time:
+        compiled.child_times(sample.times, sample.offsets, times)
+    else:
+        torch.cat((sample.times, sample.edge_times), out=times)
+    compiled.child_positions(sample.positions, sample.offsets, sample.fanout, positions)
     return nodes, times, positions
 
 
@@ -261,6 +269,7 @@ class TemporalSampler:
         policy: str = "recent",
         window: float | None = None,
         snapshots: int = 1,
+        prop_time: bool = False,
         replace: bool = False,
         closed: bool = False,
         seed: int = 0,
@@ -268,8 +277,8 @@ class TemporalSampler:
     ) -> None:
         self.store, self.fanouts, self.draws = store, tuple(fanouts), 0
         self._how: dict[str, Any] = {
-            "policy": policy, "window": window, "snapshots": snapshots, "replace": replace,
-            "closed": closed, "seed": seed, "threads": threads,
+            "policy": policy, "window": window, "snapshots": snapshots, "prop_time": prop_time,
+            "replace": replace, "closed": closed, "seed": seed, "threads": threads,
         }  # fmt: skip
 
     def sample(

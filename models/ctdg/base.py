@@ -96,7 +96,8 @@ class StreamModel(nn.Module, ABC):
     """A network that embeds vertices at times from what was sampled around them.
 
     Attributes:
-        layers: one per hop, the innermost (farthest from the roots) first. A layer maps
+        layers: one per hop, the innermost (farthest from the roots) first; of `StreamDysat` there
+            are such `windows` instead. A layer maps
             (neighbourhood, targets [R, D], neighbours [K, D], edges [K, E] or None) to [R, H].
         output_dim: floats of an embedding.
         head: scores pairs of embeddings.
@@ -127,12 +128,17 @@ class StreamModel(nn.Module, ABC):
         """
 
     def embed(
-        self, hops: Sequence[Hop], node_features: Features, edge_features: Features | None
+        self,
+        hops: Sequence[Hop],
+        node_features: Features,
+        edge_features: Features | None,
+        layers: nn.ModuleList | None = None,
     ) -> Tensor:
-        """Embeddings [R, H] from the hops of one snapshot, farthest first."""
+        """Embeddings [R, H] from the hops of one snapshot, farthest first, by its own layers or
+        those of the model."""
         last = hops[-1]
         h = node_features(torch.cat([last.nodes, last.neighbours]))
-        for layer, hop in zip(self.layers, reversed(hops), strict=True):
+        for layer, hop in zip(layers or self.layers, reversed(hops), strict=True):
             rows = hop.nodes.numel()
             edges = None if edge_features is None else edge_features(hop.eids)
             around = Neighbourhood(hop, h.device, h.dtype)

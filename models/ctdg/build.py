@@ -21,7 +21,8 @@ def build_stream_model(workload: Any) -> StreamModel:
 
     Args:
         workload: a `StreamWorkload`: of it are read `model`, `seed`, `fanouts` (one layer each),
-            `node_dim`, `edge_dim`, `time_dim`, `memory_dim`, `hidden_dim`, `heads`, `dropout`.
+            `snapshots`, `node_dim`, `edge_dim`, `time_dim`, `memory_dim`, `hidden_dim`, `heads`,
+            `dropout`.
 
     Raises:
         UnknownKeyError: `model` is none of `STREAM_MODELS`.
@@ -40,7 +41,9 @@ def build_stream_model(workload: Any) -> StreamModel:
         if w.model == "tgat":
             return Tgat(w.node_dim, w.edge_dim, w.time_dim, w.hidden_dim, w.heads, hops, w.dropout)
         if w.model == "dysat":
-            return StreamDysat(w.node_dim, w.edge_dim, w.hidden_dim, w.heads, hops, w.dropout)
+            return StreamDysat(
+                w.node_dim, w.edge_dim, w.hidden_dim, w.heads, hops, w.snapshots, w.dropout
+            )
         widths = [w.node_dim] + [w.hidden_dim] * (hops - 1)
         if w.model == "graphsage":
             layers = [SageLayer(width, w.hidden_dim) for width in widths]

@@ -16,7 +16,11 @@ class StreamDysat(StreamModel):
     """Attention inside each window of time before a root, then an RNN over its windows.
 
     Windows stand for DySAT's snapshots (Sankar et al., WSDM 2020), so ages of edges are not
-    encoded, and the RNN over them, oldest first, for its attention in time.
+    encoded, and the RNN over them, oldest first, for its attention in time. As in TGL and GNNFlow
+    every window has attention of its own.
+
+    Attributes:
+        windows: layers of each window, the oldest first.
     """
 
     def __init__(
@@ -26,12 +30,16 @@ class StreamDysat(StreamModel):
         hidden_dim: int,
         heads: int,
         hops: int,
+        snapshots: int,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            TemporalAttention(width, edge_dim, 0, hidden_dim, heads, dropout)
-            for width in [node_dim] + [hidden_dim] * (hops - 1)
+        self.windows = nn.ModuleList(
+            nn.ModuleList(
+                TemporalAttention(width, edge_dim, 0, hidden_dim, heads, dropout)
+                for width in [node_dim] + [hidden_dim] * (hops - 1)
+            )
+            for _ in range(snapshots)
         )
         self.combine = nn.RNN(hidden_dim, hidden_dim)
         self.output_dim = hidden_dim
@@ -43,5 +51,8 @@ class StreamDysat(StreamModel):
         node_features: Features,
         edge_features: Features | None,
     ) -> Tensor:
-        seen = [self.embed(hops, node_features, edge_features) for hops in reversed(samples)]
+        seen = [
+            self.embed(hops, node_features, edge_features, layers)
+            for hops, layers in zip(reversed(samples), self.windows, strict=True)
+        ]
         return self.combine(torch.stack(seen))[0][-1]

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 import torch
 
+from dgbench.kernels_cuda.interact import local_rows
 from dgbench.models.streaming import IntervalEdges, build_interaction_model
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
@@ -124,6 +125,8 @@ class BaselineTrainer(InteractionTrainer):
             return super().edges(events)
         stream, count, size = self.data.events, events.numel(), max(self.pad, events.numel())
         columns = [stream.src[events], stream.dst[events]]
+        if torch.cat(columns).unique().numel() < 2 * count:
+            return self._merged(events, size)
         if self.workload.task == "link":
             columns.append(self.data.negative[events])
         ids = torch.full((len(columns), size), stream.num_nodes, dtype=torch.int64)
@@ -144,22 +147,45 @@ class BaselineTrainer(InteractionTrainer):
             real=count,
         )
 
+    def _merged(self, events: torch.Tensor, size: int) -> IntervalEdges:
+        """`edges` of a step that names a vertex several times: every end has one row, and the
+        padding the row behind them."""
+        stream, count = self.data.events, events.numel()
+        found = local_rows(stream.src[events], stream.dst[events], None, self._scratch)
+        ends, link = found.ids.numel(), self.workload.task == "link"
+        ids = torch.full(((3 if link else 2) * size,), stream.num_nodes, dtype=torch.int64)
+        ids[:ends] = found.ids
+        rows = torch.full((2, size), min(ends, 2 * size - 1), dtype=torch.int64)
+        rows[0, :count], rows[1, :count] = found.src, found.dst
+        neg = torch.arange(2 * size, ids.numel())
+        if link:
+            ids[2 * size : 2 * size + count] = self.data.negative[events]
+        t = torch.zeros(size, dtype=torch.float64)
+        t[:count] = stream.t[events]
+        src, dst = rows.to(self.device)
+        return IntervalEdges(
+            ids.to(self.device),
+            src,
+            dst,
+            neg.to(self.device),
+            t.to(self.device),
+            sources=2 * size,
+            targets=0,
+            ends=2 * size,
+            events=events,
+            real=count,
+        )
+
     def commit(self, edges: IntervalEdges, now: Any) -> None:
         if not self._padded:
             super().commit(edges, now)
             return
         real = torch.cat([edges.src[: edges.real], edges.dst[: edges.real]])
+        if edges.targets == 0:  # some name the same row
+            real = real.unique()
         ends = edges.ids[real]
         pushes = None if self._push is None else self._push.find(edges, now, self.vertices)
         waiting = self.model.pend(now, edges, self.workload.aggregate)[real]
-        itself = (ends[: edges.real] == ends[edges.real :]).nonzero().squeeze(1)
-        if itself.numel():  # its two rows are one vertex: each takes over the other's role
-            other = itself + edges.real
-            for name, column in waiting.columns().items():
-                if name.endswith("_s"):
-                    column[other] = column[itself]
-                else:
-                    column[itself] = column[other]
         self.vertices.write(ends, now[real])
         self.pending.write(ends, waiting)
         if self._push is not None:

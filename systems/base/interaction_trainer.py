@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
@@ -34,6 +34,11 @@ from dgbench.systems.base.training import check_device
 __all__ = ["InteractionScores", "InteractionTrainer", "StepResult", "scores_of"]
 
 Order = Literal["t-batches", "events", "intervals"]
+LAYOUTS: Final = {
+    "t-batches": t_batch_groups,
+    "events": edge_groups,
+    "intervals": interval_groups,
+}
 
 
 class InteractionTrainer(Trainer):
@@ -83,6 +88,7 @@ class InteractionTrainer(Trainer):
         self.vertices, self.pending = self._fresh()
         self.notes: list[str] = list(data.notes)
         self._scratch = torch.full((data.events.num_nodes,), -1, dtype=torch.int32)
+        self._held: list[Tensor] = []
         self._laid: dict[tuple[int, int], list[Group]] = {}
         self._push = Propagation(self.model, data, self.device) if workload.propagation else None
         self._classes = None
@@ -115,13 +121,10 @@ class InteractionTrainer(Trainer):
         """
         key = (first, last)
         if key not in self._laid:
-            w = self.workload
-            if self.order == "t-batches":
-                self._laid[key] = t_batch_groups(self.data, first, last, w.batch)
-            elif self.order == "events":
-                self._laid[key] = edge_groups(first, last, w.batch)
-            else:
-                self._laid[key] = interval_groups(first, last, self.width)
+            lay_out, size = LAYOUTS[self.order], self.workload.batch
+            size = self.width if self.order == "intervals" else size
+            strict = self.workload.strict_time
+            self._laid[key] = lay_out(self.data, first, last, size, strict=strict)
         return self._laid[key]
 
     @property
@@ -173,6 +176,8 @@ class InteractionTrainer(Trainer):
             events: int64[B] ordinals, ascending.
             scale: of the loss whose gradients are added up; None to train nothing.
         """
+        if self._held and not self._same_time(self._held[0][0], events[0]):
+            self._write_held()
         with self.meter.phase("io"):
             edges = self.edges(events)
             self._wait()
@@ -187,10 +192,34 @@ class InteractionTrainer(Trainer):
             if scale is not None and found.loss.requires_grad:
                 with self.meter.phase("backward"):
                     (found.loss * scale).backward()
-        with torch.no_grad(), self.meter.phase("interact"):
-            self.commit(edges, now)
+        if self._goes_on(events):
+            self._held.append(events)
+        elif self._held:
+            self._held.append(events)
+            self._write_held()
+        else:
+            with torch.no_grad(), self.meter.phase("interact"):
+                self.commit(edges, now)
         found.loss = found.loss.detach()
         return found
+
+    def _same_time(self, one: Tensor | int, other: Tensor | int) -> bool:
+        t = self.data.events.t
+        return bool(t[one] == t[other])
+
+    def _goes_on(self, events: Tensor) -> bool:
+        """Whether more events of a step's last time follow, so that it may not be seen yet."""
+        last = int(events[-1])
+        strict = self.workload.strict_time and last + 1 < len(self.data.events)
+        return strict and self._same_time(last, last + 1)
+
+    def _write_held(self) -> None:
+        """Let events that were held until their time was over change the state, all at once."""
+        with torch.no_grad(), self.meter.phase("interact"):
+            edges = InteractionTrainer.edges(self, torch.cat(self._held))
+            now = self.model.refresh(*self.read(edges))
+            InteractionTrainer.commit(self, edges, now)
+        self._held = []
 
     def score(self, now: Any, old: Any, edges: IntervalEdges) -> StepResult:
         """Loss and scores of a step's edges from refreshed rows."""
@@ -228,7 +257,10 @@ class InteractionTrainer(Trainer):
             self._optimiser = torch.optim.Adam(
                 self.model.parameters(), lr=self.workload.lr, fused=True
             )
-        self._optimiser.zero_grad(set_to_none=True)
+        # Zeros, not None, where a step does not reach: padding reaches everything, and Adam moves
+        # on with a zero but not with None.
+        for leaf in self.model.parameters():
+            leaf.grad = torch.zeros_like(leaf)
         size = sum(events.numel() for events in group)
         losses = [self.run_step(events, scale=1 / max(1, size)).loss for events in group]
         self.agree()
@@ -243,6 +275,7 @@ class InteractionTrainer(Trainer):
     def reset_state(self) -> None:
         """Forget what happened to vertices, as before every epoch."""
         # A second state on the device for the time of a copy would double what it has to hold.
+        self._held = []
         if self._begin is None:
             self._begin = self._beginning()
         count = self.data.events.num_nodes
@@ -379,9 +412,11 @@ class InteractionTrainer(Trainer):
             return
         state, pending = self.vertices.clone(), self.pending.clone()
         ring = None if self._push is None else self._push.clone()
+        held = list(self._held)
         try:
             yield
         finally:
+            self._held = held
             self.vertices.copy_(state)
             self.pending.copy_(pending)
             if self._push is not None:

@@ -52,6 +52,9 @@ class InteractionWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
             choose.
         lr: learning rate of Adam.
         share: of the edges that a system that samples trains on, in (0, 1].
+        strict_time: what is scored at a time never rests on other events of that time: all of them
+            are scored from the state before it. False: events of one time follow each other in the
+            order of the file.
     """
 
     dataset: str
@@ -70,6 +73,7 @@ class InteractionWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     intervals: int | None = None
     lr: float = 1e-3
     share: float = 0.5
+    strict_time: bool = True
 
     def check(self) -> InteractionWorkload:
         """Return self; raise InvalidInputError or UnknownKeyError naming a field out of range."""
@@ -103,7 +107,8 @@ class InteractionData:
         events: in time order; an event's `eid` is its ordinal.
         train_end, validate_end: events [0, train_end) are trained on, [train_end, validate_end)
             choose settings, the others test.
-        unit: mean time between two interactions of a vertex that has any, > 0: ages count in it.
+        unit: mean time between two interactions of a vertex that has any, > 0, in the events
+            trained on: ages count in it.
         negative: int64[E], a vertex that stands in for each event's destination.
         classes: int64[N], or None without the task; -1 where a vertex has none.
         held_out: bool[N], vertices whose class is never trained on; None without the task.
@@ -165,7 +170,7 @@ def interaction_data(events: EventStream, workload: InteractionWorkload) -> Inte
         events,
         len(train),
         len(train) + len(validate),
-        time_unit(events),
+        time_unit(train) if len(train) else 1.0,
         negative_ends(workload.seed, events),
         classes,
         held_out,

@@ -107,6 +107,7 @@ class PlainInteractions:
         first: Tensor | Callable[[int], Any],
     ) -> None:
         self.workload, self.data, self.model = workload, data, model
+        self._held: list[Edge] = []
         self.vertices: Any
         if isinstance(first, Tensor):
             zero = torch.zeros_like(first[0])
@@ -203,7 +204,14 @@ class PlainInteractions:
             loss = loss + one
         if scale is not None and loss.requires_grad:
             (loss * scale).backward()
-        self.commit(edges, fresh)
+        self._held += edges
+        last = int(events[-1])
+        same = last + 1 < len(stream) and bool(stream.t[last] == stream.t[last + 1])
+        if not (self.workload.strict_time and same):  # else not before their time is over
+            edges, self._held = self._held, []
+            with torch.no_grad():
+                ends = {end for edge in edges for end in edge[:2]}
+                self.commit(edges, {vertex: self.refresh(vertex) for vertex in ends})
         none = torch.zeros(0, 2, dtype=torch.float64)
         return float(loss.detach()), torch.stack(found) if found else none
 

@@ -169,6 +169,7 @@ def plain_hops(
     *,
     snapshots: int = 1,
     window: float | None = None,
+    prop_time: bool = False,
     positions: Tensor | None = None,
     **how: object,
 ) -> list[list[Sample]]:
@@ -189,7 +190,8 @@ def plain_hops(
                 for i in range(n)
             ]
             targets = torch.cat((targets, one.neighbours))
-            ends = torch.cat((ends, one.edge_times))
+            asked = ends.repeat_interleave(one.offsets.diff()) if prop_time else one.edge_times
+            ends = torch.cat((ends, asked))
             mine = torch.tensor(children, dtype=torch.int64)
             where = torch.cat((one.positions * (fanout + 1), mine))
         every.append(hops)

@@ -33,7 +33,8 @@ class PlainStream:
         w = self.workload
         return plain_hops(
             self.graph, nodes, times, w.fanouts, snapshots=w.snapshots, window=w.window,
-            positions=positions, policy=w.sampling, closed=w.closed, seed=w.seed, draw=draw,
+            prop_time=w.root_times, positions=positions, policy=w.sampling, closed=w.closed,
+            seed=w.seed, draw=draw,
         )  # fmt: skip
 
     def node_features(self, ids: Tensor) -> Tensor:

@@ -7,10 +7,9 @@ A system says how a graph takes in events, how neighbours are found in it and ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from dgbench.models.ctdg import Hop, MemoryRows, Tgn, build_stream_model
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base.scores import average_precision
+from dgbench.systems.base.stream_access import GraphAccess
 from dgbench.systems.base.stream_batches import Batch, batch_draw, batches
 from dgbench.systems.base.stream_data import (
     StreamData,
@@ -29,7 +29,13 @@ from dgbench.systems.base.stream_data import (
     negatives_of,
     stream_data,
 )
-from dgbench.systems.base.stream_memory import Recalled, VertexMemory, last_messages
+from dgbench.systems.base.stream_memory import (
+    HeldWrites,
+    MemoryState,
+    Recalled,
+    VertexMemory,
+    last_messages,
+)
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.training import check_device
 
@@ -48,33 +54,6 @@ __all__ = [
     "negatives_of",
     "stream_data",
 ]
-
-
-class GraphAccess(Protocol):
-    """A growing graph and its features, as a system keeps them.
-
-    It is made from a `StreamWorkload`, which says how it samples, and from `StreamData`.
-    """
-
-    def insert(self, first: int, last: int) -> None:
-        """Take in events first .. last - 1 of the data; calls come in the order of time."""
-
-    def sample(
-        self, nodes: Tensor, times: Tensor, *, draw: int, positions: Tensor | None = None
-    ) -> Sequence[Sequence[Hop]]:
-        """Temporal neighbourhoods of roots, [snapshot][hop], of the events taken in so far.
-
-        Args:
-            nodes, times: int64[R], float64[R].
-            draw: number of the call in [0, 2**32); the same number gives the same neighbours.
-            positions: int64[R], places of the roots in the whole batch; 0 .. R - 1 by default.
-        """
-
-    def node_features(self, ids: Tensor) -> Tensor:
-        """float32[n, node_dim] of vertices int64[n]; asked only where `node_dim` is not 0."""
-
-    def edge_features(self, eids: Tensor) -> Tensor:
-        """float32[n, edge_dim] of edges int64[n]; asked only where `edge_dim` is not 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +124,8 @@ class StreamTrainer(Trainer):
         self._ids_device = getattr(access, "device", torch.device("cpu"))
         self.notes: list[str] = list(data.notes)
         self.inserted = 0
-        self._frames = batches(workload, torch.arange(len(data.events)))
+        self._held = HeldWrites()
+        self._frames = batches(workload, torch.arange(len(data.events)), data.events.t)
         self.num_frames = len(self._frames)
         self._optimiser: torch.optim.Adam | None = None
 
@@ -183,17 +163,21 @@ class StreamTrainer(Trainer):
 
     def reset_memory(self) -> None:
         """Forget what vertices remember; nothing for a network without memory."""
+        self._held = HeldWrites()
         if self.memory is not None:
             self.memory.reset()
 
-    def memory_state(self) -> MemoryRows | None:
+    def memory_state(self) -> MemoryState | None:
         """A copy of what vertices remember."""
-        return None if self.memory is None else self.memory.state()
+        if self.memory is None:
+            return None
+        return MemoryState(self.memory.state(), self._held.copy())
 
-    def restore_memory(self, state: MemoryRows | None) -> None:
+    def restore_memory(self, state: MemoryState | None) -> None:
         """Let vertices remember what they did at `memory_state`."""
         if self.memory is not None and state is not None:
-            self.memory.restore(state)
+            self.memory.restore(state.rows)
+            self._held = state.held.copy()
 
     def copy_from(self, other: StreamTrainer) -> None:
         """Go on from where another trainer of the same task is, with a new optimiser."""
@@ -222,7 +206,7 @@ class StreamTrainer(Trainer):
         A message older than the one that waits at a vertex is dropped.
         """
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        for part in batches(self.workload, events, epoch):
+        for part in batches(self.workload, events, self.data.events.t[events], epoch):
             total += self._train(part, epoch).to(torch.float64) * part.numel()
         return self._read(total) / max(1, events.numel())
 
@@ -235,7 +219,8 @@ class StreamTrainer(Trainer):
         """
         self._check_range(first, last)
         before, scores = None if remember else self.memory_state(), []
-        for part in torch.arange(first, last).split(self.workload.batch) if last > first else ():
+        times = self.data.events.t[first:last]
+        for part in batches(self.workload, torch.arange(first, last), times, None):
             batch = self._batch(part, batch_draw(self.workload, int(part[0]), 0, scored=True))
             with self._inference():
                 hidden, recalled = self._hidden(batch)
@@ -259,12 +244,12 @@ class StreamTrainer(Trainer):
 
     def evaluate(self, frame: int) -> Tensor:
         """Embeddings of a frame's roots, [3 b, H] on the CPU; memories stay as they are."""
-        with self._inference():
+        with self._asking(), self._inference():
             return self._hidden(self._batch_of(frame))[0].cpu()
 
     def loss(self, frame: int) -> float:
         """Loss of a frame without training on it."""
-        with self._inference():
+        with self._asking(), self._inference():
             batch = self._batch_of(frame)
             return float(self._loss(batch, self._hidden(batch)[0]))
 
@@ -273,8 +258,9 @@ class StreamTrainer(Trainer):
 
     def gradients(self, frame: int) -> dict[str, Tensor]:
         leaves = dict(self.model.named_parameters())
-        batch = self._batch_of(frame)
-        loss = self._loss(batch, self._hidden(batch)[0])
+        with self._asking():
+            batch = self._batch_of(frame)
+            loss = self._loss(batch, self._hidden(batch)[0])
         found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
         return {
             name: (torch.zeros_like(leaf) if grad is None else grad).detach().cpu()
@@ -303,16 +289,23 @@ class StreamTrainer(Trainer):
             )
 
     def _batch(self, events: Tensor, draw: int) -> Batch:
-        count = events.numel()
+        count, stream = events.numel(), self.data.events
+        holds: float | None = None
+        if self.workload.ends_with_time:
+            if self._held.time != float(stream.t[events[0]]):
+                self._write_held()
+            last = int(events[-1])
+            if last + 1 < len(stream) and stream.t[last + 1] == stream.t[last]:
+                holds = float(stream.t[last])
         mine = self.share(count)
         positions = None
         if mine is not None:
             events = events[mine]
             positions = torch.cat([mine, mine + count, mine + 2 * count])
-        stream = self.data.events
         wrong = negatives_of(self.workload, self.data, events)
         nodes = torch.cat([stream.src[events], stream.dst[events], wrong])
-        return Batch(events, nodes, stream.t[events].repeat(3), positions, count, draw)
+        times = stream.t[events].repeat(3)
+        return Batch(events, nodes, times, holds, positions, count, draw)
 
     def _read(self, loss: Tensor) -> float:
         """A loss on the host, once all that its steps have begun is done."""
@@ -394,7 +387,34 @@ class StreamTrainer(Trainer):
             return
         edges = self._edges(batch.events) if self.workload.edge_dim else None
         with self.meter.phase("memory"), torch.no_grad():
-            self.memory.write(*last_messages(recalled, batch.events, batch.times, edges))
+            self._write(batch, *last_messages(recalled, batch.events, batch.times, edges))
+
+    def _write(self, batch: Batch, ids: Tensor, events: Tensor, rows: MemoryRows) -> None:
+        """Write what a batch leaves in memory, or hold it until its last time is over."""
+        if batch.holds is not None:
+            self._held.add(batch.holds, ids, events, rows)
+            return
+        self._write_held()
+        self.memory.write(ids, events, rows)
+
+    def _write_held(self) -> None:
+        """Write what batches of a time that is over have left."""
+        for ids, events, rows in self._held.writes:
+            self.memory.write(ids, events, rows)
+        self._held = HeldWrites()
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Take back what was held and is written meanwhile."""
+        held = self._held
+        before = [(ids, events, self.memory.read(ids)) for ids, events, _ in held.writes]
+        try:
+            yield
+        finally:
+            if self._held is not held:
+                for ids, events, rows in before:
+                    self.memory.write(ids, events, rows)
+                self._held = held
 
     @contextmanager
     def _inference(self) -> Iterator[None]:

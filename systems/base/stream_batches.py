@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import Tensor
 
 from dgbench.systems.base.stream_data import StreamWorkload, mixed
+from dgbench.systems.base.time_borders import time_cuts
 
 
-def batches(workload: StreamWorkload, events: Tensor, epoch: int = 0) -> tuple[Tensor, ...]:
+def batches(
+    workload: StreamWorkload, events: Tensor, times: Tensor, epoch: int | None = 0
+) -> tuple[Tensor, ...]:
     """Events int64[n] cut into batches in their order.
 
     With random chunk scheduling (TGL, section 3.3) the first batch of an epoch is a random number
-    of chunks shorter, a function of seed and epoch, so that the borders of batches move.
+    of chunks shorter, a function of seed and epoch, so that the borders of batches move. Batches of
+    a model with memory end with the time value that fills them, unless `strict_time` is off; where
+    that makes one longer by half or more, the rest of that time value is batches of its own.
+
+    Args:
+        workload: says how long batches are.
+        events: int64[n] ordinals.
+        times: float64[n], when they happened; read for models with memory only.
+        epoch: moves the borders; None: no epoch of training, the first batch is a whole one.
     """
     first = 0
-    if workload.chunks > 1:
+    if workload.chunks > 1 and epoch is not None:
         chunk = workload.batch // workload.chunks
         first = int(mixed(workload.seed, 1, epoch) % workload.chunks) * chunk
+    if workload.ends_with_time:
+        cuts = time_cuts(times, workload.batch, first=first, split=True)
+        return tuple(events[a:b] for a, b in pairwise(cuts))
     head, rest = events[:first], events[first:]
     return tuple(part for part in (head, *rest.split(workload.batch)) if part.numel())
 
@@ -40,6 +55,8 @@ class Batch:
         events: int64[b].
         nodes: int64[3 b] roots: sources, destinations, negatives.
         times: float64[3 b].
+        holds: time of the last event where more events of it follow in the stream: what the batch
+            writes to memory is held until that time is over. None: it is written at once.
         positions: int64[3 b] among the roots of the whole batch; None where it is the whole.
         count: events of the whole batch.
         draw: see `batch_draw`.
@@ -48,6 +65,7 @@ class Batch:
     events: Tensor
     nodes: Tensor
     times: Tensor
+    holds: float | None
     positions: Tensor | None
     count: int
     draw: int

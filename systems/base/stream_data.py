@@ -39,6 +39,9 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         sampling: `recent` or `uniform`.
         window: length of time in which a hop looks back; None looks back to the beginning.
         snapshots: windows one behind the other (DySAT); 1 without a window.
+        prop_time: neighbours are asked for their own neighbours at the time of their root, so that
+            every hop stays in the root's snapshot, or at the time of their edge (False). None: as
+            TGL and GNNFlow are released, True for DySAT and False for all others.
         closed: a hop may also find edges at its target's own time, which leaks what is predicted.
         hidden_dim, time_dim, memory_dim: floats of an embedding, of an encoded time, of a memory.
         heads: of attention; divides `hidden_dim`.
@@ -47,6 +50,10 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         lr: learning rate of Adam.
         chunks: a batch is so many chunks long; each epoch begins at a random one of them (random
             chunk scheduling of TGL). 1: batches are always the same.
+        strict_time: memories (TGN) never hold events of the time that is predicted: batches end
+            with the time value that fills them, and where a long one is cut into several batches,
+            memories are written when it is over. False: batches of equally many events, as TGL and
+            GNNFlow cut them, which see events of their first time that stand in the batch before.
     """
 
     dataset: str
@@ -62,6 +69,7 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     sampling: Literal["recent", "uniform"] = "recent"
     window: float | None = None
     snapshots: int = 1
+    prop_time: bool | None = None
     closed: bool = False
     hidden_dim: int = 100
     time_dim: int = 100
@@ -71,6 +79,17 @@ class StreamWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     batch: int = 600
     lr: float = 1e-4
     chunks: int = 1
+    strict_time: bool = True
+
+    @property
+    def root_times(self) -> bool:
+        """`prop_time`, with what is released where it is None."""
+        return self.model == "dysat" if self.prop_time is None else self.prop_time
+
+    @property
+    def ends_with_time(self) -> bool:
+        """Whether batches end where time values end: of models with memory, with `strict_time`."""
+        return self.strict_time and self.model == "tgn"
 
     def check(self) -> StreamWorkload:
         """Return self; raise InvalidInputError or UnknownKeyError naming a field out of range."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -76,6 +77,36 @@ class VertexMemory:
         """Back to a copy."""
         for name in MemoryRows.__slots__:
             getattr(self._rows, name).copy_(getattr(state, name))
+
+
+@dataclass(slots=True, eq=False)
+class HeldWrites:
+    """Writes of batches whose last time is not over, in order.
+
+    Attributes:
+        time: that time; None where nothing is held.
+        writes: vertices, events and rows of each, as `VertexMemory.write` takes them.
+    """
+
+    time: float | None = None
+    writes: list[tuple[Tensor, Tensor, MemoryRows]] = field(default_factory=list)
+
+    def add(self, time: float, ids: Tensor, events: Tensor, rows: MemoryRows) -> None:
+        """Hold one more write."""
+        self.time = time
+        self.writes.append((ids, events, rows))
+
+    def copy(self) -> HeldWrites:
+        """The same writes; what is written is never changed."""
+        return HeldWrites(self.time, list(self.writes))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryState:
+    """A copy of a memory: its rows, in the form of whoever keeps them, and what is held."""
+
+    rows: Any
+    held: HeldWrites
 
 
 @dataclass(frozen=True, slots=True, eq=False)

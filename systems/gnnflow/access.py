@@ -131,6 +131,7 @@ class StoreAccess:
             policy=task.sampling,
             window=task.window,
             snapshots=task.snapshots,
+            prop_time=task.root_times,
             closed=task.closed,
             seed=task.seed,
             draw=draw,

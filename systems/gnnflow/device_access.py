@@ -69,6 +69,7 @@ class DeviceAccess(StoreAccess):
             policy=task.sampling,
             window=task.window,
             snapshots=task.snapshots,
+            prop_time=task.root_times,
             closed=task.closed,
             seed=task.seed,
             draw=draw,

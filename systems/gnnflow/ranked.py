@@ -136,7 +136,7 @@ class RankTrainer(StreamTrainer):
         if recalled is not None and not batch.events.numel():
             # Nothing of its own, but the other ranks' memories may be kept here.
             nothing = batch.events.to(self.device)
-            self.memory.write(nothing, nothing, recalled.rows[nothing])
+            self._write(batch, nothing, nothing, recalled.rows[nothing])
             return
         super()._memorise(batch, recalled)
 
@@ -362,7 +362,7 @@ def _race(comm: Communicator, work: _Work, data: StreamData) -> dict[str, _Found
     for epoch in range(work.epochs):
         for trainer in trainers.values():
             trainer.reset_memory()
-        for part in batches(work.workload, wanted, epoch):
+        for part in batches(work.workload, wanted, data.events.t[wanted], epoch):
             for name in names if turn % 2 == 0 else reversed(names):
                 _one_batch(comm, trainers[name], part, epoch, found[name], work.clocks and turn > 0)
             turn += 1

@@ -83,6 +83,7 @@ class RemoteAccess:
             workload.fanouts,
             snapshots=workload.snapshots,
             window=workload.window,
+            prop_time=workload.root_times,
             schedule=settings.schedule,
         )
         fetcher = Fetcher(comm, layout, owners, schedule=settings.schedule)

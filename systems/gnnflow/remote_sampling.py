@@ -48,7 +48,7 @@ class RemoteSampler:
         comm: the group. layout: its ranks on machines. owners: of the vertices.
         hop_sampler: over the records of this rank's machine.
         fanouts: neighbours at most, by hop.
-        snapshots, window: snapshot s looks back from `times - s * window`, as `sample_hops` does.
+        snapshots, window, prop_time: as of `sample_hops`.
         schedule: which rank of a machine is asked.
 
     Attributes:
@@ -65,11 +65,13 @@ class RemoteSampler:
         *,
         snapshots: int = 1,
         window: float | None = None,
+        prop_time: bool = False,
         schedule: Schedule = "static",
     ) -> None:
         check_group(comm, layout, owners)
         self.comm, self.layout, self.owners = comm, layout, owners
         self.fanouts, self.snapshots, self.window = tuple(fanouts), snapshots, window
+        self.prop_time = prop_time
         self.schedule: Schedule = schedule
         self.homes = EdgeHomes()
         self._hop = hop_sampler
@@ -93,7 +95,7 @@ class RemoteSampler:
             for hops, sample in zip(found, samples, strict=True):
                 hops.append(sample)
             if hop + 1 < len(self.fanouts):
-                targets = [next_targets(sample) for sample in samples]
+                targets = [next_targets(sample, self.prop_time) for sample in samples]
         return found
 
     def _one_hop(

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.grids import SortedGrids, count_grids, place_grids, sort_grids
 from dgbench.runtime.errors import InvalidInputError, unknown_key
+from dgbench.systems.base.time_borders import border_before
 
 TIME_CUTS: Final = ("width", "edges")
 VERTEX_CUTS: Final = ("equal", "edges", "dealt")
@@ -119,7 +120,7 @@ def _balanced(weight: Tensor, parts: int) -> Tensor:
     return torch.cat([torch.tensor([0]), inner, torch.tensor([weight.numel()])])
 
 
-def cut_time(t: Tensor, intervals: int, *, cut: str = "width") -> Tensor:
+def cut_time(t: Tensor, intervals: int, *, cut: str = "width", strict: bool = False) -> Tensor:
     """Where time intervals begin in a stream, int64[T + 1], from 0 to E.
 
     Args:
@@ -127,7 +128,8 @@ def cut_time(t: Tensor, intervals: int, *, cut: str = "width") -> Tensor:
         intervals: T.
         cut: `width`: T intervals of equal length of time, each with its begin and without its end
             (the last with both; of a stream with one time all edges are in the last). `edges`:
-            equally many edges; edges of one time may then part.
+            equally many edges; edges of one time may then part, unless strict.
+        strict: intervals of `edges` begin where time values begin; some may then be empty.
 
     Raises:
         UnknownKeyError: another cut. InvalidInputError: no interval, or times that fall.
@@ -138,7 +140,8 @@ def cut_time(t: Tensor, intervals: int, *, cut: str = "width") -> Tensor:
         raise InvalidInputError("'t' falls somewhere; edges must be in time order")
     steps = torch.arange(intervals + 1)
     if cut == "edges" or not edges:
-        return steps * edges // intervals
+        places = steps * edges // intervals
+        return border_before(t, places) if strict else places
     inner = torch.searchsorted(t, inner_times(float(t[0]), float(t[-1]), intervals))
     return torch.cat([torch.tensor([0]), inner, torch.tensor([edges])])
 

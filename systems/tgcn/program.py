@@ -105,7 +105,7 @@ class Program:
         """Where time intervals begin: int64[T + 1] places, from 0 to the number of edges."""
         w = self.trainer.workload
         intervals = w.intervals or max(1, round(len(edges) / (EDGES_PER_BATCH * w.batch)))
-        return cut_time(edges.t, intervals, cut=self.time_cut)
+        return cut_time(edges.t, intervals, cut=self.time_cut, strict=w.strict_time)
 
     def partition(self, edges: Edges) -> list[Interval]:
         """The grids of what was sampled, an interval at a time, in time order."""

@@ -320,7 +320,10 @@ def check_bytes(trainer: Any) -> ResultCheck:
     report, width = trainer.report(), trainer.workload.hidden_dim
     item = torch.empty(0, dtype=trainer.dtype).element_size()
     if isinstance(trainer, BaselineTrainer):
-        largest = largest_t_batch(trainer.data, trainer.workload.batch)
+        data = trainer.data
+        ranges = ((0, data.train_end), (data.train_end, len(data.events)))
+        steps = [e for one in ranges for group in trainer.groups(*one) for e in group]
+        largest = max(events.unique().numel() for events in steps)
         kept = SAVED[trainer.workload.model] * VECTORS * largest * width * item
         near = 0 if trainer._push is None else _nbytes(trainer._push._columns())
         own = {"planned": report["planned_bytes"], "state": report["state_bytes"]}
@@ -347,26 +350,6 @@ def check_bytes(trainer: Any) -> ResultCheck:
         "bytes", {k: float(v) for k, v in own.items()}, {k: float(v) for k, v in wanted.items()},
         against="bytes of the tensors themselves",
     )  # fmt: skip
-
-
-def largest_t_batch(data: Any, batch: int) -> int:
-    """Events of the largest t-batch, event by event in dictionaries."""
-    src, dst = data.events.src.tolist(), data.events.dst.tolist()
-    negative, largest = data.negative.tolist(), 0
-    for begin, end in ((0, data.train_end), (data.train_end, len(src))):
-        for first in range(begin, end, batch):
-            wrote: dict[int, int] = {}
-            read: dict[int, int] = {}
-            sizes: Counter[int] = Counter()
-            for k in range(first, min(first + batch, end)):
-                u, v, n = src[k], dst[k], negative[k]
-                level = max([0, *(wrote[x] + 1 for x in (u, v, n) if x in wrote),
-                             *(read[x] for x in (u, v) if x in read)])  # fmt: skip
-                wrote[u] = wrote[v] = level
-                read[n] = max(read.get(n, 0), level)
-                sizes[level] += 1
-            largest = max([largest, *sizes.values()])
-    return largest
 
 
 def _nbytes(tensors: Sequence[Tensor]) -> int:

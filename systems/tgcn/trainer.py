@@ -18,7 +18,7 @@ from dgbench.systems.base.interaction_trainer import InteractionTrainer, StepRes
 from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
 from dgbench.systems.tgcn.device import Labels, Scored
 from dgbench.systems.tgcn.feeding import Load
-from dgbench.systems.tgcn.grids import cut_vertices
+from dgbench.systems.tgcn.grids import cut_time, cut_vertices
 from dgbench.systems.tgcn.intervals import Interval, Planner
 from dgbench.systems.tgcn.program import Edges, Program, check_sets
 from dgbench.systems.tgcn.regions import Account, Regions
@@ -252,24 +252,28 @@ class TgcnTrainer(InteractionTrainer):
     def scoring_groups(self, first: int, last: int) -> list[Group]:
         events = torch.arange(first, last)
         if self.scoring == "t-batches":
-            steps = t_batch_groups(self.data, first, last, self.workload.batch)
+            w = self.workload
+            strict = w.strict_time
+            steps = t_batch_groups(self.data, first, last, w.batch, strict=strict, split=False)
             parts = [part for group in steps for part in group]
             events = torch.cat([events[:0], *parts])
             cuts = torch.tensor([0, *(part.numel() for part in parts)]).cumsum(0)
         else:
-            cuts = self._scoring_cuts(last - first)
+            cuts = self._scoring_cuts(first, last)
         edges = self.edges_of(events)
         plan = self.planner.plan(edges.events, edges.src, edges.dst, edges.negative, edges.t, cuts)
         loads = self.staged(plan)
         self._known = {_key(one.events): one for one in loads}
         return [[one.events] for one in loads]
 
-    def _scoring_cuts(self, count: int) -> Tensor:
+    def _scoring_cuts(self, first: int, last: int) -> Tensor:
         """Intervals of as many edges as those of training have on average."""
+        count = last - first
         loads = self.loads(0, self.data.train_end)
         width = max(1, self.data.train_end // max(1, len(loads)))
         steps = max(1, -(-count // width))
-        return torch.arange(steps + 1) * count // steps
+        t, strict = self.data.events.t[first:last], self.workload.strict_time
+        return cut_time(t, steps, cut="edges", strict=strict)
 
     # --- one interval -----------------------------------------------------------------------------
 

@@ -91,6 +91,7 @@ class RebuiltAccess:
             policy=task.sampling,
             window=task.window,
             snapshots=task.snapshots,
+            prop_time=task.root_times,
             closed=task.closed,
             seed=task.seed,
             draw=draw,

@@ -88,6 +88,7 @@ def test_samples_equal_the_cpus(open_device, placement, walk, policy):
     "how",
     [
         {"window": 20.0, "snapshots": 3},
+        {"window": 20.0, "snapshots": 3, "prop_time": True, "policy": "uniform"},
         {"window": 20.0, "closed": True},
         {"policy": "uniform", "replace": True},
         {"policy": "uniform", "fanouts": (70,)},
@@ -350,7 +351,8 @@ def test_rooms_that_would_be_large_are_counted_first(open_device, monkeypatch):
     store = a_store(undirected=True)
     there = open_device(store, "cuda")
     monkeypatch.setattr(device_hops, "MOST_PLACES", 10)
-    assert assert_equal(there, store, fanouts=(4, 3, 2), policy="uniform") > 100
+    for how in ({}, {"window": 60.0, "prop_time": True}):
+        assert assert_equal(there, store, fanouts=(4, 3, 2), policy="uniform", **how) > 100
 
 
 @pytest.mark.parametrize("count", [1, 2047, 2048, 2049, 5000])

@@ -28,6 +28,7 @@ from dgbench.harness.runner.outcome import gib
 from dgbench.harness.runner.protocol import name_of, signal_name
 from dgbench.harness.store import Store
 from dgbench.runtime.errors import DgbenchError, StoreError
+from dgbench.runtime.ranks import TRAINING
 from dgbench.runtime.statistics import noise_floor
 from dgbench.systems.base.compare import CONTROL, control_ratios
 
@@ -67,7 +68,8 @@ def go(store, *cells, preset="quick", **more):
 def server(tmp_path_factory):
     """One fork server for the tests that need not kill it."""
     log = tmp_path_factory.mktemp("server") / "log"
-    with ForkServer(lookup, ["fake"], threads=1, log=log, modules=LIGHT) as running:
+    modules = (*LIGHT, *TRAINING)  # or each process that trains the reference imports them
+    with ForkServer(lookup, ["fake"], threads=1, log=log, modules=modules) as running:
         assert running.threads in (0, 1)
         yield running
 
@@ -292,13 +294,17 @@ def test_the_machines_limits_are_a_row_once_a_run(tmp_path, server):
         assert row.values["threads"] == 1.0
 
 
-def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(tmp_path, server):
+def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(
+    tmp_path, server, monkeypatch
+):
+    monkeypatch.setattr(run_module, "NOISE_PAIRS", (2, 21))
+    monkeypatch.setattr(run_module, "MACHINE", cell("ok", of="limits"))  # not seconds
     cells = [cell("ok", group="alone")]
     with Store.create(tmp_path) as store:
         for _ in range(2):  # resuming adds none
             summary, _ = go(store, *cells, preset="quick", server=server, limits=True)
         pairs = [r for r in store.written() if r.experiment == "noise"]
-        assert [r.round for r in pairs] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+        assert [r.round for r in pairs] == [1, 1, 2, 2]
         assert {r.paper for r in pairs} == {"-"}
         assert all(r.ok and r.time > 0 for r in pairs), [r.reason for r in pairs]
         assert summary.noise_floor == noise_floor(control_ratios(pairs))
@@ -308,14 +314,22 @@ def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(tmp_path
         assert not [r for r in store.written() if r.experiment == "noise"]
 
 
-def test_the_pairs_of_the_noise_floor_are_spread_over_the_run(tmp_path, server, monkeypatch):
-    monkeypatch.setattr(run_module, "STEPS_A_PAIR", 2)
-    cells = [cell("ok", number=n) for n in range(14)]
+@pytest.mark.parametrize(
+    ("steps", "steps_a_pair", "expected"),
+    [(14, 2, ".aA..Aa..aA..Aa..aA..Aa..aA."), (1, run_module.STEPS_A_PAIR, "aAAaaAAaaA.")],
+)
+def test_the_pairs_of_the_noise_floor_are_spread_over_the_run(
+    tmp_path, server, monkeypatch, steps, steps_a_pair, expected
+):
+    monkeypatch.setattr(run_module, "STEPS_A_PAIR", steps_a_pair)
+    for name in ("NOISE", "MACHINE"):  # their places are looked at
+        monkeypatch.setattr(run_module, name, cell("ok", group=name, of=name))
+    cells = [cell("ok", number=n) for n in range(steps)]
     with Store.create(tmp_path) as store:
         go(store, *cells, preset="quick", server=server, limits=True)
-        order = ["A" if CONTROL in r.params else "a" if r.experiment == "noise" else "."
-                 for r in store.written() if r.experiment != "machine"]  # fmt: skip
-    assert "".join(order) == ".aA..Aa..aA..Aa..aA..Aa..aA."
+        order = ["A" if CONTROL in r.params else "a" if r.group == "NOISE" else "."
+                 for r in store.written() if r.group != "MACHINE"]  # fmt: skip
+    assert "".join(order) == expected
 
 
 def test_the_seed_reaches_the_process(tmp_path, server):

@@ -54,7 +54,7 @@ ANY_LENGTH: Final = {
         "connectivity.net_weight refine_workers.net_weight attend_rows_forward.positive "
         "attend_rows_backward.positive unpack_offsets.out"
     ),
-    "empty means that there are none": "t_batches.neg",
+    "empty means that there are none": "t_batches.neg t_batches.times",
 }
 
 ANY_NUMBER: Final = {

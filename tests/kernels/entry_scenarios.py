@@ -272,7 +272,7 @@ def attention(n: int) -> None:
 
 @scenario
 def interactions(n: int) -> None:
-    src, dst, _ = stream(n)
+    src, dst, t = stream(n)
     for dtype in (torch.float32, torch.float64):
         left, right = normal(1, n, 6, dtype=dtype), normal(2, n, 6, dtype=dtype)
         both_ways(edge_dots(src, dst, left, right))
@@ -280,6 +280,7 @@ def interactions(n: int) -> None:
     group_edges(src, n)
     local_rows(src, dst, ids(5, n, len(src)), torch.full((n,), -1, dtype=torch.int32))
     t_batches(src, dst, ids(5, n, len(src)), n)
+    t_batches(src, dst, ids(5, n, len(src)), n, t)
 
 
 @scenario
@@ -355,7 +356,9 @@ def temporal_samples(n: int) -> None:
     roots, when = ids(3, n, n), torch.full((n,), float(t[-1]), dtype=torch.float64)
     sample_hops(store, roots, when, [2, 3], policy="uniform")
     sample_hops(store, roots, when, [2], policy="uniform", replace=True, walk="list")
-    sample_hops(store, roots, when, [3], window=float(t[-1]) / 3, snapshots=2, grouped=False)
+    length = float(t[-1]) / 3
+    sample_hops(store, roots, when, [3], window=length, snapshots=2, grouped=False)
+    sample_hops(store, roots, when, [2, 2], window=length, prop_time=True)
     sample_between(store, roots, when - 5, when, fanout=2)
     random_walks(store, roots, when, 2)
     count_walk(store, roots, when - 5, when)

@@ -125,6 +125,31 @@ def test_t_batches_are_the_order_of_events(edges, nodes, seed):
         assert int(batch[late]) == earliest  # and none is later than it must be
     again = t_batches(src, dst, neg, nodes)
     assert torch.equal(batch, again)
+    assert torch.equal(batch, t_batches(src, dst, neg, nodes, torch.arange(edges).double()))
+
+
+@settings(deadline=None, max_examples=40)
+@given(edges=st.integers(0, 40), nodes=st.integers(1, 10), seed=st.integers(0, 99))
+def test_t_batches_keep_events_of_one_time_together(edges, nodes, seed):
+    src, dst = pairs(edges, nodes, nodes, seed)
+    neg, _ = pairs(edges, nodes, nodes, seed + 1)
+    t = pairs(edges, nodes, nodes, seed + 2)[0].sort().values.double()
+    batch = t_batches(src, dst, neg, nodes, t)
+    earliest = torch.zeros_like(batch)
+    for late in range(edges):
+        same = t == t[late]
+        assert (batch[same] == batch[late]).all()
+        for early in range(late):
+            if same[early]:
+                continue
+            both = {int(src[early]), int(dst[early])}
+            if both & {int(src[late]), int(dst[late]), int(neg[late])}:
+                assert batch[late] > batch[early]
+                earliest[same] = earliest[same].clamp(min=int(batch[early]) + 1)
+            if int(neg[early]) in {int(src[late]), int(dst[late])}:
+                assert batch[late] >= batch[early]
+                earliest[same] = earliest[same].clamp(min=int(batch[early]))
+    assert torch.equal(batch, earliest)
 
 
 def test_what_is_refused():

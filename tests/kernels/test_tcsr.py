@@ -74,13 +74,14 @@ def test_it_answers_as_the_oracle_does(
     not hasattr(_cpu, "child_positions"), reason="built without the store's sampler"
 )
 @pytest.mark.parametrize("window", [None, 3.0])
-def test_hops_and_snapshots_as_the_oracle(window: float | None) -> None:
+@pytest.mark.parametrize("prop_time", [False, True])
+def test_hops_and_snapshots_as_the_oracle(window: float | None, prop_time: bool) -> None:
     src, dst, t = stream(3, 20, 400, 30)
     plain = PlainGraph(20, undirected=True)
     plain.insert(src, dst, t)
     rows = build_tcsr(20, src, dst, t, undirected=True)
     how = {"policy": "uniform", "window": window, "snapshots": 1 if window is None else 3}
-    how |= {"seed": 7, "draw": 5, "positions": torch.arange(100, 120)}
+    how |= {"seed": 7, "draw": 5, "positions": torch.arange(100, 120), "prop_time": prop_time}
     nodes, times = torch.arange(20), torch.full((20,), 25.0, dtype=torch.float64)
     found = sample_tcsr_hops(rows, nodes, times, (4, 3), **how)
     wanted = plain_hops(plain, nodes, times, (4, 3), **how)

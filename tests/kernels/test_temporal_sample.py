@@ -206,14 +206,60 @@ def test_a_window_of_its_own_for_each_root() -> None:
 def test_hops_and_snapshots(policy) -> None:
     store, plain = both()
     nodes, times = roots(12, 60, 60)
-    for snapshots, window in ((1, None), (1, 20.0), (3, 7.0)):
-        how = {"policy": policy, "snapshots": snapshots, "window": window, "seed": 11, "draw": 2}
+    asked = itertools.product(((1, None), (1, 20.0), (3, 7.0)), (False, True))
+    for (snapshots, window), prop_time in asked:
+        how = {"policy": policy, "snapshots": snapshots, "window": window, "prop_time": prop_time}
+        how |= {"seed": 11, "draw": 2}
         found = sample_hops(store, nodes, times, (4, 3, 2), **how)
         expected = plain_hops(plain, nodes, times, (4, 3, 2), **how)
         assert [len(hops) for hops in found] == [3] * snapshots
         for mine, theirs in zip(found, expected, strict=True):
             for one, other in zip(mine, theirs, strict=True):
                 same(one, other)
+
+
+def outside(hops: list[Sample], ends: Tensor, window: float) -> int:
+    """Neighbours at any hop whose edge is not in [end - window, end) of the root they belong to."""
+    root, count = torch.arange(ends.numel()), 0
+    for hop in hops:
+        owner = root.repeat_interleave(hop.offsets.diff())
+        t, end = hop.edge_times, ends[owner]
+        count += int(((t < end - window) | (t >= end)).sum())
+        root = torch.cat([root, owner])
+    return count
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["recent", "uniform"]), st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+def test_with_root_times_every_hop_stays_in_the_snapshot_of_its_root(seed, policy, fanout) -> None:
+    store, _ = both(8, 150, 40, seed=seed)
+    nodes, times = roots(8, 30, 40, seed)
+    how = {"policy": policy, "window": 9.0, "snapshots": 3, "seed": seed}
+    found = sample_hops(store, nodes, times, (fanout,) * 3, prop_time=True, **how)
+    assert [outside(hops, times - 9.0 * s, 9.0) for s, hops in enumerate(found)] == [0, 0, 0]
+
+
+def test_root_times_and_edge_times_are_different_neighbourhoods() -> None:
+    """Every edge that a target may see is found, and with the times of edges others are."""
+    vertices, span, window = 8, 40, 9.0
+    store, plain = both(vertices, 150, span)
+    nodes, times = roots(vertices, 30, span)
+    left = []
+    for prop_time in (True, False):
+        how = {"window": window, "prop_time": prop_time}
+        ((first, second),) = sample_hops(store, nodes, times, (300, 300), **how)
+        left.append(outside([first, second], times, window))
+        root = torch.cat([torch.arange(30), torch.arange(30).repeat_interleave(
+            first.offsets.diff())])  # fmt: skip
+        asked = torch.cat([times, first.edge_times])
+        for i, target in enumerate(second.nodes.tolist()):
+            end = float(times[root[i]] if prop_time else asked[i])
+            _, eids, t = plain.neighbours(target)
+            wanted = eids[(t >= end - window) & (t < end)]
+            at, to = second.offsets[i : i + 2].tolist()
+            assert second.eids[at:to].tolist() == wanted.tolist()
+    assert left[0] == 0
+    assert left[1] > 100
 
 
 def test_a_share_of_the_batch_is_sampled_like_the_whole() -> None:

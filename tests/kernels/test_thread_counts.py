@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-import gc
 import hashlib
+import re
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,10 +16,13 @@ import torch
 from entry_calls import Argument, Call, arguments, arrays_of, entry_points, seen
 from entry_scenarios import SCENARIOS
 
+from dgbench.kernels_cuda import build_info
 from dgbench.kernels_cuda.workspace import Workspace
 
 MANY: Final = 4500
 """Vertices: enough for every loop that shares out its work to do so."""
+
+OPERATORS: Final = "dgbench.kernels_cuda."
 
 THREADS: Final = (1, 2, 8)
 
@@ -41,6 +46,12 @@ IN_ANY_ORDER: Final = frozenset({"ListCache.fetch"})
 """The cache that GNNFlow argues against: threads take its lock in any order, so hits differ."""
 
 
+def workspaces() -> list[Workspace]:
+    """Those of the operators, which are attributes of their modules."""
+    operators = [m for name, m in sys.modules.items() if name.startswith(OPERATORS)]
+    return [one for m in operators for one in vars(m).values() if isinstance(one, Workspace)]
+
+
 def run_of(name: str, threads: int) -> list[tuple[str, Any]]:
     """(entry point, what its arrays hold afterwards and what it returned) of every call."""
     found: list[tuple[str, Any]] = []
@@ -52,9 +63,8 @@ def run_of(name: str, threads: int) -> list[tuple[str, Any]]:
         return answer
 
     before = torch.get_num_threads()
-    for one in gc.get_objects():
-        if isinstance(one, Workspace):
-            one.clear()  # no remains of the run before in what is not written
+    for workspace in workspaces():
+        workspace.clear()  # no remains of the run before in what is not written
     try:
         torch.manual_seed(0)
         torch.set_num_threads(threads)
@@ -104,6 +114,12 @@ def test_results_do_not_depend_on_the_number_of_threads(name):
             elif one != other:
                 different[entry] += 1
         assert not different, f"{threads} threads"
+
+
+def test_every_workspace_is_found():
+    sources = Path(build_info.__file__).parent.glob("*.py")
+    made = sum(len(re.findall(r"= Workspace\(", path.read_text())) for path in sources)
+    assert len({id(one) for one in workspaces()}) == made > 0
 
 
 def test_operators_that_take_threads_are_all_among_them():

@@ -203,8 +203,10 @@ def test_dysat_reads_windows_from_the_oldest_on() -> None:
     table, edge_table = rows_of(9, 4), rows_of(9, 4, 4)
     found = model([[newest], [oldest]], table.__getitem__, edge_table.__getitem__)
     seen = [
-        model.embed([hop], table.__getitem__, edge_table.__getitem__) for hop in (oldest, newest)
+        model.embed([hop], table.__getitem__, edge_table.__getitem__, layers)
+        for hop, layers in zip((oldest, newest), model.windows, strict=True)
     ]
+    assert not torch.equal(*(layers[0].query.weight for layers in model.windows))
     hidden = torch.zeros_like(seen[0])
     for one in seen:
         hidden = torch.tanh(

@@ -13,5 +13,6 @@ from os_threads import copy_threads
 def no_copy_thread_is_left() -> Iterator[None]:
     """Whatever a test does to a link, its thread has ended when the test has."""
     yield
-    gc.collect()
+    if copy_threads():  # a link that only the collector can reach ends its thread when it goes
+        gc.collect()
     assert copy_threads() == 0

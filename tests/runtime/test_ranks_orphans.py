@@ -37,7 +37,8 @@ if __name__ == "__main__":
 
 def environment() -> dict[str, str]:
     # One thread, so that the launcher may fork; OpenBLAS starts its own when numpy is imported.
-    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(HERE)}
+    path = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path)}
 
 
 def gone(pid: int) -> bool:

@@ -10,6 +10,7 @@ from dgbench.harness.plan import Plan
 from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.runner.child import explain
 from dgbench.harness.store import Store
+from dgbench.runtime.ranks import TRAINING
 from dgbench.runtime.ranks.errors import rank_error
 from dgbench.systems.base import Cell
 
@@ -33,7 +34,7 @@ def run(root, *cells):
         lookup=lookup,
         limits=False,
         threads=1,
-        modules=("torch",),
+        modules=("torch", *TRAINING),  # or each rank of each cell imports them
     )
     store.close()
     return Store.open(store.path)

@@ -27,7 +27,8 @@ def compare(task, data, order: str, steps) -> None:
     optimiser = torch.optim.Adam(other.model.parameters(), lr=task.lr)
     for group in ours.groups(0, data.train_end):
         size = sum(part.numel() for part in group)
-        optimiser.zero_grad()
+        for leaf in other.model.parameters():
+            leaf.grad = torch.zeros_like(leaf)
         want = sum(plain.run(part, scale=1 / size)[0] for part in steps(group)) / size
         optimiser.step()
         assert ours.train_group(group) == pytest.approx(want, abs=EXACT)
@@ -50,12 +51,21 @@ def compare(task, data, order: str, steps) -> None:
 @given(
     seed=st.integers(0, 99), bipartite=st.booleans(),
     decay=st.sampled_from(["log", "exp", "inverse"]),
-    activation=st.sampled_from(["tanh", "sigmoid"]),
+    activation=st.sampled_from(["tanh", "sigmoid"]), strict=st.booleans(), many=st.booleans(),
 )  # fmt: skip
-def test_t_batches_are_training_edge_by_edge(seed, bipartite, decay, activation):
-    task = tiny_task(seed=seed, decay=decay, activation=activation)
+def test_t_batches_are_training_edge_by_edge(seed, bipartite, decay, activation, strict, many):
+    """Or, strictly, time value by time value, one of which fills several batches."""
+    task = tiny_task(seed=seed, decay=decay, activation=activation, strict_time=strict, batch=4)
     data = tiny_data(task, events=25, bipartite=bipartite, seed=seed)
-    compare(task, data, "t-batches", lambda group: torch.cat(group).sort().values.split(1))
+    if many:
+        data.events.t[6:17] = data.events.t[16].clone()
+
+    def steps(group):
+        events = torch.cat(group).sort().values
+        t = data.events.t[events]
+        return events.split(t.unique_consecutive(return_counts=True)[1].tolist() if strict else 1)
+
+    compare(task, data, "t-batches", steps)
 
 
 @settings(deadline=None, max_examples=4)
@@ -68,8 +78,9 @@ def test_intervals_are_those_of_the_reference(seed, aggregate, width):
     compare(task, data, "intervals", lambda group: group)
 
 
-def test_edge_by_edge_is_in_t_batches():
-    task = tiny_task()
+@pytest.mark.parametrize("strict", [True, False])
+def test_edge_by_edge_is_in_t_batches(strict):
+    task = tiny_task(strict_time=strict)
     data = tiny_data(task)
     found = [
         InteractionTrainer(task, data, order=order, dtype=torch.float64)
@@ -82,15 +93,22 @@ def test_edge_by_edge_is_in_t_batches():
 def test_layouts_cover_every_event_once_and_in_time():
     task = tiny_task()
     data = tiny_data(task, events=57)
-    for groups in (
-        t_batch_groups(data, 3, 57, 10),
-        edge_groups(3, 57, 10),
-        interval_groups(3, 57, 10),
-    ):
-        sets = [torch.cat(group).sort().values for group in groups]
-        assert torch.equal(torch.cat(sets), torch.arange(3, 57))
-        assert [part.numel() for part in sets] == [10, 10, 10, 10, 10, 4]
-    assert t_batch_groups(data, 5, 5, 10) == []
+    t = data.events.t
+    for lay_out in (t_batch_groups, edge_groups, interval_groups):
+        for strict in (False, True):
+            groups = lay_out(data, 3, 57, 10, strict=strict)
+            sets = [torch.cat(group).sort().values for group in groups]
+            assert torch.equal(torch.cat(sets), torch.arange(3, 57))
+            if strict:
+                step_of = {}
+                for number, part in enumerate(part for group in groups for part in group):
+                    for time in t[part].tolist():
+                        assert step_of.setdefault(time, number) == number
+                assert all(part.numel() >= 10 for part in sets[:-1])
+                assert all((t[part] < t[part[-1]]).sum() < 10 for part in sets)
+            else:
+                assert [part.numel() for part in sets] == [10, 10, 10, 10, 10, 4]
+        assert lay_out(data, 5, 5, 10) == []
 
 
 def test_an_event_is_scored_before_it_changes_anything():
@@ -164,9 +182,10 @@ def test_splits_negatives_and_units():
     task = tiny_task()
     data = tiny_data(task, events=100, bipartite=True)
     assert 75 <= data.train_end <= 80 <= data.validate_end <= 90
+    known = data.events.select(0, data.train_end)
     assert data.unit == pytest.approx(
-        (data.events.span[1] - data.events.span[0])
-        * torch.unique(torch.cat([data.events.src, data.events.dst])).numel() / 200
+        (known.span[1] - known.span[0])
+        * torch.unique(torch.cat([known.src, known.dst])).numel() / (2 * data.train_end)
     )  # fmt: skip
     assert bool((data.negative >= data.events.num_src).all())
     assert torch.equal(

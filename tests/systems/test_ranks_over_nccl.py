@@ -149,12 +149,16 @@ def test_ranks_of_gnnflow_train_over_nccl(monkeypatch, model):
             epochs=2, score=(FIRST, E), device="cuda", timeout_s=LIMIT_S, dtype=torch.float64,
         )  # fmt: skip
         assert run.losses == pytest.approx(expected.losses, rel=1e-9)
-        assert run.scores.ap == pytest.approx(expected.scores.ap, abs=1e-6)
+        assert run.scores.loss == pytest.approx(expected.scores.loss, rel=1e-6)
+        # DySAT sees no times: many pairs have the same score but for its last bits.
+        ties = 1e-3 if model == "dysat" else 1e-6
+        assert run.scores.ap == pytest.approx(expected.scores.ap, abs=ties)
 
 
 def trained(comm: Communicator, layout: Layout, batches: int) -> list[dict[str, int]]:
     """Calls of a rank's group for each of some batches of TGN."""
-    task = gnnflow_workload("tgn", chunks=1)
+    # Strictly, a batch that ends inside a time value writes with a later one.
+    task = gnnflow_workload("tgn", chunks=1, strict_time=False)
     settings = gnnflow_ranked.RankSettings(layout)
     owners = IdentityHash(layout.machines)
     trainer = gnnflow_ranked.RankTrainer(comm, owners, task, gnnflow_data(task), settings)

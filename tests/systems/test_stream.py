@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 import torch
@@ -139,7 +141,7 @@ def test_unknown_words_are_named() -> None:
 def test_batches_cut_events_in_order_by_chunks(count, chunks, epoch) -> None:
     task = tiny_task(chunks=chunks)
     events = torch.arange(100, 100 + count)
-    parts = batches(task, events, epoch)
+    parts = batches(task, events, events.double(), epoch)
     assert torch.equal(torch.cat([*parts, events[:0]]), events)
     assert all(0 < part.numel() <= 10 for part in parts)
     if parts:
@@ -148,9 +150,47 @@ def test_batches_cut_events_in_order_by_chunks(count, chunks, epoch) -> None:
 
 
 def test_borders_of_batches_move_from_epoch_to_epoch() -> None:
-    firsts = {batches(tiny_task(chunks=5), torch.arange(50), e)[0].numel() for e in range(40)}
+    firsts = {
+        batches(tiny_task(chunks=5), torch.arange(50), torch.arange(50.0), e)[0].numel()
+        for e in range(40)
+    }
     assert firsts == {2, 4, 6, 8, 10}
-    assert {batches(tiny_task(), torch.arange(50), e)[0].numel() for e in range(9)} == {10}
+    assert {
+        batches(tiny_task(), torch.arange(50), torch.arange(50.0), e)[0].numel() for e in range(9)
+    } == {10}
+
+
+@given(st.lists(st.integers(1, 30), max_size=12), st.integers(1, 12), st.integers(0, 4))
+def test_batches_of_a_memory_end_where_time_values_end(runs, size, epoch) -> None:
+    """And whether an event belongs to a batch hangs on nothing at its own time or later."""
+    t = torch.arange(len(runs)).repeat_interleave(torch.tensor(runs, dtype=torch.int64)).double()
+    events, task = torch.arange(t.numel()), tiny_task(batch=4 * size, chunks=4)
+    parts = batches(task, events, t, epoch)
+    assert torch.equal(torch.cat([*parts, events[:0]]), events)
+    firsts = [0]  # of batches that begin with a time value
+    for part in parts[1:]:
+        if t[part[0]] != t[part[0] - 1]:
+            firsts.append(int(part[0]))
+        else:  # inside of one, which then is all that the batch has
+            assert t[part[0]] == t[part[-1]]
+    for part in parts[1:]:
+        assert part.numel() <= 6 * size
+    for last in range(1, t.numel() + 1):  # as if nothing came afterwards
+        some = batches(task, events[:last], t[:last], epoch)
+        begins = {int(part[0]) for part in some if part[0] == 0 or t[part[0]] != t[part[0] - 1]}
+        assert begins == {first for first in firsts if first < last}
+
+
+def test_batches_without_equal_times_are_those_of_equal_size() -> None:
+    events = torch.arange(57)
+    for epoch in range(5):
+        strict, plain = (
+            batches(tiny_task(chunks=5, strict_time=on), events, events.double(), epoch)
+            for on in (True, False)
+        )
+        assert [part.tolist() for part in strict] == [part.tolist() for part in plain]
+    ties = torch.zeros(57)
+    assert len(batches(tiny_task("tgat"), events, ties)) == 6  # nothing is remembered
 
 
 def test_draws_tell_batches_epochs_and_scoring_apart() -> None:
@@ -205,7 +245,7 @@ def slow_memory(trainer, events):
 
 @pytest.mark.parametrize("replayed", [False, True])
 def test_a_batch_leaves_each_vertex_its_last_message(replayed) -> None:
-    trainer = trainer_of(tiny_task())
+    trainer = trainer_of(tiny_task(strict_time=False))
     trainer.train(0, 30)
     events = torch.arange(30, 40)
     if replayed:  # old events beside new ones: their messages are older than those that wait
@@ -220,6 +260,26 @@ def test_a_batch_leaves_each_vertex_its_last_message(replayed) -> None:
         )
         for name, value in zip(MemoryRows.__slots__, own, strict=True):
             torch.testing.assert_close(getattr(after, name)[v], value)
+
+
+def test_batches_of_one_time_value_leave_what_a_single_one_does() -> None:
+    found = []
+    for batch, ranges in ((4, (0, 60)), (20, (0, 60)), (4, (0, 24, 60))):
+        task = tiny_task(batch=batch)
+        data = tiny_stream(task)
+        data.events.t[:] = 100 + torch.arange(60).div(20, rounding_mode="floor")
+        trainer, loss = trainer_of(task, data), 0.0
+        for first, last in pairwise(ranges):  # one ends inside of the second value
+            held = trainer.memory_state()
+            once = trainer.evaluate_range(first, last)
+            trainer.restore_memory(held)
+            assert trainer.evaluate_range(first, last, remember=True) == once
+            loss += once.loss * once.n
+        found.append((loss, trainer.memory_state().rows))
+    for loss, rows in found[1:]:
+        assert loss == pytest.approx(found[0][0], rel=1e-12)
+        for name in MemoryRows.__slots__:
+            torch.testing.assert_close(getattr(rows, name), getattr(found[0][1], name))
 
 
 # --- the trainer ----------------------------------------------------------------------------------
@@ -248,7 +308,7 @@ def test_asking_changes_nothing(model) -> None:
     trainer.train(0, 30)
     state, memory = trainer.state(), trainer.memory_state()
     first = trainer.evaluate_range(30, 60)
-    assert trainer.evaluate(3).shape == (30, 4)
+    assert trainer.evaluate(3).shape[1] == 4
     assert torch.equal(trainer.evaluate(3), trainer.evaluate(3))
     assert trainer.loss(3) > 0
     trainer.gradients(3)
@@ -257,11 +317,13 @@ def test_asking_changes_nothing(model) -> None:
     assert all(torch.equal(state[name], value) for name, value in trainer.state().items())
     if memory is not None:
         for name in MemoryRows.__slots__:
-            assert torch.equal(getattr(memory, name), getattr(trainer.memory_state(), name))
+            assert torch.equal(
+                getattr(memory.rows, name), getattr(trainer.memory_state().rows, name)
+            )
         trainer.evaluate_range(30, 60, remember=True)
-        assert not torch.equal(memory.mail, trainer.memory_state().mail)
+        assert not torch.equal(memory.rows.mail, trainer.memory_state().rows.mail)
         trainer.reset_memory()
-        assert not trainer.memory_state().mail.any()
+        assert not trainer.memory_state().rows.mail.any()
 
 
 @pytest.mark.parametrize("model", ["tgn", "tgat", "dysat"])
@@ -323,7 +385,7 @@ def test_shares_of_a_batch_add_up_to_it(model) -> None:
 
 
 def test_edges_of_what_can_be_asked() -> None:
-    trainer = trainer_of(tiny_task(), prepared=False)
+    trainer = trainer_of(tiny_task(strict_time=False), prepared=False)
     assert trainer.train(5, 5) == 0
     found = trainer.evaluate_range(5, 5)
     assert found.n == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from tgcn_tiny import events, losses, opened, task
@@ -73,10 +75,18 @@ def test_every_method_samples_as_many(method):
 
 
 def test_time_is_cut_by_width_or_by_edges():
-    by_edges = opened(task(intervals=5), program=Program(time_cut="edges"), off=["sampling"])
-    sizes = [load.events.numel() for load in by_edges.loads(0, by_edges.data.train_end)]
-    assert sum(sizes) == by_edges.data.train_end
-    assert max(sizes) - min(sizes) <= 1
+    for strict in (True, False):
+        by_edges = opened(
+            task(intervals=5, strict_time=strict), program=Program(time_cut="edges"),
+            off=["sampling"],
+        )  # fmt: skip
+        loads = by_edges.loads(0, by_edges.data.train_end)
+        sizes = [load.events.numel() for load in loads]
+        assert sum(sizes) == by_edges.data.train_end
+        assert strict or max(sizes) - min(sizes) <= 1
+        times = [set(by_edges.data.events.t[load.events].tolist()) for load in loads]
+        shared = [a & b for a, b in pairwise(times)]
+        assert any(shared) is not strict
     chosen = opened(task(intervals=None, batch=4), stream=events(300))
     chosen.prepare()
     wanted = round(chosen.kept[0].numel() / 20)

@@ -134,6 +134,23 @@ void child_positions(Array<const std::int64_t> positions, Array<const std::int64
   }
 }
 
+// Times of the next hop's targets where roots pass theirs on: the targets' own, and each again for
+// every neighbour of the target.
+void child_times(Array<const double> times, Array<const std::int64_t> offsets,
+                 Array<double> children) {
+  const std::size_t roots = times.size();
+  check_size(offsets, roots + 1, "offsets");
+  if (children.size() < roots) reject("children must hold all targets and neighbours");
+  check_offsets(offsets.data(), roots + 1, children.size() - roots, "offsets");
+  const std::int64_t* const offset = offsets.data();
+  double* const self = children.data();
+  nb::gil_scoped_release release;
+  std::copy(times.data(), times.data() + roots, self);
+  for (std::size_t r = 0; r < roots; ++r) {
+    std::fill(self + roots + offset[r], self + roots + offset[r + 1], times.data()[r]);
+  }
+}
+
 // Reads the first word of lines of 64 bytes, each asked for ahead: what a machine can do at most.
 std::int64_t read_lines(Array<const std::int64_t> table, Array<const std::int64_t> order,
                         int threads) {
@@ -166,6 +183,8 @@ void bind_temporal_sample(nb::module_& m) {
   m.def("read_lines", &read_lines, "table"_a.noconvert(), "order"_a.noconvert(), "threads"_a);
   m.def("child_positions", &child_positions, "positions"_a.noconvert(), "offsets"_a.noconvert(),
         "fanout"_a, "children"_a.noconvert());
+  m.def("child_times", &child_times, "times"_a.noconvert(), "offsets"_a.noconvert(),
+        "children"_a.noconvert());
 }
 
 }  // namespace dgbench

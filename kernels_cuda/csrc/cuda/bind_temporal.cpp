@@ -110,7 +110,7 @@ void emit(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
           DeviceArray<int64_t> neighbours, DeviceArray<int64_t> eids,
           DeviceArray<double> edge_times, MaybeDevice<int64_t> next_live,
           MaybeDevice<int64_t> next_nodes, MaybeDevice<double> next_times,
-          MaybeDevice<int64_t> next_positions, std::uintptr_t stream) {
+          MaybeDevice<int64_t> next_positions, bool prop_time, std::uintptr_t stream) {
   Hop hop = hop_of(mirror, live, nodes, positions, fanout, uniform, listed, counts, firsts, totals,
                    chosen);
   const std::size_t room = nodes.size();
@@ -138,6 +138,7 @@ void emit(const TemporalMirror& mirror, DeviceArray<const int64_t> live,
   hop.next_nodes = address(next_nodes);
   hop.next_times = address(next_times);
   hop.next_positions = address(next_positions);
+  hop.prop_time = prop_time;
   check_launch(dgb_temporal_emit(&hop, stream_of(stream)), "emit");
 }
 
@@ -153,7 +154,7 @@ std::vector<int64_t> sample(const TemporalMirror& mirror, HostIds nodes, HostTim
                             std::vector<int32_t> fanouts, std::vector<int64_t> rooms,
                             std::vector<int64_t> places, int32_t snapshots, bool uniform,
                             bool listed, bool replace, uint64_t seed, uint32_t draw, double length,
-                            bool closed, std::uintptr_t stream) {
+                            bool closed, bool prop_time, std::uintptr_t stream) {
   Batch batch{};
   batch.nodes = nodes.data();
   batch.times = times.data();
@@ -185,6 +186,7 @@ std::vector<int64_t> sample(const TemporalMirror& mirror, HostIds nodes, HostTim
   batch.how.replace = replace;
   batch.how.length = length;
   batch.how.closed = closed;
+  batch.how.prop_time = prop_time;
   batch.seed = seed;
   batch.draw = draw;
   batch.check();
@@ -232,11 +234,12 @@ void bind_temporal(nb::module_& m) {
            "offsets"_a.noconvert(), "neighbours"_a.noconvert(), "eids"_a.noconvert(),
            "edge_times"_a.noconvert(), "next_live"_a.noconvert().none(),
            "next_nodes"_a.noconvert().none(), "next_times"_a.noconvert().none(),
-           "next_positions"_a.noconvert().none(), "stream"_a);
+           "next_positions"_a.noconvert().none(), "prop_time"_a, "stream"_a);
   add_operator(mirror, "sample", &sample, "nodes"_a.noconvert(), "times"_a.noconvert(),
            "positions"_a.noconvert().none(), "staging"_a.noconvert(), "memory"_a.noconvert(),
            "scratch"_a.noconvert(), "fanouts"_a, "rooms"_a, "places"_a, "snapshots"_a, "uniform"_a,
-           "listed"_a, "replace"_a, "seed"_a, "draw"_a, "length"_a, "closed"_a, "stream"_a);
+           "listed"_a, "replace"_a, "seed"_a, "draw"_a, "length"_a, "closed"_a,
+           "prop_time"_a, "stream"_a);
   add_operator(mirror, "clear", [](TemporalMirror& self) { self.clear(); });
   bind_row_cache(m);
 }

@@ -35,7 +35,7 @@ struct Batch {
   int64_t words;     // of it
   int64_t* scratch;  // of the device, scratch_words()
 
-  Hop how;  // graph, guide, policy, walk, replace, length and closed
+  Hop how;  // graph, guide, policy, walk, replace, length, closed and prop_time
   uint64_t seed;
   uint32_t draw;
 

@@ -57,7 +57,7 @@ struct Hop {
   const int64_t* live;  // [1] targets, at most `room`
   int64_t room;
   const int64_t* nodes;      // [room]
-  const double* times;       // [room] handed on to the next hop
+  const double* times;       // [room]
   const int64_t* positions;  // [room]
   double length;             // of the window that ends at a target's time, or infinity
   bool closed;               // the window has its end, too
@@ -76,7 +76,9 @@ struct Hop {
   int64_t* neighbours;     // [places]
   int64_t* eids;
   double* edge_times;
-  // Targets of the next hop, [room + places]; null after the last one.
+  // Targets of the next hop, [room + places]; null after the last one. Neighbours are asked for at
+  // the times of their edges, or with `prop_time` at the time of their target.
+  bool prop_time;
   int64_t* next_live;
   int64_t* next_nodes;
   double* next_times;
@@ -275,7 +277,7 @@ struct Emit {
     hop.edge_times[out] = t;
     if (!goes_on) return;
     hop.next_nodes[live + out] = static_cast<int64_t>(record.node);
-    hop.next_times[live + out] = t;
+    hop.next_times[live + out] = hop.prop_time ? hop.times[i] : t;
     hop.next_positions[live + out] = child_position(hop.positions[i], fanout, 1 + slot);
   }
 };

@@ -94,7 +94,7 @@ class Accesses:
     def epoch(self, one: Round, epoch: int = 0) -> Iterator[Access]:
         """The batches of an epoch, in the order of time."""
         mine = torch.arange(one.first, one.last, self.gpus)
-        for events in batches(self.task, mine, epoch):
+        for events in batches(self.task, mine, self.data.events.t[mine], epoch):
             yield self.batch(events, epoch)
 
     def batch(self, events: Tensor, epoch: int = 0) -> Access:
@@ -108,7 +108,8 @@ class Accesses:
             return self._static(nodes, draw, events.numel())
         found = sample_hops(
             self.store, nodes, times, self.task.fanouts, policy=self.task.sampling,
-            window=self.task.window, snapshots=self.task.snapshots, seed=self.task.seed, draw=draw,
+            window=self.task.window, snapshots=self.task.snapshots,
+            prop_time=self.task.root_times, seed=self.task.seed, draw=draw,
         )  # fmt: skip
         outer = [hops[-1] for hops in found]
         return Access(

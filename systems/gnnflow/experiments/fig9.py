@@ -118,7 +118,7 @@ def measure(name: str, model: str, scale: float, preset: Preset, device: str) ->
     trainers = {key: open_contender(key, task, data, graph, device) for key in (TGL, GNNFLOW)}
     for trainer in trainers.values():
         trainer.prepare()
-    parts = batches(task, torch.arange(first, len(stream)))
+    parts = batches(task, torch.arange(first, len(stream)), stream.t[first:])
     seconds: dict[str, dict[str, list[float]]] = {
         key: {part: [] for part in PARTS} for key in trainers
     }

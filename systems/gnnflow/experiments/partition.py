@@ -262,7 +262,7 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
         nodes = torch.cat([events.src[last], events.dst[last], negatives_of(task, data, last)])
         samples = sample_hops(
             store, nodes, events.t[last].repeat(3), task.fanouts, policy=task.sampling,
-            window=task.window, snapshots=task.snapshots, seed=task.seed,
+            window=task.window, snapshots=task.snapshots, prop_time=task.root_times, seed=task.seed,
         )  # fmt: skip
         asker = root_ranks(count, layout.ranks)
         for schedule in SCHEDULES:

@@ -58,6 +58,9 @@ class Graph:
 
 
 DAY: Final = 86400.0
+RELEASED_WINDOW: Final = 10_000.0
+"""Seconds of a snapshot of DySAT in the configurations of TGL and GNNFlow, for every dataset; taken
+where our times are the seconds of the released data."""
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 
 
@@ -69,7 +72,7 @@ def _printed(nodes: int, edges: int, node_dim: int, edge_dim: int, days: int) ->
 
 GRAPHS: Final = (
     Graph("reddit", "Reddit", True, 128, 172, DAY, (1 / 64, 1 / 8, 1.0, 1.0),
-          window=DAY, printed=_printed(11_000, 672_000, 128, 172, 30)),
+          window=RELEASED_WINDOW, printed=_printed(11_000, 672_000, 128, 172, 30)),
     Graph("netflix", "Netflix", True, 768, 128, 1.0, (1 / 4096, 1 / 512, 1 / 16, 1.0),
           tau=48, fixed=48, window=30.0,
           printed=_printed(978_000, 100_000_000, 768, 128, 2628)),
@@ -84,7 +87,8 @@ GRAPHS: Final = (
 """The paper's five graphs, in the order of Table 5."""
 
 HELD: Final = (
-    Graph("wikipedia", "Wikipedia", True, 128, 172, 3600.0, ONE, window=DAY, real=True),
+    Graph("wikipedia", "Wikipedia", True, 128, 172, 3600.0, ONE, window=RELEASED_WINDOW,
+          real=True),
     Graph("sx-mathoverflow", "sx-mathoverflow", True, 128, 172, DAY, ONE, window=30 * DAY,
           real=True),
     Graph("enron", "Enron", True, 128, 172, DAY, ONE, window=14 * DAY, real=True),

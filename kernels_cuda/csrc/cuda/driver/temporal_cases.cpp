@@ -87,7 +87,7 @@ struct Store {
 struct How {
   Policy policy;
   Walk walk;
-  bool guided, replace, closed;
+  bool guided, replace, closed, prop_time;
   double length;
   int32_t fanout;
 };
@@ -138,6 +138,7 @@ void run_hop(const std::vector<int64_t>& degrees, Layout layout, const How& how)
   hop.positions = d_positions.data();
   hop.length = how.length;
   hop.closed = how.closed;
+  hop.prop_time = how.prop_time;
   hop.fanout = how.fanout;
   hop.policy = how.policy;
   hop.walk = how.walk;
@@ -169,6 +170,7 @@ void run_hop(const std::vector<int64_t>& degrees, Layout layout, const How& how)
   expect_equal(at, offsets_of(taken_of), "offsets, " + name);
   expect_equal(sum.host(), {at.back()}, "sum, " + name);
   expect_equal(next_live.host(), {live + at.back()}, "next targets, " + name);
+  const std::vector<double> happened = edge_times.host(), asked = next_times.host();
   for (int64_t i = 0; i < room; ++i) {
     std::vector<Event> candidates;
     if (i < live && nodes[i] >= 0 && nodes[i] < count) {
@@ -191,6 +193,8 @@ void run_hop(const std::vector<int64_t>& degrees, Layout layout, const How& how)
       if (how.policy == Policy::Recent) {
         expect(eid == candidates[n - right + k].eid, "not the newest, " + name);
       }
+      const double when = how.prop_time ? times[i] : happened[at[i] + k];
+      expect(asked[live + at[i] + k] == when, "time of a next target, " + name);
     }
     std::sort(own.begin(), own.end());
     const bool twice = std::adjacent_find(own.begin(), own.end()) != own.end();
@@ -204,15 +208,15 @@ DRIVER_CASE(temporal_hop) {
       for (const Policy policy : {Policy::Recent, Policy::Uniform}) {
         const bool replace = policy == Policy::Uniform;
         run_hop<Packed>(degrees, Layout::Packed,
-                        {policy, Walk::Fences, true, false, false, kForever, fanout});
+                        {policy, Walk::Fences, true, false, false, false, kForever, fanout});
         run_hop<Packed>(degrees, Layout::Packed,
-                        {policy, Walk::Fences, false, replace, true, 20.0, fanout});
+                        {policy, Walk::Fences, false, replace, true, true, 20.0, fanout});
         run_hop<Compact>(degrees, Layout::Compact,
-                         {policy, Walk::List, false, false, false, 20.0, fanout});
+                         {policy, Walk::List, false, false, false, false, 20.0, fanout});
         run_hop<Compact>(degrees, Layout::Compact,
-                         {policy, Walk::Fences, true, replace, true, 7.0, fanout});
+                         {policy, Walk::Fences, true, replace, true, true, 7.0, fanout});
         run_hop<Wide>(degrees, Layout::Wide,
-                      {policy, Walk::List, false, replace, false, kForever, fanout});
+                      {policy, Walk::List, false, replace, false, true, kForever, fanout});
       }
     }
   }
