@@ -146,6 +146,14 @@ class InteractionTrainer(Trainer):
         rows = local_rows(stream.src[events], stream.dst[events], negative, self._scratch)
         return IntervalEdges.of(rows, stream.t[events], events, self.device)
 
+    def owned(self, vertices: Tensor) -> Tensor:
+        """Those of vertices int64[n] whose state is in this process."""
+        return vertices
+
+    def rows_of(self, vertices: Tensor) -> Tensor:
+        """int64[n]: rows of `vertices` and `pending` that hold vertices int64[n]."""
+        return vertices
+
     def read(self, edges: IntervalEdges) -> tuple[Any, Any]:
         """State of the vertices that a step names, and what waits for them."""
         return self.vertices[edges.ids], self.pending[edges.ids]

@@ -26,6 +26,7 @@ from dgbench.runtime.collectives import (
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
+from dgbench.systems.base.interaction_checks import Probe, probe
 from dgbench.systems.base.interaction_trainer import InteractionScores, StepResult
 from dgbench.systems.base.interactions import (
     InteractionData,
@@ -74,6 +75,13 @@ class RankTrainer(TgcnTrainer):
     @property
     def own_part(self) -> int:
         return self.comm.rank
+
+    def owned(self, vertices: Tensor) -> Tensor:
+        return vertices[self.parts.of(vertices) == self.comm.rank]
+
+    def rows_of(self, vertices: Tensor) -> Tensor:
+        """Rows of owned vertices in what this rank holds."""
+        return self.parts.row(vertices) - self.parts.slice(self.comm.rank).start
 
     def _initial(self) -> tuple[DygnnState, Pending]:
         mine = self.parts.slice(self.comm.rank)
@@ -137,6 +145,7 @@ class RankedRun:
         counters, phases: per rank, of all epochs; phases where clocks were read.
         state: parameters at the end.
         notes: what readers have to know.
+        probe: of the events that were asked for afterwards, all ranks together, or None.
     """
 
     losses: list[float]
@@ -149,6 +158,7 @@ class RankedRun:
     phases: list[dict[str, float]]
     state: dict[str, Tensor]
     notes: list[str]
+    probe: Probe | None = None
 
     @property
     def throughput(self) -> float:
@@ -172,6 +182,7 @@ class _Work:
     switches: dict[str, bool]
     epochs: int
     score: tuple[int, int] | None
+    probed: tuple[int, int] | None
     clocks: bool
     options: dict[str, Any]
 
@@ -190,6 +201,7 @@ class _Found:
     phases: dict[str, float]
     state: dict[str, Tensor]
     notes: list[str]
+    probe: Probe | None
 
 
 def train_ranked(
@@ -200,6 +212,7 @@ def train_ranked(
     data: InteractionData | None = None,
     epochs: int = 1,
     score: tuple[int, int] | None = None,
+    probed: tuple[int, int] | None = None,
     clocks: bool = False,
     device: str = "cpu",
     timeout_s: float = 120.0,
@@ -214,6 +227,7 @@ def train_ranked(
         data: of the workload; None: loaded here.
         epochs: at least 1; the first one warms up.
         score: events to score after training, from the first of them to before the last.
+        probed: events to probe the trained ranks on, likewise.
         clocks: read clocks around phases.
         device: `cpu` or `cuda`.
         timeout_s: limit of the whole group; one rank alone has none.
@@ -230,7 +244,7 @@ def train_ranked(
     if ranks < 1 or epochs < 1:
         raise InvalidInputError(f"{ranks} ranks and {epochs} epochs; needed: at least 1 of each")
     data = load_interactions(workload) if data is None else data
-    work = _Work(workload, on, epochs, score, clocks, options)
+    work = _Work(workload, on, epochs, score, probed, clocks, options)
     if ranks == 1:
         before = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -264,6 +278,21 @@ def train_ranked(
         phases=[f.phases for f in found],
         state=one.state,
         notes=one.notes,
+        probe=_joined([f.probe for f in found]) if probed else None,
+    )
+
+
+def _joined(found: list[Probe]) -> Probe:
+    """The probe of a group: gradients and losses of training add up, rows lie side by side."""
+    return replace(
+        found[0],
+        trained=sum(one.trained for one in found),
+        gradients={
+            name: torch.stack([one.gradients[name] for one in found]).sum(0)
+            for name in found[0].gradients
+        },
+        before={vertex: row for one in found for vertex, row in one.before.items()},
+        after={vertex: row for one in found for vertex, row in one.after.items()},
     )
 
 
@@ -287,10 +316,11 @@ def _train(comm: Communicator, work: _Work, data: InteractionData) -> _Found:
     traffic.sent = {key: counts.copy() for key, counts in comm.traffic.sent.items()}
     counters, phases = dict(comm.meter.counters), comm.meter.phases()
     scores = trainer.evaluate_range(*work.score) if work.score else None
+    seen = probe(trainer, *work.probed) if work.probed else None
     kept = sum(load.events.numel() for load in trainer.loads(0, data.train_end))
     found = _Found(
         losses, scores, seconds, clock.each, kept, traffic, counters, phases,
-        trainer.state(), trainer.notes,
+        trainer.state(), trainer.notes, seen,
     )  # fmt: skip
     trainer.close()
     return found

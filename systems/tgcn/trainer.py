@@ -332,8 +332,11 @@ class TgcnTrainer(InteractionTrainer):
                 else:
                     column.fill_(-torch.inf if name.startswith("last_") else 0)
 
+    def rows_of(self, vertices: Tensor) -> Tensor:
+        return self.parts.row(vertices)
+
     def read(self, edges: Any) -> tuple[DygnnState, Pending]:
-        rows = self.parts.row(edges.ids.cpu()).to(self.vertices.embedding.device)
+        rows = self.rows_of(edges.ids.cpu()).to(self.vertices.embedding.device)
         return self.vertices[rows].to(self.device), self.pending[rows].to(self.device)
 
     # --- the interface of every trainer -----------------------------------------------------------

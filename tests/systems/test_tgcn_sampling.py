@@ -262,7 +262,8 @@ def test_a_frontier_steps() -> None:
 
 def test_depth_is_counted() -> None:
     table = frontier.ring_of(2_000)
-    found = depth.counts(table, torch.arange(20))
+    drawn = depth.samples(table, torch.arange(20))
+    found = {way: depth.counts(sample) for way, sample in drawn.items()}
     assert found["node"][0] <= depth.FANOUT
     assert found["node"][2] > 2 * found["node"][1]
     assert found["layer"] == [20 * 8 if n < 0 else n for n in found["layer"]]

@@ -10,7 +10,15 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.tgcn.experiments.common import failed, failures, panel
-from dgbench.systems.tgcn.experiments.races import TGCN, deviation, opened, take_turns, task_of
+from dgbench.systems.tgcn.experiments.races import (
+    TGCN,
+    checks_of,
+    loss_gap,
+    opened,
+    start_checks,
+    take_turns,
+    task_of,
+)
 
 NAME: Final = "ablation"
 STEPS: Final = ("all off", "sampling", "sis", "partition", "schedule", "overlap")
@@ -119,14 +127,17 @@ def measure(name: str, context: RunContext) -> Measurement:
             values[f"device_bytes {step}"] = runner.trainer.report()["device_bytes"]
             for count in COUNTS:
                 counters[f"{count} {step}"] = runner.trainer.meter.counters[count] // turns
+        checks = checks_of(runners) if context.round == 1 else []
     for step, before in zip(STEPS[1:], STEPS, strict=False):
         values |= gains(step, seconds[STEPS[0]], seconds[step])
         values |= gains(f"step {step}", seconds[before], seconds[step])
+    started = start_checks(task, data, context.device)
     return Measurement(
         values=values,
         counters=counters,
-        deviation={"loss": deviation(task, data, context.device)},
+        deviation=loss_gap(started),
         data=data.describe(),
+        checks=[*started, *checks],
     )
 
 

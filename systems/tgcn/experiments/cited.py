@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from dgbench.runtime.documents import load_yaml
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.tgcn.experiments.common import failed, failures
 from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES, TABLE2, TABLE3
 
@@ -19,6 +24,7 @@ MARIUS_HOURS: Final = 3.5
 BRS_HOURS: Final = 1.5
 DYGNN_RATE: Final = 34e3
 SERIES: Final = "printed / derived"
+LEDGER: Final = Path(__file__).parents[1] / "claims.yaml"
 NEAR: Final = 0.01
 """Relative difference up to which two numbers of three digits are the same."""
 
@@ -92,6 +98,32 @@ def derived() -> tuple[Derived, ...]:
     )  # fmt: skip
 
 
+def checked_numbers() -> list[ResultCheck]:
+    """Checks of printed numbers against the ledger, and of derived ones by other arithmetic."""
+    ledger = {one["id"]: one.get("value") for one in load_yaml(LEDGER.read_text("utf-8"))}
+    ratio = np.array([
+        [TABLE2["dygnn", "total"][n] / TABLE2["tgcn", "total"][n] for n in SMALL_NAMES],
+        [TABLE3["dygnn"][n] / TABLE3["tgcn"][n] for n in SMALL_NAMES],
+        [TABLE3["jodie"][n] / TABLE3["tgcn"][n] for n in SMALL_NAMES],
+    ])  # fmt: skip
+    wanted = {
+        "Marius, edges per second": 1460e6 / (3.5 * 60 * 60),
+        "least gain over DyGNN": ratio[0].min(),
+        "largest gain over DyGNN": ratio[0].max(),
+        "mean gain over DyGNN": np.exp(np.log(ratio[0]).mean()),
+        "largest saving of memory": ratio[1:].max(),
+    }
+    own = {one.words: one.follows for one in derived() if one.words in wanted}
+    checks = [close("values", own, wanted, 1e-9, against="the same printed numbers")]
+    stated = {
+        (one.claim, one.words): (one.printed, float(ledger[f"tgcn-{one.claim}"]))
+        for one in derived()
+        if isinstance(ledger[f"tgcn-{one.claim}"], (int, float))
+    }
+    printed, kept = ({str(k): v[side] for k, v in stated.items()} for side in (0, 1))
+    return [*checks, close("values", printed, kept, 1e-9, against="ledger of claims")]
+
+
 class Cited(Experiment):
     paper = "tgcn"
     name = NAME
@@ -122,6 +154,7 @@ class Cited(Experiment):
         for one in derived():
             found.values[one.words] = one.follows
             found.units[one.words] = one.unit
+        found.checks = checked_numbers()
         seconds = 3600 * BRS_HOURS
         found.values["BRS on Twitter, us a draw"] = 1e6 * seconds / TWITTER_EDGES
         return found

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import torch
 
-from dgbench.kernels_cuda.edge_sampling import sample_layerwise, sample_nodewise
+from dgbench.kernels_cuda.edge_sampling import EdgeSample, sample_layerwise, sample_nodewise
 from dgbench.kernels_cuda.edge_table import EdgeTable
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
@@ -20,6 +20,7 @@ from dgbench.systems.tgcn.experiments.common import (
     panel,
 )
 from dgbench.systems.tgcn.experiments.settings import BY_NAME, SHARE
+from dgbench.systems.tgcn.recounts import check_walk, half_of
 
 NAME: Final = "depth"
 SHOWN: Final = {
@@ -93,9 +94,22 @@ class Depth(Experiment):
         numbers = torch.Generator().manual_seed(5)
         places = torch.randint(len(occupied), (ROOTS[context.preset],), generator=numbers)
         roots = occupied[places]
-        for way, drawn in counts(table, roots).items():
-            for layer, mean in enumerate(drawn, 1):
+        drawn = samples(table, roots)
+        for way, sample in drawn.items():
+            for layer, mean in enumerate(counts(sample), 1):
                 found.values[f"{way} {layer}"] = mean
+        amounts = {
+            "node": lambda degrees: int(degrees.clip(max=FANOUT).sum()),
+            "union": lambda degrees: int(half_of(degrees.sum(), SHARE)),
+            "layer": lambda degrees: min(WIDTH, int(degrees.sum())),
+        }
+        found.checks = [
+            check_walk(
+                (events.src, events.dst), sample, roots if way != "union" else roots[:UNION_ROOTS],
+                amount=amounts[way], part=way,
+            )
+            for way, sample in drawn.items()
+        ]  # fmt: skip
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -129,18 +143,19 @@ class Depth(Experiment):
         )
 
 
-def counts(table: EdgeTable, roots: torch.Tensor) -> dict[str, list[float]]:
-    """Edges drawn in each layer: of a root on average, of a batch if layer-wise."""
+def samples(table: EdgeTable, roots: torch.Tensor) -> dict[str, EdgeSample]:
+    """Samples around roots by each of `WAYS`."""
     sizes = [FANOUT] * LAYERS
-    found = {
+    return {
         "node": sample_nodewise(table, roots, sizes, union=False, seed=1),
         "union": sample_nodewise(table, roots[:UNION_ROOTS], share=SHARE, layers=3, seed=1),
         "layer": sample_layerwise(table, roots, [WIDTH] * LAYERS, seed=1),
     }
-    return {
-        way: [ids.numel() / (sample.node_offsets.numel() - 1) for ids in sample.eids]
-        for way, sample in found.items()
-    }
+
+
+def counts(sample: EdgeSample) -> list[float]:
+    """Edges drawn in each layer: of a root on average, of a batch if layer-wise."""
+    return [ids.numel() / (sample.node_offsets.numel() - 1) for ids in sample.eids]
 
 
 def drawn(row: Any, way: str) -> list[float]:

@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import close, equal
 from dgbench.systems.tgcn.experiments.common import (
     devices_lacking,
     failed,
     failures,
     one_thread,
     panel,
+)
+from dgbench.systems.tgcn.experiments.races import start_checks
+from dgbench.systems.tgcn.experiments.scaling_checks import (
+    checked_load,
+    checked_projection,
+    checked_ranks,
+    checked_swap,
+    drawn_events,
 )
 from dgbench.systems.tgcn.experiments.settings import (
     BY_NAME,
@@ -176,6 +185,7 @@ def _virtual(task: Any, context: RunContext) -> Measurement:
     from dgbench.systems.base.interactions import interaction_data, load_interactions
     from dgbench.systems.tgcn.experiments.scaling_runs import time_pieces, train_alike
     from dgbench.systems.tgcn.links import SOURCES
+    from dgbench.systems.tgcn.recounts import VECTORS
 
     data = load_interactions(task)
     count, intervals = CHECKED
@@ -188,6 +198,21 @@ def _virtual(task: Any, context: RunContext) -> Measurement:
         found.counters |= {f"bytes {count}": one.swapped, f"expected {count}": one.expected}
         found.values[f"deviation {count}"] = one.deviation
     found.deviation = {"loss": max(one.deviation for one in alike.values())}
+    counted = {str(n): one.swapped for n, one in alike.items()}
+    wanted = {
+        str(n): (n - 1) * VECTORS * 8 * few.hidden_dim * one.visiting for n, one in alike.items()
+    }
+    found.checks = [
+        *start_checks(task, data, context.device),
+        equal("bytes", counted, wanted, against="distinct destinations of every interval"),
+        close(
+            "outputs",
+            [one.deviation for one in alike.values()],
+            [0.0] * len(alike),
+            1e-9,
+            against="one device, itself compared with the float64 oracle",
+        ),
+    ]
     pieces = time_pieces(task, context.device)
     found.values |= {
         "pair_s": pieces.pair_s,
@@ -200,6 +225,7 @@ def _virtual(task: Any, context: RunContext) -> Measurement:
 
 def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: str) -> None:
     """Epochs on 1, 4 and 8 V100, by reading, cut and P2P."""
+    from dgbench.systems.base.interaction_checks import check_now
     from dgbench.systems.tgcn.experiments.scaling_runs import (
         as_printed,
         load_of,
@@ -209,6 +235,7 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
     from dgbench.systems.tgcn.links import machine
     from dgbench.systems.tgcn.plan import Cut, Size, trained
     from dgbench.systems.tgcn.projection import measure_machine, project_epoch
+    from dgbench.systems.tgcn.recounts import check_sample
 
     printed = BY_NAME[task.dataset].printed
     size = Size(printed.vertices, printed.edges, task.hidden_dim)  # type: ignore[union-attr]
@@ -222,6 +249,9 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
                 here = project_epoch(load, pieces, machine(size=1), size=size)
                 found.values["epoch_s"] = time_epoch(trainer)
                 found.values["epoch of pieces"] = here.seconds / found.values["epoch_s"]
+                found.checks += check_now(trainer, "after timed epochs")
+                found.checks += check_sample(trainer, "after timed epochs")
+            found.checks.append(checked_load(trainer, load, f"{cut} on {count}"))
             loads[count, cut] = load.scaled(
                 trained(size, Cut(share=task.share)) / edges,
                 size.vertices / data.events.num_nodes,
@@ -243,6 +273,7 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
                 key = f"{reading} {cut} {count} {p2p}"
                 found.values[f"speedup {key}"] = one.seconds / epoch.seconds
                 found.values[f"exchange {key}"] = epoch.exchange_s / epoch.seconds
+                found.checks.append(checked_projection(load, epoch, size, key))
 
 
 def _swaps() -> Measurement:
@@ -261,6 +292,7 @@ def _swaps() -> Measurement:
         for count in RANGE:
             swaps = intervals * whole_swaps(graph, count, p2p=True)
             found.values[f"speedup {graph.name} {count}"] = compute / (compute / count + swaps)
+    found.checks = [checked_swap(count) for count in RANGE]
     return found
 
 
@@ -278,9 +310,11 @@ def _ranks(task: Any, ranks: int, context: RunContext, timeout_s: float) -> Meas
         device=context.device,
         timeout_s=timeout_s,
         vertex_cut="dealt",
+        probed=drawn_events(data),
     )
     swapped = sum(one.get("bytes_swapped", 0) for one in run.counters) // len(run.losses)
     return Measurement(
+        checks=checked_ranks(task, data, run, ranks, swapped, context, timeout_s, CHECKED),
         values={
             "throughput": run.throughput,
             "own throughput": run.own_throughput,

@@ -18,8 +18,10 @@ from dgbench.systems.tgcn.experiments.races import (
     TGCN,
     TITLES,
     WHOLE,
-    deviation,
+    checks_of,
+    loss_gap,
     opened,
+    start_checks,
     take_turns,
     task_of,
 )
@@ -167,6 +169,7 @@ def race(
         seconds = take_turns(runners, TURNS[context.preset], context.device)
         values = {f"us_per_edge {key}": 1e6 * median(one) for key, one in seconds.items()}
         reports = {key: runner.trainer.report() for key, runner in runners.items()}
+        checks = checks_of(runners) if context.round == 1 else []
     for key, one in seconds.items():
         values[f"edges_per_s {key}"] = 1 / median(one)
         for word in ("padded_share", "planned_bytes", "sample_s", "partition_s", "kept_edges"):
@@ -174,14 +177,17 @@ def race(
                 values[f"{word} {key}"] = reports[key][word]
         if key != first:
             values |= gains(key, one, seconds[first])
+    systems = [one for one in (TGCN, DYGNN, JODIE) if one in names]
+    started = start_checks(task, data, context.device, systems)
     return Measurement(
         values=values,
+        checks=[*started, *checks],
         counters={
             "turns": TURNS[context.preset],
             "edges": data.train_end,
             "vertices": data.events.num_nodes,
         },
-        deviation={"loss": deviation(task, data, context.device)},
+        deviation=loss_gap(started),
         data=data.describe(),
     )
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
+from torch import Tensor
+
 from dgbench.kernels_cuda.edge_table import EdgeTable
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.tgcn.experiments.common import (
     failed,
@@ -19,22 +23,26 @@ from dgbench.systems.tgcn.experiments.common import (
     origin_data,
     panel,
 )
-from dgbench.systems.tgcn.experiments.methods import BASE, ITS, timed
+from dgbench.systems.tgcn.experiments.methods import BASE, ITS, TITLES, timed
 from dgbench.systems.tgcn.experiments.sampling_tasks import (
     FRONTIERS,
     NAMES,
     NOTHING,
     POOLED,
     TASKS,
+    Task,
+    chosen,
     tasks_on,
 )
 from dgbench.systems.tgcn.experiments.settings import (
     BY_NAME,
     HELD_NAMES,
     PRESETS,
+    SHARE,
     TWIN_NAMES,
     Graph,
 )
+from dgbench.systems.tgcn.recounts import check_draws, check_subgraph, check_walk, half_of
 
 NAME: Final = "fig7"
 SHOWN: Final = {
@@ -153,13 +161,20 @@ def measure(graph: Graph, preset: Preset) -> Measurement:
             "met": int((table.degrees > 0).sum()),
             "turns": TURNS[preset],
         },
-        deviation={"sizes": 0.0},
     )
     tasks = tasks_on(table, preset)
     spent: dict[str, dict[str, list[float]]] = {name: {} for name in tasks}
+    ends = events.src, events.dst
+    found.checks = [checked_draws()]
     for turn in range(-1, TURNS[preset]):
         for name, task in tasks.items():
-            timed(task.calls, spent[name], turn)
+            last = turn == TURNS[preset] - 1
+            results: dict[str, Any] | None = {} if last else None
+            timed(task.calls, spent[name], turn, results)
+            if last:
+                found.checks += checked(ends, task, results, name)
+    wrong = [one.gap for one in found.checks if one.of == "samples"]
+    found.deviation = {"sizes": max(wrong)}
     for name, task in tasks.items():
         found.counters |= {f"{name} {key}": number for key, number in task.counters.items()}
         found.notes += [f"{TASKS[name]}, {NAMES[way]}: {why}" for way, why in task.left_out.items()]
@@ -173,6 +188,34 @@ def measure(graph: Graph, preset: Preset) -> Measurement:
             if way != BASE:
                 found.values |= gains(f"{name} {way}", seconds, net[BASE])
     return found
+
+
+def checked(
+    ends: tuple[Tensor, Tensor], task: Task, results: dict[str, Any], name: str
+) -> list[ResultCheck]:
+    """Checks of the samples of the last turn, of each way to draw: around a drawn root of each."""
+    found = []
+    for way, sample in results.items():
+        part = f"{name} {way}"
+        if task.roots is None:
+            counts = task.counters
+            found.append(check_subgraph(ends, sample, counts["frontier"], counts["draws"], part))
+        elif way != NOTHING:
+            layerwise = name.startswith("layer")
+            roots = task.roots if not layerwise else task.roots.unique()
+            found.append(check_walk(ends, sample, roots, amount=half, part=part))
+    return found
+
+
+def half(degrees: np.ndarray) -> int:
+    """Edges that are drawn from the union of neighbourhoods of these sizes."""
+    return int(half_of(degrees.sum(), SHARE))
+
+
+def checked_draws() -> ResultCheck:
+    """Check of every way to draw but the one that is biased as printed."""
+    ways = [way for way in TITLES if way not in ("brs_literal", "reservoir")]
+    return check_draws({way: chosen(way) for way in ways}, (1, 2, 3, 5, 8, 1))
 
 
 def rows_of(rows: Rows) -> list[Any]:

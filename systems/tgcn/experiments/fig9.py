@@ -21,6 +21,7 @@ from dgbench.systems.base import (
     get_system,
 )
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel, threads
 from dgbench.systems.tgcn.experiments.settings import (
     BY_NAME,
@@ -209,12 +210,89 @@ def _pieces(
             begin = time.perf_counter()
             trainer.train(first, last)
             found.values[f"seconds {kind} {title} {piece}"] = time.perf_counter() - begin
+        found.checks += _checks(
+            trainer,
+            f"{kind} {title}",
+            {DYGNN: "dygnn", PLAIN: "dygnn", JODIE: "jodie"}.get(title, ""),
+        )
         trainer.close()
+    if kind == "link" and (WHOLE in contenders or OURS in contenders):
+        found.checks += _whole_state_checks(task, data, context.device)
     if kind == "classify":
         chance = _majority(data)
         found.values["majority"] = chance
     found.counters |= {f"events {kind}": events, "width": size.width, "pieces": PIECES}
     found.data.update(data.describe())
+
+
+def _checks(trainer: Any, part: str, system: str) -> list[ResultCheck]:
+    """Checks of a trainer after the last piece: of its steps, and of how scores are summed up."""
+    from dgbench.systems.base.interaction_checks import EVENTS, check_now, probe
+
+    end = trainer.data.train_end
+    first = max(0, end - EVENTS)
+    found = check_now(trainer, f"{part} after the last piece", system=system, last=False)
+    scores, one = trainer.evaluate_range(first, end), probe(trainer, first, end)
+    own, wanted = {"loss": scores.loss}, {"loss": one.loss}
+    if trainer.workload.task == "link":
+        # The share of edges among all pairs that score as high, at each edge.
+        right, wrong = one.scores[:, 0].tolist(), one.scores[:, 1].tolist()
+        above = [
+            (sum(x >= mark for x in right), sum(x >= mark for x in wrong)) for mark in right
+        ]  # fmt: skip
+        own["ap"] = scores.ap
+        wanted["ap"] = sum(a / (a + b) for a, b in above) / len(above)
+    about = {"against": "scores one by one", "system": system, "part": part}
+    return [*found, close("scores", own, wanted, 1e-5, **about)]
+
+
+def _whole(workload: Any) -> Any:
+    import msgspec
+
+    return msgspec.structs.replace(workload, strict_time=False)
+
+
+def _whole_state_checks(task: Any, data: Any, device: str) -> list[ResultCheck]:
+    """Checks of an epoch in float64 whose states take in every edge: losses and parameters."""
+    import msgspec
+    import torch
+
+    from dgbench.systems.base.interaction_checks import AGAINST, EXACT, plain_of, stored
+    from dgbench.systems.base.interactions import interaction_data
+
+    small = msgspec.structs.replace(task, events=None, intervals=3)
+    count = len(data.events)
+    last = interaction_data(data.events.select(max(0, count - 48), count), small)
+    trainer = get_system("tgcn").open(
+        small, device=device, data=last, dtype=torch.float64, program=WholeState(time_cut="edges")
+    )
+    trainer.prepare()
+    loads = trainer.loads(0, last.train_end)
+    ends = torch.cat([last.events.src, last.events.dst, last.negative]).unique()
+    plain = plain_of(_whole(trainer.workload), last, trainer.state(), stored(trainer, ends))
+    optimiser = torch.optim.Adam(plain.model.parameters(), lr=small.lr)
+    bounds = [int(load.events[0]) for load in loads] + [int(loads[-1].events[-1]) + 1]
+    losses, wanted = [], []
+    for vertex in ends.tolist():
+        plain.vertices[vertex] = plain.vertices[vertex]
+    for load, (begin, end) in zip(loads, pairwise(bounds), strict=True):
+        before = dict(plain.vertices)
+        optimiser.zero_grad()
+        size = load.events.numel()
+        wanted.append(plain.run(load.events, scale=1 / size)[0] / size)
+        optimiser.step()
+        plain.vertices.update(before)
+        with torch.no_grad():
+            plain.run(torch.arange(begin, end))
+        losses.append(float(trainer.program.train(load, 1)))
+    about = {"against": AGAINST, "part": "states of all edges, from the start"}
+    parameters = {name: p.detach() for name, p in plain.model.named_parameters()}
+    found = [
+        close("losses", losses, wanted, EXACT, **about),
+        close("parameters", trainer.state(), parameters, EXACT, **about),
+    ]
+    trainer.close()
+    return found
 
 
 def _cut(task: Any, events: int, width: int) -> Any:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,
@@ -25,6 +27,13 @@ from dgbench.systems.tgcn.experiments.settings import (
     TABLE2,
     TWIN_NAMES,
     workload,
+)
+from dgbench.systems.tgcn.recounts import (
+    check_balance,
+    check_bytes,
+    check_sample,
+    intervals_of,
+    parts_of,
 )
 
 NAME: Final = "large"
@@ -164,8 +173,76 @@ def _plan(name: str, context: RunContext) -> Measurement:
         values={"printed io bytes": TABLE2["tgcn", "io"][name] * 12e9},
         units={"printed io bytes": "bytes that 12 GB/s move in the printed time"},
         counters=counters,
+        checks=[_checked_plan(size, cut, counters), _checked_small_plan(name)],
         data={"dataset": name, "twin": False, "scale": 1.0, "note": "printed sizes alone"},
         notes=table(maps, GPU_BYTES).splitlines()[1:],
+    )
+
+
+def _checked_plan(size: Any, cut: Any, counters: dict[str, int]) -> ResultCheck:
+    """Check of planned bytes against tensors of a hundred vertices, multiplied up."""
+    from dgbench.models.streaming import build_interaction_model
+    from dgbench.systems.base.interactions import InteractionWorkload
+    from dgbench.systems.tgcn.plan import tgcn_memory
+
+    bytes_of = {}
+    for system in ("tgcn", "dygnn", "jodie"):
+        task = InteractionWorkload(
+            dataset="none", model="jodie" if system == "jodie" else "dygnn",
+            propagation=system == "dygnn",
+        )  # fmt: skip
+        tables = build_interaction_model(task).new_state(100)
+        held = [x for one in tables for x in one.columns().values() if x is not None]
+        bytes_of[system] = sum(x.nbytes for x in held) // 100
+    model = build_interaction_model(InteractionWorkload(dataset="none"))
+    leaves = 4 * sum(p.nbytes for p in model.parameters())
+    # Both ends of an edge and its time.
+    record = sum(torch.empty(0, dtype=x).element_size() for x in (torch.int64, torch.int64,
+                                                                  torch.float64))  # fmt: skip
+    own = {f"state {s}": counters[f"state {s}"] for s in ("dygnn", "jodie")}
+    wanted = {f"state {s}": size.vertices * bytes_of[s] for s in ("dygnn", "jodie")}
+    for system in ("dygnn", "jodie"):
+        own[f"device {system}"] = counters[f"device {system}"]
+        wanted[f"device {system}"] = wanted[f"state {system}"] + size.edges * record + leaves
+    # Five vectors of 64 floats and two times of each vertex.
+    own["state paper"], wanted["state paper"] = counters["state paper"], size.vertices * 1296
+    ends = 3 * -(-round(0.4 * size.edges) // INTERVALS)  # of edges and negatives of an interval
+    rows, edges = min(size.vertices, ends), -(-round(0.4 * size.edges) // INTERVALS)
+    own["device tgcn"] = counters["device tgcn"]
+    wanted["device tgcn"] = leaves + size.vertices * bytes_of["tgcn"]
+    wanted["device tgcn"] += rows * 48 * 256 + 2 * 2 * edges * 8
+    for what in ("parts", "devices"):
+        count = counters[what]
+        near = [
+            tgcn_memory(size, type(cut)(intervals=INTERVALS, **{what: max(1, n)})).device_bytes
+            for n in (count, count - 1)
+        ]
+        own[f"fits {what}"] = near[0] <= GPU_BYTES and (count == 1 or near[1] > GPU_BYTES)
+        wanted[f"fits {what}"] = True
+    return equal("bytes", own, wanted, against="bytes of tensors, multiplied up")
+
+
+def _checked_small_plan(name: str) -> ResultCheck:
+    """Check of the plan's regions against those that a trainer of a small twin holds."""
+    from dgbench.systems.base.interactions import interaction_data
+    from dgbench.systems.base.registry import get_system
+    from dgbench.systems.tgcn.plan import Cut, Size, tgcn_memory
+
+    task = workload(BY_NAME[name], "smoke", events=None, intervals=3)
+    events = open_graph(name, "smoke", min(BY_NAME[name].scales))
+    data = interaction_data(events.select(max(0, len(events) - 600), len(events)), task)
+    trainer = get_system("tgcn").open(task, data=data)
+    trainer.train_epoch()
+    planned = tgcn_memory(Size(data.events.num_nodes, len(data.events)), Cut(intervals=3)).device
+    report = trainer.report()
+    names = ("R1 parameters", "R1 state")
+    checked = check_bytes(trainer)
+    trainer.close()
+    return equal(
+        "bytes",
+        {**{n: planned[n] for n in names}, "held": checked.gap},
+        {**{n: int(report[f"{n} bytes"]) for n in names}, "held": 0.0},
+        against="bytes that a trainer of a small twin holds",
     )
 
 
@@ -184,13 +261,25 @@ def _count(name: str, context: RunContext) -> Measurement:
 
     first, last = float(events.t[0]), float(events.t[end - 1])
     cut = by_times(inner_times(first, last, INTERVALS))
-    found = Measurement(counters={"edges": end}, data=origin_data(events.origin), values={})
+    found = Measurement(
+        counters={"edges": end}, data=origin_data(events.origin), values={}, checks=[]
+    )
+    ends, at = (events.src[:end], events.dst[:end]), intervals_of(events.t[:end], INTERVALS)
     for by in ("equal", "dealt"):
         parts = cut_vertices(events.num_nodes, 8, cut=by)
         begin = time.process_time()
         counts = count_streamed(pieces, cut, parts)
         found.values[f"edges/s {by}"] = end / (time.process_time() - begin)
         one = balance(counts.sum(0, keepdim=True))
+        key = at
+        for ids in ends:
+            key = key * 8 + parts_of(by, ids, events.num_nodes, 8, parts.bounds)
+        recount = np.bincount(key, minlength=counts.numel())
+        turns = [[(i + p) % 8 for i in range(8)] for p in range(8)]
+        found.checks += [
+            equal("counters", counts.reshape(-1), recount, against="count over all edges"),
+            check_balance(one, counts.sum(0, keepdim=True), turns),
+        ]
         found.values |= {f"busy {by}": one.busy, f"largest {by}": one.largest}
     found.units = {key: "edges/s" for key in found.values if key.startswith("edges/s")}
     return found
@@ -198,6 +287,7 @@ def _count(name: str, context: RunContext) -> Measurement:
 
 def _train(name: str, context: RunContext) -> Measurement:
     """One epoch of a twin, sampled, cut into intervals of equally many edges, and trained on."""
+    from dgbench.systems.base.interaction_checks import check_now
     from dgbench.systems.base.interactions import load_interactions
     from dgbench.systems.base.registry import get_system
     from dgbench.systems.tgcn.plan import Cut, Size, tgcn_memory
@@ -234,6 +324,11 @@ def _train(name: str, context: RunContext) -> Measurement:
         units={"edges/s": "edges/s"},
         counters={"vertices": data.events.num_nodes, "events": len(data.events),
                   "intervals": intervals},
+        checks=[
+            *check_now(trainer, "after the epoch"),
+            *check_sample(trainer, "after the epoch"),
+            check_bytes(trainer),
+        ],
         data=data.describe(),
     )  # fmt: skip
     trainer.close()

@@ -57,7 +57,10 @@ def arity_of(method: str) -> int:
 
 
 def timed(
-    calls: Mapping[str, Callable[[], object]], seconds: dict[str, list[float]], turn: int
+    calls: Mapping[str, Callable[[], object]],
+    seconds: dict[str, list[float]],
+    turn: int,
+    results: dict[str, object] | None = None,
 ) -> None:
     """Run all calls once, every second turn in reverse order; the turns below 0 warm up.
 
@@ -68,10 +71,13 @@ def timed(
         calls: by name.
         seconds: by name, one number appended from turn 0 on.
         turn: which one this is.
+        results: by name, what the calls of this turn gave; None to drop it.
     """
     for name in calls if turn % 2 == 0 else reversed(list(calls)):
         start = time.thread_time()
-        calls[name]()
+        result = calls[name]()
         spent = time.thread_time() - start
+        if results is not None:
+            results[name] = result
         if turn >= 0:
             seconds.setdefault(name, []).append(spent)

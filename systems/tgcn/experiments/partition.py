@@ -31,6 +31,7 @@ from dgbench.systems.tgcn.experiments.settings import (
     TWIN_NAMES,
     workload,
 )
+from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
 
 NAME: Final = "partition"
 FILL, DEGREES, SHARE = "fill", "degrees", "share"
@@ -157,13 +158,16 @@ def _fill(name: str, context: RunContext) -> Measurement:
     events = open_graph(name, context.preset)
     train, _, _ = events.split(*SPLIT[:2])
     src, dst, t, count = train.src, train.dst, train.t, events.num_nodes
-    found = Measurement(data=origin_data(events.origin))
+    found = Measurement(data=origin_data(events.origin), checks=[])
+    at = intervals_of(t, PIECES)
     for devices in DEVICES:
         phases = make_schedule(devices).assignments
         for cut in VERTEX_CUTS:
             parts = cut_vertices(count, devices, cut=cut, src=src)
             grids = Grids.build(src, dst, t, count, intervals=PIECES, parts=parts, local=False)
             one = balance(grids.counts, phases)
+            found.checks += check_grids(grids, src, dst, at, cut, count, f"{cut} on {devices}")
+            found.checks.append(check_balance(one, grids.counts, phases))
             for what in ("largest", "device", "busy", "empty"):
                 found.values[f"{what} {cut} {devices}"] = getattr(one, what)
             found.values[f"vertices {cut} {devices}"] = (
@@ -229,9 +233,12 @@ def _degrees(vertices: int, edges: int) -> Measurement:
 
     intervals = torch.arange(PIECES + 1) * edges // PIECES
     bounds = cut_vertices(vertices, 8).bounds
-    found = Measurement(data=synthetic_data(f"{edges} edges of {vertices} vertices by Zipf's law"))
+    found = Measurement(
+        checks=[], data=synthetic_data(f"{edges} edges of {vertices} vertices by Zipf's law")
+    )  # fmt: skip
     streams = {skew: zipf_ends(vertices, edges, skew, shuffle=True) for skew in SKEWS}
     t = torch.arange(edges, dtype=torch.float64)
+    at = np.searchsorted(intervals[1:-1].numpy(), np.arange(edges), side="right")
     for skew, mixed in streams.items():
         for order, (src, dst) in (
             ("rank", zipf_ends(vertices, edges, skew, shuffle=False)),
@@ -243,6 +250,8 @@ def _degrees(vertices: int, edges: int) -> Measurement:
                     local=False,
                 )  # fmt: skip
                 one = balance(grids.counts)
+                part = f"{order} {cut} {skew:g}"
+                found.checks += check_grids(grids, src, dst, at, cut, vertices, part)
                 found.values[f"largest {order} {cut} {skew:g}"] = one.largest
                 found.values[f"busy {order} {cut} {skew:g}"] = one.busy
     seconds = _timed(
@@ -255,6 +264,7 @@ def _degrees(vertices: int, edges: int) -> Measurement:
 
 def _share(name: str, context: RunContext) -> Measurement:
     """Seconds of partitioning beside an epoch of training here."""
+    from dgbench.systems.base.interaction_checks import check_now
     from dgbench.systems.base.registry import get_system
     from dgbench.systems.tgcn.grids import Grids
 
@@ -279,6 +289,8 @@ def _share(name: str, context: RunContext) -> Measurement:
             {"cut": lambda: Grids.build(*edges, stream.num_nodes, intervals=PIECES, parts=8)}
         ).values()
     )
+    grids = Grids.build(*edges, stream.num_nodes, intervals=PIECES, parts=8)
+    at = intervals_of(edges[2], PIECES)
     total = epoch + report["sample_s"] + report["partition_s"]
     found = Measurement(
         values={
@@ -292,6 +304,11 @@ def _share(name: str, context: RunContext) -> Measurement:
         },
         units={"edges/s": "edges/s"},
         counters={"edges": kept.numel()},
+        checks=[
+            *check_grids(grids, *edges[:2], at, "equal", stream.num_nodes, "the timed cut"),
+            *check_now(trainer, "after an epoch"),
+            *check_sample(trainer, "after an epoch"),
+        ],
         data=trainer.data.describe(),
     )
     printed = BY_NAME[TRAINED].printed

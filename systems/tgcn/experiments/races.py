@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
-from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Preset
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.tgcn.experiments.settings import BY_NAME, PRESETS, workload
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ BATCH: Final = {"smoke": 50, "quick": 100, "full": 200, "paper": 200}
 """Events of an optimiser step of a sequential system."""
 INTERVAL: Final = 2000
 """Edges of the graph in an interval of T-GCN, on average: about a thousand are sampled."""
-TOLERANCE: Final = 1e-9
-"""Largest difference of losses in double precision between T-GCN and the plain trainer."""
+CHECKED: Final = 36
+"""Events of a stream on which contenders and the plain reference train from the start."""
 
 
 def task_of(name: str, preset: Preset, **fields: Any) -> InteractionWorkload:
@@ -158,30 +158,58 @@ def take_turns(runners: Mapping[str, Runner], turns: int, device: str) -> dict[s
     return seconds
 
 
-def deviation(task: InteractionWorkload, data: InteractionData, device: str) -> float:
-    """Relative difference of T-GCN's loss on four devices from the plain trainer's, in float64.
+def checks_of(runners: Mapping[str, Runner]) -> list[ResultCheck]:
+    """Checks of contenders as they are after their turns: outputs, gradients, losses, samples.
 
-    On the first edges of the stream and on the same intervals; an epoch each.
-
-    Raises:
-        CheckFailed: it is more than rounding.
+    The first one is asked for drawn events and the last ones, others for either.
     """
-    from dgbench.systems.base.interaction_trainer import InteractionTrainer
+    from dgbench.systems.base.interaction_checks import check_now
+    from dgbench.systems.tgcn.recounts import check_sample
+    from dgbench.systems.tgcn.trainer import TgcnTrainer
+
+    found, first = [], next(iter(runners))
+    for name, runner in runners.items():
+        trainer = runner.trainer
+        found += check_now(
+            trainer, f"{name} after its turns", system=_system(name), drawn=name == first
+        )
+        if isinstance(trainer, TgcnTrainer):
+            found += check_sample(trainer, name)
+    return found
+
+
+def _system(name: str) -> str:
+    """The baseline that a contender is; "" for T-GCN itself."""
+    return next((one for one in (DYGNN, JODIE) if name.startswith(one)), "")
+
+
+def start_checks(
+    task: InteractionWorkload,
+    data: InteractionData,
+    device: str,
+    names: Sequence[str] = (TGCN,),
+) -> list[ResultCheck]:
+    """Checks of an epoch in float64 of systems, T-GCN on four devices; on the last edges."""
+    from dgbench.systems.base.interaction_checks import check_from_start
     from dgbench.systems.base.interactions import interaction_data
     from dgbench.systems.base.registry import get_system
 
     # The last ones, as many graphs begin with edges of one time.
-    small = msgspec.structs.replace(task, events=None, intervals=3)
+    small = msgspec.structs.replace(task, events=None, intervals=3, batch=16)
     count = len(data.events)
-    first = interaction_data(data.events.select(max(0, count - 400), count), small)
-    double = {"device": device, "dtype": torch.float64}
-    ours = get_system("tgcn").open(small, data=first, devices=4, **double)
-    loads = ours.loads(0, first.train_end)
-    plain = InteractionTrainer(small, first, order="intervals", **double)
-    total = sum(plain.train_group([load.events]) * load.events.numel() for load in loads)
-    wanted = total / sum(load.events.numel() for load in loads)
-    gap = abs(ours.train_epoch() / wanted - 1)
-    ours.close()
-    if not gap <= TOLERANCE:
-        raise CheckFailed(f"T-GCN on four devices deviates from the plain trainer by {gap:.2g}")
-    return gap
+    last = interaction_data(data.events.select(max(0, count - CHECKED), count), small)
+    found = []
+    for name in names:
+        options: dict[str, Any] = {"devices": 4} if name == TGCN else {}
+        trainer = get_system(name).open(
+            small, data=last, device=device, dtype=torch.float64, **options
+        )
+        words = f"{name}, the last {len(last.events)} events from the start"
+        found += check_from_start(trainer, words, system=_system(name))
+        trainer.close()
+    return found
+
+
+def loss_gap(checks: Sequence[ResultCheck]) -> dict[str, float]:
+    """The `deviation` of a measurement: the largest gap of losses in float64."""
+    return {"loss": max(one.gap for one in checks if one.of == "losses")}

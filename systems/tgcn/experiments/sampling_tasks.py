@@ -76,11 +76,13 @@ class Task:
         calls: by method, each the same sample by another way to draw.
         left_out: by method, why it is not raced.
         counters: what was sampled.
+        roots: int64[R] of a sample around roots; None of a subgraph.
     """
 
     calls: dict[str, Call]
     left_out: dict[str, str]
     counters: dict[str, int]
+    roots: Tensor | None = None
 
 
 def tasks_on(table: EdgeTable, preset: Preset) -> dict[str, Task]:
@@ -151,7 +153,7 @@ def large_task(table: EdgeTable, roots: Tensor) -> Task:
             table, roots, share=SHARE, layers=2, seed=1, threads=1, **chosen(BASE)
         )
 
-    return Task({BASE: call}, {}, {"roots": roots.numel()})
+    return Task({BASE: call}, {}, {"roots": roots.numel()}, roots)
 
 
 def layer_task(table: EdgeTable, roots: Tensor, preset: Preset) -> Task:
@@ -193,7 +195,7 @@ def pool_task(
         "largest pool": int(pools.max()),
         "mean pool": round(float(pools.double().mean())),
     }
-    return Task(calls, absent, counters)
+    return Task(calls, absent, counters, roots)
 
 
 def frontier_task(table: EdgeTable, frontier: int, draws: int) -> Task:

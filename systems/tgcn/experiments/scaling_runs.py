@@ -54,17 +54,20 @@ class Alike:
     Attributes:
         deviation: largest relative difference of losses and of the embeddings that are left.
         swapped: bytes passed on in an epoch. expected: by the formula.
+        visiting: distinct destinations and negatives of each interval, recounted, added up.
     """
 
     deviation: float
     swapped: int
     expected: int
+    visiting: int
 
 
 def train_alike(
     task: InteractionWorkload, data: InteractionData, devices: Sequence[int], cut: str
 ) -> dict[int, Alike]:
     """Train an epoch in double precision on each number of devices, the first one the measure."""
+    from dgbench.systems.tgcn.recounts import visiting_rows
     from dgbench.systems.tgcn.schedule import expected_bytes, make_schedule
 
     found: dict[int, Alike] = {}
@@ -84,6 +87,9 @@ def train_alike(
             sum(
                 expected_bytes(schedule, one.tolist(), read=vector, add=2 * vector)
                 for one in load.visiting.astype(np.int64)
+            ),
+            sum(
+                sum(visiting_rows(trainer, one.events)) for one in trainer.loads(0, data.train_end)
             ),
         )
         trainer.close()

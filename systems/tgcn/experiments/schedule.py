@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.tgcn.experiments.common import (
     devices_lacking,
     failed,
@@ -21,6 +24,7 @@ from dgbench.systems.tgcn.experiments.common import (
     synthetic_data,
 )
 from dgbench.systems.tgcn.experiments.settings import HIDDEN, PIECES, SPLIT
+from dgbench.systems.tgcn.recounts import VECTORS, check_round, intervals_of, moved_bytes
 
 NAME: Final = "schedule"
 RING, VOLUME, COPIES = "ring", "volume", "copies"
@@ -149,9 +153,11 @@ def _ring(name: str) -> Measurement:
     links = machine(name)
     hops = hop_matrix(links)
     found = Measurement(
-        data=synthetic_data(f"links of {name}, published"), notes=[SOURCES], counters={}, values={}
-    )
+        data=synthetic_data(f"links of {name}, published"), notes=[SOURCES], counters={}, values={},
+        checks=_checked_links(links, hops),
+    )  # fmt: skip
     best = best_ring(links)
+    found.checks.append(_checked_ring(links, best))
     made = {
         LITERAL: make_schedule(8, ring=PAPERS, lean=False),
         "algorithm 6, lean": make_schedule(8, ring=PAPERS),
@@ -167,6 +173,15 @@ def _ring(name: str) -> Measurement:
         found.counters |= {f"bytes {title}": int(sent.sum())}
         found.counters |= {f"bytes over {h} hops {title}": n for h, n in by_hops.items()}
         found.counters[f"parts held {title}"] = schedule.parts_held
+        found.checks += [
+            check_round(schedule, title),
+            equal(
+                "bytes",
+                int(sent.sum()),
+                moved_bytes(schedule, rows, vector),
+                against="a round followed move by move",
+            ),
+        ]
         seconds = exchange_seconds(schedule, sent, links.topology())
         found.values[f"seconds {title}"] = seconds
         staged = exchange_seconds(schedule, sent, links.topology(p2p=False))
@@ -193,6 +208,38 @@ def _ring(name: str) -> Measurement:
     found.values["bytes/s pcie"] = links.pcie
     found.units = {k: "bytes/s" for k in found.values if k.startswith("bytes/s")}
     return found
+
+
+def _checked_links(links: Any, hops: Any) -> list[ResultCheck]:
+    """Checks of hops by powers of the matrix of links, and of doubled links one by one."""
+    size = links.size
+    linked = np.array([[entry.startswith("NV") for entry in row] for row in links.matrix])
+    steps = np.full((size, size), -1)
+    reached = np.eye(size, dtype=np.int64)
+    for count in range(size):
+        steps[(steps < 0) & (reached > 0)] = count
+        reached = reached @ linked
+    bricks = [[links.bricks(i, j) for j in range(size)] for i in range(size)]
+    widths = [[int(e[2:]) if e.startswith("NV") else 0 for e in row] for row in links.matrix]
+    return [
+        equal("counters", hops, steps, against="powers of the matrix of links"),
+        equal("counters", bricks, widths, against="entries of the matrix of links"),
+    ]
+
+
+def _checked_ring(links: Any, best: Sequence[int]) -> ResultCheck:
+    """Check that no ring of all is better: fewer single links, then wider slowest pairs."""
+
+    def cost(ring: Sequence[int]) -> tuple[int, float]:
+        every = [(ring[k], ring[(k + 1) % len(ring)]) for k in range(len(ring))]
+        slow = sum(max(1 / rates[i][j] for i, j in every[k::2]) for k in range(2))
+        return sum(not links.bricks(i, j) for i, j in every), round(slow * 1e12, 3)
+
+    size = links.size
+    rates = [[links.bandwidth(i, j) if i != j else 0.0 for j in range(size)] for i in range(size)]
+    rings = [(0, *rest) for rest in itertools.permutations(range(1, size)) if rest[0] < rest[-1]]
+    better = sum(one < cost(best) for one in map(cost, rings))
+    return at_most("order", float(better), 0.0, against="all rings", compared=len(rings))
 
 
 def _followed(size: int) -> int:
@@ -236,7 +283,20 @@ def _volume(name: str, context: RunContext) -> Measurement:
         h2d += held["h2d"] + sum(named) * state
         d2h += held["d2h"] + sum(named) * state
     pairs = 2 * 8 * len(train)
+    moves = (devices - 1) * VECTORS * vector
+    counted = _named_rows(train, devices)
+    wanted = {
+        "ring": moves * counted["visiting"],
+        "whole": moves * PIECES * events.num_nodes,
+        "asked": VECTORS * vector * counted["asked"],
+        "host": VECTORS * vector * devices * counted["visiting"] + 2 * state * counted["named"],
+    }
+    own = {"ring": ring, "whole": whole, "asked": asked, "host": h2d + d2h}
     return Measurement(
+        checks=[
+            equal("bytes", own, wanted, against="distinct rows of all edges"),
+            _checked_state(state, events.num_nodes),
+        ],
         values={"ring over asked": ring / max(1, asked)},
         counters={
             "bytes ring": ring,
@@ -251,12 +311,38 @@ def _volume(name: str, context: RunContext) -> Measurement:
     )
 
 
+def _named_rows(train: Any, devices: int) -> dict[str, int]:
+    """Distinct rows over all intervals: destinations, ends, and destinations by asking device."""
+    src, dst, at = train.src.numpy(), train.dst.numpy(), intervals_of(train.t, PIECES)
+
+    def distinct(*columns: Any) -> int:
+        return len(np.unique(np.stack(columns), axis=1).T)
+
+    far = src % devices != dst % devices
+    return {
+        "visiting": distinct(at, dst),
+        "named": distinct(np.tile(at, 2), np.concatenate([src, dst])),
+        "asked": distinct(at[far], src[far] % devices, dst[far]),
+    }
+
+
+def _checked_state(state: int, vertices: int) -> ResultCheck:
+    """Check of the bytes of a vertex's state against tensors of a few vertices."""
+    from dgbench.models.streaming import Dygnn
+
+    rows = min(100, vertices)
+    tables = Dygnn(HIDDEN).new_state(rows)
+    held = sum(x.nbytes for one in tables for x in one.columns().values() if x is not None)
+    return equal("bytes", state * rows, held, against="bytes of the tensors themselves")
+
+
 def _copies() -> Measurement:
     """Bytes per second from GPU 0 to GPU 1, and from host memory to GPU 0."""
-    found = Measurement(data=synthetic_data("copies of bytes"))
+    found = Measurement(data=synthetic_data("copies of bytes"), checks=[])
     for nbytes in COPIED:
         on = [torch.zeros(nbytes, dtype=torch.uint8, device=f"cuda:{i}") for i in range(2)]
-        host = torch.zeros(nbytes, dtype=torch.uint8).pin_memory()
+        host = torch.randint(256, (nbytes,), dtype=torch.uint8).pin_memory()
+        on[0].random_(256)
         for title, target, source in (("gpu to gpu", on[1], on[0]), ("host to gpu", on[0], host)):
             best = float("inf")
             for _ in range(6):
@@ -268,6 +354,7 @@ def _copies() -> Measurement:
                     torch.cuda.synchronize(device)
                 best = min(best, time.perf_counter() - start)
             found.values[f"bytes/s {title} {nbytes}"] = nbytes / best
+            found.checks.append(equal("copies", target, source.cpu(), against="source of the copy"))
     found.units = dict.fromkeys(found.values, "bytes/s")
     found.counters["peer access"] = int(torch.cuda.can_device_access_peer(0, 1))
     return found

@@ -15,6 +15,7 @@ from dgbench.datasets.sources import find_form
 from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,
@@ -37,6 +38,7 @@ from dgbench.systems.tgcn.experiments.settings import (
     TWIN_NAMES,
     Graph,
 )
+from dgbench.systems.tgcn.recounts import EDGES, check_kept
 
 NAME: Final = "table1"
 MACHINE: Final = "machine"
@@ -99,6 +101,7 @@ class Table1(Experiment):
                 counters=machine() | sizes(),
                 data={"dataset": "none", "twin": False, "scale": 1.0, "note": "this machine"},
                 notes=[f"{g.title}: no files here, sizes as published" for g in GRAPHS if far(g)],
+                checks=checked_sizes(machine() | sizes()),
             )
         graph = BY_NAME[str(cell.params["dataset"])]
         return measure(graph, context)
@@ -194,6 +197,10 @@ def measure(graph: Graph, context: RunContext) -> Measurement:
     }
     for word, ends in DEFINITIONS.items():
         found.values[word] = ends * len(events) / max(1, met)
+    found.checks = [
+        *check_kept(events.src, kept.nonzero().squeeze(1), SHARE),
+        recounted(events, kept, before, after),
+    ]
     for side in before:
         found.counters[f"{side} vertices"] = int((before[side] > 0).sum())
         found.counters[f"{side} largest"] = int(before[side].max(initial=0))
@@ -209,6 +216,41 @@ def degrees_of(events: Any, kept: torch.Tensor) -> dict[str, np.ndarray]:
     if events.num_src is None:
         return {"all": out + into}
     return {"sources": out[: events.num_src], "destinations": into[events.num_src :]}
+
+
+def recounted(events: Any, kept: torch.Tensor, before: Any, after: Any) -> ResultCheck:
+    """Check of degrees and of the shares of vertices above multiples of their mean."""
+    own: dict[str, Any] = {}
+    wanted: dict[str, Any] = {}
+    for when, degrees, mask in (("before", before, slice(None)), ("after", after, kept)):
+        sources, targets = events.src[mask].numpy(), events.dst[mask].numpy()
+        ends = {"sources": sources, "destinations": targets}
+        ends["all"] = np.concatenate([sources, targets])
+        for side, table in degrees.items():
+            counts = np.sort(np.unique(ends[side], return_counts=True)[1])
+            name = f"{side} {when}"
+            own[name], wanted[name] = np.sort(table[table > 0]), counts
+            above = [100 * sum(counts > x * counts.sum() / len(counts)) / len(counts)
+                     for x in GRID[::4]]  # fmt: skip
+            own[f"{name} shares"] = np.round(shares_above(table)[::4], 9)
+            wanted[f"{name} shares"] = np.round(np.array(above, dtype=np.float64), 9)
+    return equal("degrees", own, wanted, against=EDGES)
+
+
+def checked_sizes(found: dict[str, int]) -> list[ResultCheck]:
+    """Checks of this machine against its system calls, and of graphs whose files are here."""
+    own = {"memory": found["memory bytes"], "processors": found["processors"]}
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    wanted = {"memory": pages, "processors": os.sysconf("SC_NPROCESSORS_ONLN")}
+    for graph in GRAPHS:
+        if f"{graph.name} counted edges" in found:
+            events = datasets.open_events(graph.name, source="real")
+            own[graph.name] = found[f"{graph.name} counted edges"]
+            wanted[graph.name] = events.src.numel()
+            named = torch.cat([events.src, events.dst]).max()
+            own[f"{graph.name} vertices"] = found[f"{graph.name} counted nodes"] > int(named)
+            wanted[f"{graph.name} vertices"] = True
+    return [equal("counters", own, wanted, against="system calls and edges")]
 
 
 def described(side: str, before: np.ndarray, after: np.ndarray) -> dict[str, float]:

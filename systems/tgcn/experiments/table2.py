@@ -13,8 +13,10 @@ from dgbench.systems.tgcn.experiments.races import (
     TGCN,
     TITLES,
     Runner,
-    deviation,
+    checks_of,
+    loss_gap,
     opened,
+    start_checks,
     task_of,
 )
 from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES, TABLE2
@@ -128,10 +130,13 @@ def measure(name: str, context: RunContext) -> Measurement:
             counters[f"bytes_h2d {key}"] = runner.trainer.meter.counters["bytes_h2d"] // turns
         if context.device == "cuda":
             values |= timeline(runners[STREAMED])
+        checks = checks_of(runners) if context.round == 1 else []
+    started = start_checks(task, data, context.device, [n for n in (TGCN, DYGNN) if n in names])
     return Measurement(
+        checks=[*started, *checks],
         values=values,
         counters=counters,
-        deviation={"loss": deviation(task, data, context.device)},
+        deviation=loss_gap(started),
         data=data.describe(),
     )
 

@@ -15,11 +15,14 @@ from dgbench.systems.tgcn.experiments.races import (
     JODIE,
     TGCN,
     TITLES,
-    deviation,
+    checks_of,
+    loss_gap,
     open_runner,
+    start_checks,
     task_of,
 )
 from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES, TABLE3
+from dgbench.systems.tgcn.recounts import check_bytes
 
 NAME: Final = "table3"
 STREAMED: Final = "tgcn, streamed"
@@ -125,13 +128,16 @@ def measure(name: str, system: str, context: RunContext) -> Measurement:
         counters["held"] = torch.cuda.max_memory_allocated()
         counters["driver"] = free - torch.cuda.mem_get_info()[0]
     values = {key: value for key, value in report.items() if key.endswith("bytes")}
+    checks = checks_of({system: runner})
+    checks.append(check_bytes(trainer))
+    started = start_checks(task, data, context.device, [kind])
     trainer.close()
-    gap = deviation(task, data, context.device) if system == TGCN else 0.0
     return Measurement(
+        checks=[*started, *checks],
         values=values,
         units=dict.fromkeys(values, "bytes"),
         counters=counters,
-        deviation={"loss": gap},
+        deviation=loss_gap(started),
         data=data.describe(),
     )
 
