@@ -214,7 +214,17 @@ def _versions() -> Iterator[Check]:
 
 
 def _plugins() -> Iterator[Check]:
-    from dgbench.systems.base import Broken, find_paper, find_system, paper_names, system_names
+    from dgbench.harness.plugins import (
+        Broken,
+        describe_ahead,
+        find_paper,
+        find_system,
+        paper_names,
+        system_names,
+        taken_names,
+    )
+
+    describe_ahead()
 
     for kind, names, find in (
         ("systems", system_names(), find_system),
@@ -227,6 +237,9 @@ def _plugins() -> Iterator[Check]:
         for name, item in broken.items():
             hint = f"it comes from {item.origin}"
             yield Check(f"{kind[:-1]} {name}", "missing", item.reason, hint)
+    for kind, item in taken_names():
+        hint = f"it comes from {item.origin}"
+        yield Check(f"{kind} {item.name}", "missing", item.reason, hint)
 
 
 def _data() -> Iterator[Check]:

@@ -24,13 +24,13 @@ from typing import Any
 
 import msgspec
 
+from dgbench.harness.plugins import get_paper
 from dgbench.harness.report import build_report
 from dgbench.harness.report.folders import beside, put, swap
 from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.store.files import to_checked, to_line
 from dgbench.harness.store.row import encode
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, StoreError
-from dgbench.systems.base import get_paper
 from dgbench.systems.base.compare import CONTROL
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"

@@ -31,6 +31,7 @@ from soak_pairs import PAIRS, TIMES, pairs_of, slower, times_table
 from soak_watch import MARK, ROWS, SERIES, Watch
 
 from dgbench.harness.growth import Growth, growth_of
+from dgbench.harness.plugins import Broken, find_paper, paper_names
 from dgbench.harness.runner import run_plan
 from dgbench.harness.runner.client import ForkServer
 from dgbench.harness.store import Store
@@ -38,7 +39,7 @@ from dgbench.harness.terminal.text import say, table
 from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.runtime.statistics import Interval
 from dgbench.runtime.threads import default_threads
-from dgbench.systems.base import Broken, find_paper, get_paper, paper_names
+from dgbench.systems.base import get_paper
 
 
 def soak(

@@ -16,7 +16,23 @@ exit code 2; `--debug` at any place shows the traceback. Results go to stdout, p
 
 Where things are kept can be said by `DGBENCH_DATA` (real data), `DGBENCH_CACHE` (downloads,
 prepared data, calibrations) and `DGBENCH_RESULTS` (runs). `DGBENCH_OFFLINE=1` forbids downloads.
+`DGBENCH_PLUGIN_SECONDS` is how long a third party's plugin may take to be imported (10).
 """
+
+EXIT_CODES = (
+    ("0", "`run`, `reproduce`", "every cell ran, or this machine lacks what it needs. A cell that "
+     "ran out of memory or time counts too, if a claim that holds rests on it"),
+    ("0", "all others", "done; also where nobody reads on (`dgbench list \\| head -1`)"),
+    ("1", "`run`, `reproduce`", "a cell failed (a wrong result is said first; crash, time, "
+     "memory), none ran, or rows cannot be kept"),
+    ("1", "`repeat`, `compare`", "not the same; slower, or a counter grew"),
+    ("1", "`doctor`, `data verify`", "something that dgbench needs is missing; a file is not what "
+     "its card says"),
+    ("2", "all", "a mistake in what was asked for, or the standard output cannot be written"),
+    ("130, 143, 129", "all", "stopped by Ctrl-C, SIGTERM, SIGHUP. The rows of a run are kept; "
+     "`dgbench report` writes its report"),
+)  # fmt: skip
+"""Code, commands, meaning."""
 
 
 def page() -> str:
@@ -25,7 +41,12 @@ def page() -> str:
 
     from dgbench.harness.cli import app
 
-    return HEAD + "".join(_commands("dgbench", get_command(app), 2))
+    return HEAD + _codes() + "".join(_commands("dgbench", get_command(app), 2))
+
+
+def _codes() -> str:
+    rows = "".join(f"| {' | '.join(row)} |\n" for row in EXIT_CODES)
+    return f"\n## Exit codes\n\n| code | of | meaning |\n| --- | --- | --- |\n{rows}"
 
 
 def _commands(path: str, group: Any, level: int) -> Iterator[str]:

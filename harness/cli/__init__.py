@@ -7,7 +7,6 @@ hint and exit code 2, never with a traceback unless `--debug` asks for one.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import importlib
 import logging
@@ -28,6 +27,8 @@ from dgbench.harness.cli import (
     running,
 )
 from dgbench.harness.cli.help_pages import fit_help
+from dgbench.harness.signals import signals_unwind
+from dgbench.harness.terminal.text import UNWRITTEN, lose_output
 from dgbench.runtime.errors import DgbenchError
 
 app = typer.Typer(
@@ -82,16 +83,18 @@ def _common(
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Entry point. Exits with 0, 1 (something is slower or not the same), 2 (a mistake) or 130."""
+    """Entry point. Exits with a code of the table in docs/command-line.md."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     # The switch may stand anywhere: people add it at the end of the line that failed.
     arguments = (["--debug"] if debug else []) + [a for a in arguments if a != "--debug"]
     command = typer.main.get_command(app)
     fit_help(command)
+    stdout = sys.stdout
     try:
-        command(args=arguments)
-        sys.stdout.flush()  # a disk that is full says so here and not while Python ends
+        with signals_unwind():
+            command(args=arguments)
+            sys.stdout.flush()  # a disk that is full says so here and not while Python ends
     except DgbenchError as error:
         if debug:
             raise
@@ -103,41 +106,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         print("Stopped.", file=sys.stderr)
         raise SystemExit(130) from None
     except SystemExit as end:
-        raise SystemExit(_flushed(end.code)) from None
-    except BrokenPipeError:
-        raise SystemExit(_without_reader()) from None
+        if sys.stdout is not stdout:  # typer replaces it where its reader has gone
+            sys.stdout = stdout
+            raise SystemExit(lose_output(BrokenPipeError(errno.EPIPE, ""))) from None
+        code = _flushed(end.code)
+        if argv is None and isinstance(code, int) and code > 128:
+            if "dgbench.harness.plugins.process" in sys.modules:
+                sys.modules["dgbench.harness.plugins.process"].close_all()
+            os._exit(code)  # whoever sent a signal does not wait for torch to be unloaded
+        raise SystemExit(code) from None
     except OSError as error:
-        if debug or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+        if error.errno != errno.EPIPE and (debug or error.errno not in UNWRITTEN):
             raise
-        raise SystemExit(_unwritten(error)) from None
+        raise SystemExit(lose_output(error)) from None
 
 
 def _flushed(code: Any) -> Any:
     """The exit code of a command, once everything it said is written."""
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        return _without_reader()
     except OSError as error:
-        return _unwritten(error)
+        return lose_output(error) or code
     return code
-
-
-def _without_reader() -> int:
-    """The exit code where whoever read the output has gone, as in `dgbench list | head -1`."""
-    _discard_output()
-    return 0
-
-
-def _unwritten(error: OSError) -> int:
-    """The exit code where the output cannot be written; says why."""
-    _discard_output()
-    reason = (error.strerror or str(error)).lower()
-    print(f"error: the standard output cannot be written: {reason}", file=sys.stderr)
-    return 2
-
-
-def _discard_output() -> None:
-    """Let what is still buffered go nowhere, so that Python's own flush at the end is silent."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

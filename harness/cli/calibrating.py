@@ -9,6 +9,8 @@ from typing import Any
 
 import typer
 
+from dgbench.harness.cli.values import path_option
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
@@ -22,7 +24,7 @@ def calibrate(
     device: str = typer.Option("cpu", "--device", help="cpu or cuda."),
     quick: bool = typer.Option(False, "--quick", help="A coarse table, in less than a minute."),
     threads: int = typer.Option(0, "--threads", help="Default: as many as runs use.", min=0),
-    out: Path = typer.Option(None, "--out", help="File to write instead of the one in the cache."),
+    out: Path = path_option("--out", "File to write instead of the one in the cache."),
     as_json: bool = typer.Option(False, "--json", help="The result as JSON."),
 ) -> None:
     """Measure this machine for a system and keep the result where the system looks for it.

@@ -26,9 +26,9 @@ def claims(
     """
     from dgbench.harness.claims import evaluate
     from dgbench.harness.claims.plain import as_plain
+    from dgbench.harness.plugins import get_paper
     from dgbench.harness.terminal.text import columns, fitted, say, say_json
     from dgbench.harness.terminal.verdicts import needs_text, paper_text
-    from dgbench.systems.base import get_paper
 
     plugin = get_paper(paper)
     rows, where = _rows(run)

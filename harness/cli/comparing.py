@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dgbench.harness.cli.values import path_option
+
 if TYPE_CHECKING:
     from dgbench.harness.compare import Comparison
     from dgbench.harness.states import State
@@ -35,9 +37,7 @@ def compare(
     speedups: bool = typer.Option(
         False, "--speedups", help="The same races side by side, of two sides or more; needs --out."
     ),
-    out: Path = typer.Option(
-        None, "--out", help="Write figures, values and a page into this folder."
-    ),
+    out: Path = path_option("--out", "Write figures, values and a page into this folder."),
     as_json: bool = typer.Option(False, "--json", help="The same as JSON."),
 ) -> None:
     """Compare two runs, commits or machines cell by cell, or counters with a baseline.
@@ -100,9 +100,9 @@ def _races(states: list[State], out: Path) -> None:
     """Figures of the same races on every side; says what was drawn."""
     from dgbench.harness.figures.compared import draw_races
     from dgbench.harness.figures.style import Context
+    from dgbench.harness.plugins import Broken, find_paper, paper_names
     from dgbench.harness.terminal.text import columns, say, wrapped
     from dgbench.runtime.statistics import noise_floor
-    from dgbench.systems.base import Broken, find_paper, paper_names
 
     floors = [noise_floor(state.controls) for state in states]
     floor = max((f for f in floors if f is not None), default=None)

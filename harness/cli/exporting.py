@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from dgbench.harness.cli.values import path_argument
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
@@ -13,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    out: Path = typer.Argument(..., help="The file; .csv, .parquet or .tex says the form."),
+    out: Path = path_argument("OUT", "The file; .csv, .parquet or .tex says the form."),
     run: str = typer.Option("last", "--run", help="A run: id, stamp, path, or 'last'."),
     what: str = typer.Option("rows", "--what", help="rows: every process; claims: verdicts."),
     papers: list[str] = typer.Option(
@@ -25,10 +27,10 @@ def export(
     Example: dgbench export claims.tex --what claims --paper pipad
     """
     from dgbench.harness.export import TABLES, claims_table, rows_table, write_table
+    from dgbench.harness.plugins import get_paper
     from dgbench.harness.store import Store, find_run
     from dgbench.harness.terminal.text import say
     from dgbench.runtime.errors import unknown_key
-    from dgbench.systems.base import get_paper
 
     if what not in TABLES:
         raise unknown_key("table", what, TABLES, of="--what")

@@ -45,7 +45,17 @@ def list_all(
 
 def inventory() -> dict[str, list[Any]]:
     """Everything that is installed, as plain values; broken plugins are listed apart."""
-    from dgbench.systems.base import Broken, find_paper, find_system, paper_names, system_names
+    from dgbench.harness.plugins import (
+        Broken,
+        describe_ahead,
+        find_paper,
+        find_system,
+        paper_names,
+        system_names,
+        taken_names,
+    )
+
+    describe_ahead()
 
     found: dict[str, list[Any]] = {key: [] for key in (*WHAT, "broken", "colours")}
     loaded = []
@@ -99,6 +109,8 @@ def inventory() -> dict[str, list[Any]]:
             }
             for e in paper.experiments
         ]
+    for kind, one in taken_names():
+        found["broken"].append(_broken(kind, one))
     from dgbench.harness.figures.palette import close_colours
 
     found["colours"] = close_colours(loaded)

@@ -46,7 +46,7 @@ def repeat(
 
     if of and papers:
         raise InvalidInputError("--of names two runs, so no paper is run", hint="leave one out")
-    options = Options(preset, device, "", "", out, seed, limit)
+    options = Options(preset, device, None, "", out, seed, limit)
     folders = [find_run(name, out) for name in of] if of else _twice(papers or [], options)
     found = judged(*folders)
     if as_json:
@@ -75,6 +75,7 @@ def judged(a: Path, b: Path) -> Any:
 
 def _twice(papers: list[str], options: Options) -> list[Path]:
     """Two runs of the same plan, one after the other; ends the command where one is stopped."""
+    from dgbench.harness.cli.outcome import exit_code
     from dgbench.harness.cli.running import run_once
     from dgbench.harness.terminal.text import say
 
@@ -86,9 +87,7 @@ def _twice(papers: list[str], options: Options) -> list[Path]:
         again = options if number == 1 else replace(options, offline=True)
         folder, summary = run_once(chosen, [], again)
         say(summary.sentence, sys.stderr)
-        if summary.interrupted:
-            raise typer.Exit(130)
-        if summary.trouble:
-            raise typer.Exit(1)
+        if summary.interrupted or summary.trouble:
+            raise typer.Exit(exit_code(summary, ()))
         folders.append(folder)
     return folders

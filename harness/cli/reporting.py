@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from dgbench.harness.cli.values import path_option
+
 SITE = Path("results") / "site"
 
 
@@ -23,8 +25,8 @@ def report(
     papers: list[str] = typer.Option(
         None, "--paper", help="Only this paper; may be given several times."
     ),
-    out: Path = typer.Option(
-        None, "--out", help=f"Write a site into this folder. Several runs: {SITE} by default."
+    out: Path = path_option(
+        "--out", f"Write a site into this folder. Several runs: {SITE} by default."
     ),
 ) -> None:
     """Draw the figures and write the pages again, from rows alone.
@@ -36,10 +38,10 @@ def report(
 
     Example: dgbench report results/reference --out results/site
     """
+    from dgbench.harness.plugins import get_paper
     from dgbench.harness.report import build_report, build_site
     from dgbench.harness.store import find_runs
     from dgbench.harness.terminal.text import say
-    from dgbench.systems.base import get_paper
 
     chosen = [get_paper(name) for name in papers] if papers else None
     names = runs or ["last"]

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from dgbench.harness.cli.values import path_option, refuse_empty
+
 PRESET = typer.Option("quick", "--preset", help="smoke, quick, full or paper.")
 DEVICE = typer.Option("auto", "--device", help="auto, cpu or cuda.")
-RESUME = typer.Option("", "--resume", help="Go on with this run: id, stamp, path or 'last'.")
+RESUME = typer.Option(
+    None, "--resume", help="Go on with this run: id, stamp, path or 'last' of what is named."
+)
 RETRY = typer.Option(
     "", "--retry", help="With --resume: 'failed' or 'all' that is not ok runs again."
 )
-OUT = typer.Option(None, "--out", help="Folder for runs (default results/runs).")
+OUT = path_option("--out", "Folder for runs (default results/runs).")
 SEED = typer.Option(None, "--seed", help="Replaces the seed of every cell that has one.")
 OFFLINE = typer.Option(False, "--offline", help="Fetch no data: what is not here runs on its twin.")
 LIMIT = typer.Option(0, "--limit", help="Only the first N groups of each experiment.", min=0)
@@ -27,7 +32,7 @@ class Options:
 
     preset: str
     device: str
-    resume: str
+    resume: str | None
     retry: str
     out: Path | None
     seed: int | None
@@ -40,6 +45,7 @@ class Options:
         from dgbench.runtime.errors import DgbenchError
 
         preset_info(self.preset)
+        refuse_empty("--resume", self.resume, "a run: id, stamp, path or 'last'")
         if self.device not in ("auto", "cpu", "cuda"):
             raise DgbenchError(f"--device is '{self.device}', allowed: auto, cpu, cuda")
         if self.retry not in ("", "failed", "all"):
@@ -73,7 +79,7 @@ def run(
     """
     from dgbench.runtime.errors import DgbenchError
 
-    if not experiments and not resume:
+    if not experiments and resume is None:
         raise DgbenchError("no experiment is named", hint="list them: dgbench list experiments")
     options = Options(preset, device, resume, retry, out, seed, limit, offline)
     _go(_papers_of(experiments or []), experiments or [], options)
@@ -95,16 +101,23 @@ def reproduce(
     Example: dgbench reproduce pipad
     """
     options = Options(preset, device, resume, retry, out, seed, limit, offline)
-    _go(chosen_papers(papers or []), [], options)
+    _go(chosen_papers(papers or []), [], options, asked=papers or [])
 
 
 def chosen_papers(names: list[str]) -> list[Any]:
     """The papers of these names, or all that load. Raises UnknownKeyError."""
-    from dgbench.systems.base import Broken, find_paper, get_paper, paper_names
+    from dgbench.harness.plugins import (
+        Broken,
+        describe_ahead,
+        find_paper,
+        get_paper,
+        paper_names,
+    )
 
     if names:
         return [get_paper(name) for name in dict.fromkeys(names)]
     chosen = []
+    describe_ahead()
     for name in paper_names():
         found = find_paper(name)
         if isinstance(found, Broken):
@@ -128,13 +141,20 @@ def run_once(papers: list[Any], experiments: list[str], options: Options) -> tup
 
 def _papers_of(experiments: list[str]) -> list[Any]:
     """The papers that experiments name; the nearest names where one is not known."""
+    from dgbench.harness.plugins import (
+        Broken,
+        describe_ahead,
+        find_paper,
+        get_paper,
+        paper_names,
+    )
     from dgbench.runtime.errors import DgbenchError, unknown_key
-    from dgbench.systems.base import Broken, find_paper, get_paper, paper_names
 
     names = [name.partition("/")[0] for name in experiments]
     if all("/" in name for name in experiments):
         papers = [get_paper(name) for name in dict.fromkeys(names)]
     else:
+        describe_ahead()
         loaded = [find_paper(name) for name in paper_names()]
         papers = [p for p in loaded if not isinstance(p, Broken)]
     known = [f"{p.name}/{e.name}" for p in papers for e in p.experiments]
@@ -154,57 +174,66 @@ def _papers_of(experiments: list[str]) -> list[Any]:
     ]
 
 
-def _go(papers: list[Any], experiments: list[str], options: Options) -> None:
+def _go(
+    papers: list[Any], experiments: list[str], options: Options, asked: Sequence[str] = ()
+) -> None:
+    """Run, report and end the command; `asked`: papers that were named."""
+    from dgbench.harness.cli.outcome import exit_code, stopped_text
+    from dgbench.harness.cli.resuming import last_time, run_to_resume
     from dgbench.harness.runner import run_plan
-    from dgbench.harness.store import Store, find_run
+    from dgbench.harness.store import Store
     from dgbench.harness.terminal.downloads import sources_text
     from dgbench.harness.terminal.planning import plan_head
     from dgbench.harness.terminal.progress import Progress
-    from dgbench.harness.terminal.text import columns, say
+    from dgbench.harness.terminal.text import columns, say, say_all
 
     options.check()
     root = options.out
     if options.resume:
-        folder = find_run(options.resume, root)
+        named = [
+            f"{paper.name}/{one.name}"
+            for paper in papers
+            for one in paper.experiments
+            if one.name in experiments or f"{paper.name}/{one.name}" in experiments
+        ]
+        folder = run_to_resume(options.resume, root, asked, named)
         plan, papers = _plan_of(folder)
-        if experiments:
-            print("note: --resume goes on with the plan of that run", file=sys.stderr)
         store = Store.open(folder, writable=True)
     else:
         plan = _new_plan(papers, experiments, options)
         store = Store.create(root, _settings(papers, experiments), plan)
     with store:
-        before = _last_time(root, papers, experiments, plan)
+        before = last_time(root, papers, experiments, plan)
         say(plan_head(plan, papers, before, width=columns(sys.stderr)), sys.stderr)
         if plan.sources:
             say(sources_text(plan.sources), sys.stderr)
         summary = run_plan(plan, store, listener=Progress(), retry=options.retry or "")
-        wrong = _finish(store, papers, summary)
-    if summary.interrupted:
-        raise typer.Exit(130)
-    if summary.trouble or not summary.cells_ok or wrong:
-        raise typer.Exit(1)
+        if summary.interrupted:  # verdicts and pages take longer than a batch system waits
+            say_all(["\n" + stopped_text(summary, columns())])
+            raise typer.Exit(exit_code(summary, ()))
+        code = _finish(store, papers, summary)
+    if code:
+        raise typer.Exit(code)
 
 
-def _finish(store: Any, papers: list[Any], summary: Any) -> bool:
-    """What was wrong, the answer, verdicts, what did not run, and the report.
-
-    Also for a run that was stopped. Returns whether a result was wrong or rows are void.
-    """
+def _finish(store: Any, papers: list[Any], summary: Any) -> int:
+    """What was wrong, the answer, verdicts, what did not run, the report; returns the exit code."""
     from dgbench.harness.claims import evaluate
+    from dgbench.harness.cli.outcome import exit_code, unexpected
     from dgbench.harness.report import build_report
     from dgbench.harness.report.run import gpu_name
     from dgbench.harness.terminal.answer import RunFacts, answers
     from dgbench.harness.terminal.answer_words import answer_text
     from dgbench.harness.terminal.left_out import failed_text, skipped_text, wrong_text
-    from dgbench.harness.terminal.text import columns, say, wrapped
+    from dgbench.harness.terminal.text import columns, say_all, wrapped
     from dgbench.harness.terminal.verdicts import contradictions, ending, verdict_table
 
     rows = store.rows()
     width = columns()
-    early = summary.interrupted or bool(summary.trouble)
     sentences = answers(papers, rows, RunFacts.of(store))
     verdicts = [evaluate(paper, rows) for paper in papers]
+    failed = unexpected(rows, verdicts)
+    code = exit_code(summary, failed)
     parts = [
         wrong_text(rows, verdicts, width),
         answer_text(sentences, width) if sentences else "",
@@ -213,10 +242,7 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> bool:
         failed_text(rows, store.run, width),
         skipped_text(rows, verdicts, width),
     ]
-    for part in parts:
-        if part:
-            say("\n" + part)
-    sys.stdout.flush()
+    lost = say_all("\n" + part for part in parts if part)
     if summary.trouble:
         print(f"error: {summary.trouble}", file=sys.stderr)
     path = build_report(store.path, papers)
@@ -229,10 +255,10 @@ def _finish(store: Any, papers: list[Any], summary: Any) -> bool:
         noise=summary.noise_floor,
         gpu=gpu_name(store) if store.info.get("device") == "cuda" else "",
         report=str(path),
-        stopped=(done, summary.cells) if early else None,
+        stopped=(done, summary.cells) if summary.trouble else None,
     )
-    say("\n" + "\n".join([*(wrapped(line, "", width) for line in lines), last]))
-    return bool(parts[0])
+    text = "\n".join([*(wrapped(line, "", width) for line in lines), last])
+    return say_all(["\n" + text]) or lost or code
 
 
 def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> Any:
@@ -287,8 +313,8 @@ def _settle(options: Options, names: list[str]) -> list[Any]:
 def _plan_of(folder: Path) -> tuple[Any, list[Any]]:
     """The plan that a run was started with, and its papers."""
     from dgbench.harness.plan import read_plan
+    from dgbench.harness.plugins import get_paper
     from dgbench.harness.store import Store
-    from dgbench.systems.base import get_paper
 
     store = Store.open(folder)
     plan = read_plan(store)
@@ -344,27 +370,6 @@ def _rows_of(runs: list[Path]) -> list[Any]:
         except DgbenchError:
             continue
     return rows
-
-
-def _last_time(root: Any, papers: list[Any], experiments: list[str], plan: Any) -> float | None:
-    """Seconds that the last finished run of the same kind took."""
-    from datetime import datetime
-
-    import msgspec
-
-    from dgbench.harness.store import list_runs
-
-    wanted = ([p.name for p in papers], experiments, plan.preset, plan.device)
-    for path in reversed(list_runs(root)):
-        try:
-            info = msgspec.json.decode((path / "run.json").read_bytes())
-            found = tuple(info.get(k) for k in ("papers", "experiments", "preset", "device"))
-            if found == wanted and info.get("state") == "done":
-                begin, end = (datetime.fromisoformat(info[k]) for k in ("started", "ended"))
-                return (end - begin).total_seconds()
-        except (OSError, msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError):
-            continue
-    return None
 
 
 def _settings(papers: list[Any], experiments: list[str]) -> dict[str, Any]:

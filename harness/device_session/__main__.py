@@ -16,9 +16,9 @@ from dgbench.harness.device_session.planned import plan_text
 from dgbench.harness.device_session.session import DeviceSession, kept_rows, restore
 from dgbench.harness.device_session.units import read_commands
 from dgbench.harness.machine import gpu_count
+from dgbench.harness.plugins import get_paper
 from dgbench.harness.terminal.errors import say_error
 from dgbench.runtime.errors import DgbenchError
-from dgbench.systems.base import get_paper
 
 PAPERS = ("pipad", "tgcn", "gnnflow", "dgc", "esdg")
 

@@ -230,7 +230,7 @@ def close_colours(systems: Iterable[Any]) -> list[str]:
 
 def _system(name: str) -> Any:
     try:
-        from dgbench.systems.base import find_system
+        from dgbench.harness.plugins import find_system
 
         return find_system(name)
     except Exception:

@@ -17,6 +17,7 @@ import msgspec
 from dgbench.harness.claims.plain import as_plain
 from dgbench.harness.figures.draw import draw_points
 from dgbench.harness.figures.style import Context
+from dgbench.harness.plugins import Broken, find_paper, paper_names
 from dgbench.harness.report import pages
 from dgbench.harness.report.boards import merged_points
 from dgbench.harness.report.folders import (
@@ -37,7 +38,6 @@ from dgbench.harness.report.run import RunData, load_run
 from dgbench.harness.report.sections import PaperSection, collect, put_figures, sketches_of
 from dgbench.harness.report.site import SiteData
 from dgbench.runtime.errors import InvalidInputError, StoreError
-from dgbench.systems.base import Broken, find_paper, paper_names
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from dgbench.harness.compare import Comparison
 from dgbench.harness.figures.compared import compare_context, draw_changes
+from dgbench.harness.plugins import Broken, find_paper, paper_names
 from dgbench.harness.report.comparisons import compare_page, make_pair
 from dgbench.harness.report.merge import assemble
 from dgbench.harness.report.pages import common, environment
 from dgbench.harness.report.run import load_run
 from dgbench.harness.states import State
 from dgbench.harness.store.files import cannot_write, write_whole
-from dgbench.systems.base import Broken, find_paper, paper_names
 
 
 def write_comparison(found: Comparison, states: Sequence[State], out: Path) -> Path:

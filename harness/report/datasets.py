@@ -57,7 +57,7 @@ def pages(site: SiteData, env: Any) -> dict[str, str]:
             without += not names
             for name in names:
                 rows.setdefault(name, []).append((run, row))
-    systems = Systems()
+    systems = Systems.named_in(site)
     entries = [_entry(site, systems, name, pairs) for name, pairs in sorted(rows.items())]
     idle = [_idle(card) for name, card in datasets.cards().items() if name not in rows]
     texts = {

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import msgspec
 
+from dgbench.harness.signals import signals_unwind
 from dgbench.harness.store.files import cannot_write, new_folder
 from dgbench.runtime.errors import StoreError
 
@@ -32,7 +30,7 @@ def beside(target: Path) -> Iterator[Path]:
         StoreError: the folder cannot be written.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_signals_unwind())
+        stack.enter_context(signals_unwind())
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             folder = stack.enter_context(new_folder(target.parent, f".{target.name}-"))
@@ -40,38 +38,6 @@ def beside(target: Path) -> Iterator[Path]:
         except OSError as error:
             raise cannot_write(target, error) from error
         yield folder
-
-
-@contextmanager
-def _signals_unwind() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise SystemExit(128 + number), the first time; later ones do nothing.
-
-    Outside the main thread, which alone may set handlers, nothing changes. Nor does it where a
-    signal is ignored, or in a process that is forked meanwhile: that one ends at once.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    owner, numbers = os.getpid(), (signal.SIGTERM, signal.SIGHUP)
-    handlers = {n: signal.getsignal(n) for n in numbers}
-    asked: list[int] = []
-
-    def unwind(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != owner:
-            os._exit(128 + number)
-        if not asked:
-            asked.append(number)
-            raise SystemExit(128 + number)
-
-    for number, handler in handlers.items():
-        if handler is signal.SIG_DFL:
-            signal.signal(number, unwind)
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            if handler is signal.SIG_DFL:
-                signal.signal(number, handler)
 
 
 def put(folder: Path, name: str, data: bytes) -> None:

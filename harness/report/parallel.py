@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import pickle
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -30,7 +31,7 @@ def side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         return [work(item) for item in items]
     _work = lambda place: work(items[place])  # noqa: E731
     done: dict[int, Any] = {}
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"))
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("fork"), _leave_signals)
     try:
         places = {pool.submit(_forked, place): place for place in range(len(items))}
         while places:
@@ -41,10 +42,20 @@ def side_by_side(work: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
                 done[places.pop(future)] = future.result()
     except (BrokenProcessPool, TimeoutError, pickle.PicklingError) as error:
         log.warning("side by side failed (%s), going on one by one", error)
+    except BaseException:  # Ctrl-C, SIGTERM: Python would wait for what they are at
+        for process in multiprocessing.active_children():
+            process.kill()
+        raise
     finally:
         _work = None
         pool.shutdown(wait=False, cancel_futures=True)
     return [done[n] if n in done else work(item) for n, item in enumerate(items)]
+
+
+def _leave_signals() -> None:
+    """Leave Ctrl-C to the process that forked this one, and end at once on SIGTERM."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _forked(place: int) -> Any:

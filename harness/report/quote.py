@@ -68,8 +68,8 @@ def _analogues(verdicts: PaperVerdicts, run: RunData) -> list[str]:
 
 
 def _system(name: str) -> Any:
+    from dgbench.harness.plugins import Broken, find_system
     from dgbench.runtime.errors import DgbenchError
-    from dgbench.systems.base import Broken, find_system
 
     try:
         found = find_system(name)

@@ -29,7 +29,7 @@ from dgbench.harness.figures.style import Context
 from dgbench.harness.report.parallel import side_by_side
 from dgbench.harness.store.files import write_whole
 from dgbench.runtime.errors import DgbenchError, StoreError
-from dgbench.systems.base.registry import system_names
+from dgbench.systems.base.registry import SYSTEMS, system_names, third_party
 
 log = logging.getLogger(__name__)
 
@@ -170,9 +170,15 @@ def _put(job: Job, kept: _Kept, folder: Path) -> Drawn:
 def _place(job: Job) -> Path:
     sketch = job.sketch
     parts = [code_version(), sketch.kind, sketch.name, sketch.title, sketch.points, sketch.options,
-             astuple(job.context)]  # fmt: skip
+             astuple(job.context), repr(looks(_third_party(sketch.points)))]  # fmt: skip
     text = msgspec.json.encode(parts, enc_hook=_plain, order="deterministic")
     return cache_root() / "figures" / f"{hashlib.sha256(text).hexdigest()[:32]}.json"
+
+
+def _third_party(points: Sequence[dict[str, Any]]) -> list[str]:
+    """Systems of third parties among the points; how these look is no part of our code."""
+    named = {str(point.get(key)) for point in points for key in ("system", "series", "baseline")}
+    return sorted(named.intersection(third_party(SYSTEMS)))
 
 
 def _plain(value: Any) -> Any:
@@ -189,7 +195,8 @@ def code_version() -> str:
     for name in ("matplotlib", "seaborn", "numpy"):
         digest.update(version(name).encode())
     digest.update(repr(sys.version_info[:2]).encode())
-    digest.update(repr(looks(system_names())).encode())
+    ours = [name for name in system_names() if name not in third_party(SYSTEMS)]
+    digest.update(repr(looks(ours)).encode())
     return digest.hexdigest()
 
 

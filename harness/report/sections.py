@@ -200,7 +200,12 @@ def _section(
             answer = experiment.answer(mine)
         except Exception as error:  # plugin code: the page must still be written
             notes.append(f"its answer cannot be formed: {type(error).__name__}: {error}")
-        for spec in experiment.figures():
+        try:
+            specs = experiment.figures()
+        except Exception as error:
+            specs = []
+            notes.append(f"its figures cannot be had: {type(error).__name__}: {error}")
+        for spec in specs:
             try:
                 points = list(spec.points([*mine, *run.machine_rows]))
             except Exception as error:

@@ -14,11 +14,12 @@ from functools import cache
 from typing import Any, Final
 
 from dgbench import datasets
+from dgbench.harness.plugins import Broken, describe_ahead, find_system, system_names
 from dgbench.harness.report.run import FAILED, RunData
 from dgbench.harness.report.run import slug as file_name
 from dgbench.harness.report.site import SiteData
 from dgbench.runtime.errors import DgbenchError
-from dgbench.systems.base import Broken, find_system, system_names
+from dgbench.systems.base.registry import SYSTEMS, third_party
 
 NO_DATA: Final = ("none", "all")
 """What rows say that read no dataset of their own: none at all, or only printed sizes of all."""
@@ -59,10 +60,26 @@ class Systems:
         loaded: name -> System. broken: name -> why it does not load.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, words: Iterable[str] | None = None) -> None:
+        """Third parties' systems are asked for where one of `words` (None: anyway) is not ours."""
         self.loaded: dict[str, Any] = {}
         self.broken: dict[str, Broken] = {}
-        for name in system_names():
+        theirs = third_party(SYSTEMS)
+        self._add(name for name in system_names() if name not in theirs)
+        if words is None or any(word and not self.find(word) for word in words):
+            describe_ahead()
+            self._add(theirs)
+
+    @classmethod
+    def named_in(cls, site: SiteData) -> Systems:
+        """Those of a site: all that are installed; of the report of one run those that it needs."""
+        if site.merged:
+            return cls()
+        rows = (row for run in site.runs for row in run.rows)
+        return cls({*map(named_system, rows), *(paper.paper.system for paper in site.papers)})
+
+    def _add(self, names: Iterable[str]) -> None:
+        for name in names:
             found = find_system(name)
             (self.broken if isinstance(found, Broken) else self.loaded)[name] = found
         self._words = {s.title: n for n, s in self.loaded.items()}

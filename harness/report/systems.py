@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -14,6 +15,7 @@ import msgspec
 
 import dgbench.harness
 from dgbench.harness.figures.style import side, with_interval
+from dgbench.harness.plugins import DescribedSystem, PluginError
 from dgbench.harness.report.contests import (
     Race,
     all_races,
@@ -42,6 +44,8 @@ from dgbench.systems.base.stream_data import StreamWorkload
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.base.workload import Workload
 
+log = logging.getLogger(__name__)
+
 WORKLOADS: Final = (
     Workload,
     TimelineWorkload,
@@ -64,7 +68,7 @@ def pages(site: SiteData, env: Any) -> dict[str, str]:
 
     In the report of one run, installed systems that took no part have no page.
     """
-    systems = Systems()
+    systems = Systems.named_in(site)
     races = all_races(site, systems)
     rows = _rows_by_system(site, systems)
     papers = {p.paper.system: p for p in site.papers}
@@ -141,7 +145,7 @@ def _entry(
         "itself_counts": rest_words(tally(itself)),
         "techniques": _techniques(system, steps),
         "steps": [s for s in steps if not s["technique"]],
-        "supports": _supports(system) if system is not None else [],
+        "supports": supports(system) if system is not None else [],
         "cuda": _cuda_words(),
         "devices": _devices(rows),
         "deviations": _deviations(rows),
@@ -241,12 +245,18 @@ def _techniques(system: Any, steps: Sequence[dict[str, Any]]) -> list[dict[str, 
     ]
 
 
-def _supports(system: Any) -> list[dict[str, Any]]:
+def supports(system: Any) -> list[dict[str, Any]]:
     """What `unsupported` says of every known kind of workload, one setting changed at a time.
 
     A kind that `unsupported` is not annotated with is not asked for, and one that `open` does not
-    take is not supported, whatever is said of it.
+    take is not supported, whatever is said of it. A third party's system is asked in its process.
     """
+    if isinstance(system, DescribedSystem):
+        try:
+            return system.supports()
+        except PluginError as error:  # its page must still be written
+            log.warning("system '%s' cannot say what it supports: %s", system.name, error)
+            return []
     written = f"it is written for {' and '.join(_kinds(system.open)) or 'other workloads'}"
     found = []
     for kind in WORKLOADS:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from dgbench.harness.probes.series import tell
-from dgbench.harness.runner.credible import against_loops, without_witness
+from dgbench.harness.runner.credible import against_loops, negative_counters, without_witness
 from dgbench.harness.runner.protocol import UNWRITTEN, Job, Result
 from dgbench.harness.runner.readable import message, readable
 from dgbench.runtime import touched
@@ -44,7 +44,7 @@ _MEMORY = re.compile(r"out of memory|can't allocate memory|cannot allocate memor
 
 def run_child(job: Job, lookup: Callable[[str], Any]) -> None:
     """Run one cell and end the process. What it prints goes to `job.log`."""
-    base = _resident()
+    base, me = _resident(), os.getpid()
     touched.clear()
     try:
         _redirect(job.log)
@@ -52,6 +52,8 @@ def run_child(job: Job, lookup: Callable[[str], Any]) -> None:
         result = _run(job, lookup)
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a plugin, too
         result = explain(error)
+    if os.getpid() != me:
+        os._exit(0)  # a fork that a plugin made and let go on
     result.base_rss_bytes = base
     result.notes += _left_threads()
     with contextlib.suppress(Exception):  # a broken device may refuse to tell its counters
@@ -107,6 +109,7 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
         told = tell(spans) if spans is not None else {}
         loops = seen_loops()
         doubts = against_loops(measurement, loops, instrumented=job.instrumented)
+        doubts += negative_counters(measurement)
         doubts += disturbed()
         heard += without_witness(measurement, loops)
         reason = f"{name} cannot be believed: {'; '.join(doubts)}" if doubts else ""

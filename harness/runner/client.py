@@ -105,6 +105,7 @@ class ForkServer:
         log: Path,
         modules: tuple[str, ...] = MODULES,
         mark: str = "",
+        stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """Start a server and wait until it can fork.
 
@@ -113,19 +114,23 @@ class ForkServer:
             papers, modules: loaded before the first fork.
             threads: OpenMP threads of the cells. log: what the server itself prints.
             mark: of all its processes, see `scratch`; one of its own where none is given.
+            stop: asked while the server loads; True ends it.
 
         Raises:
             DgbenchError: it does not start; the message says why.
+            Stopped: `stop` said so.
         """
         name, file = name_of(lookup)
         setup = Setup(lookup=name, file=file, papers=papers, modules=list(modules))
         self.current = 0
+        self.ready = False
         self.scratch = Scratch(mark or uuid.uuid4().hex[:16])
         notes: list[str] = []
         while True:
             self._launch(threads, log)
-            answer, culprit = self._prepare(setup)
+            answer, culprit = self._prepare(setup, stop)
             if isinstance(answer, Ready):
+                self.ready = True
                 self.seconds, self.threads = answer.seconds, answer.threads
                 self.notes = notes + answer.notes
                 return
@@ -167,7 +172,7 @@ class ForkServer:
         self.sock = ours
         self.pid = self.process.pid
 
-    def _prepare(self, setup: Setup) -> tuple[Any, str]:
+    def _prepare(self, setup: Setup, stop: Callable[[], bool]) -> tuple[Any, str]:
         """Let the server load what `setup` says.
 
         Returns:
@@ -175,11 +180,12 @@ class ForkServer:
         """
         last = None
         try:
-            self.sock.settimeout(START_S)
             send(self.sock, setup)
-            while isinstance(found := receive(self.sock), Loading):
+            while True:
+                self._await_message(stop)
+                if not isinstance(found := receive(self.sock), Loading):
+                    break
                 last = found
-            self.sock.settimeout(None)
         except TimeoutError:
             found = last
         except OSError:
@@ -188,6 +194,15 @@ class ForkServer:
             self.close()
             raise
         return found, last.what if last is not None else ""
+
+    def _await_message(self, stop: Callable[[], bool]) -> None:
+        """Wait until the loading server says something. Raises TimeoutError, Stopped."""
+        end = time.monotonic() + START_S
+        while not select.select([self.sock], [], [], TICK_S)[0]:
+            if stop():
+                raise Stopped
+            if time.monotonic() > end:
+                raise TimeoutError
 
     def run(
         self,
@@ -302,6 +317,8 @@ class ForkServer:
         """End the server and what it runs; may be called twice."""
         with contextlib.suppress(OSError):
             self.sock.close()
+        if not self.ready:  # it imports, and would look at its socket much later
+            self.process.kill()
         try:
             self.process.wait(timeout=2)
         except subprocess.TimeoutExpired:

@@ -67,6 +67,12 @@ def against_loops(
     return found
 
 
+def negative_counters(measurement: Measurement) -> list[str]:
+    """Counters below zero: nothing can be counted so few times."""
+    low = {name: count for name, count in measurement.counters.items() if count < 0}
+    return [f"its counter '{name}' is {count:,}" for name, count in low.items()]
+
+
 def without_witness(measurement: Measurement, loops: Sequence[Loop]) -> list[str]:
     """A note where there were loops, and the samples are as many as in none of them."""
     count = len(measurement.samples)

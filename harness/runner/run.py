@@ -63,7 +63,8 @@ class Summary:
             rows are, skipped if it never started or this machine lacks something.
         kept: rows taken over from an earlier part. rows: rows written now.
         seconds: wall time of this part.
-        interrupted: Ctrl-C or SIGTERM came. trouble: why the run stopped early otherwise.
+        interrupted: Ctrl-C or SIGTERM came. signal: number of the one that came, or 0.
+        trouble: why the run stopped early otherwise.
         noise_floor: relative, from the A/A controls; None without any.
         restarts: how often the fork server had to be started again.
     """
@@ -78,6 +79,7 @@ class Summary:
     rows: int = 0
     seconds: float = 0.0
     interrupted: bool = False
+    signal: int = 0
     trouble: str = ""
     noise_floor: float | None = None
     restarts: int = 0
@@ -370,6 +372,7 @@ class _Runner:
                 log=self.store.path / "logs" / "server.log",
                 modules=self.modules,
                 mark=self.mark,
+                stop=lambda: self.stopping,
             )
             for note in self.server.notes:
                 self.listener.on_note(note)
@@ -445,7 +448,7 @@ class _Runner:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first Ctrl-C or SIGTERM ends the run in order; a second one ends it at once.
+        """The first Ctrl-C, SIGTERM or SIGHUP ends the run in order; a second one ends it at once.
 
         Also while it begins. What comes while it ends changes nothing: nothing is left half done.
         """
@@ -457,10 +460,14 @@ class _Runner:
             if self.ending:
                 return
             self.ending, self.stopping = self.stopping, True
+            self.summary.signal = self.summary.signal or number
             if self.ending:
                 raise KeyboardInterrupt
 
-        before = {name: signal.signal(name, ask) for name in (signal.SIGINT, signal.SIGTERM)}
+        names = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+            names.append(signal.SIGHUP)
+        before = {name: signal.signal(name, ask) for name in names}
         try:
             yield
         finally:

@@ -1,9 +1,10 @@
-"""The fork server: a process that has imported everything and started nothing.
+"""The fork server: a process that has imported all of dgbench's own and started nothing.
 
 Importing torch and torch-geometric takes seconds; a fork of a process that has them takes
 milliseconds. For the children to be sound, the server must never start a thread (OpenMP's pool
 does not survive a fork) and never touch a device (a CUDA context does not either). So it only
-imports, waits, forks and reaps.
+imports, waits, forks and reaps. What third parties have written is imported after the fork, by the
+cells that name it.
 
 It runs as `python -c "... main(descriptor)"` in a session of its own, so that Ctrl-C reaches the
 runner alone.
@@ -45,7 +46,14 @@ from dgbench.harness.runner.protocol import (
 from dgbench.harness.runner.readable import describe, message
 from dgbench.harness.runner.scratch import empty, leave
 from dgbench.runtime.cuda_driver import driver_awake
-from dgbench.systems.base.registry import Broken, find_system, system_names
+from dgbench.systems.base.registry import (
+    PAPERS,
+    SYSTEMS,
+    Broken,
+    find_system,
+    system_names,
+    third_party,
+)
 
 START: Final = "DGBENCH_START"
 """Environment variable that holds a `Start` for a process that takes this one's place."""
@@ -116,8 +124,10 @@ class _Loader:
             lookup = find_lookup(setup.lookup, setup.file)
         except BaseException as error:
             raise ImportError(message(error)) from error
+        theirs = third_party(PAPERS)  # only their own cells import them
         for name in setup.papers:
-            self._one(f"paper {name}", lambda name=name: lookup(name))
+            if name not in theirs:
+                self._one(f"paper {name}", lambda name=name: lookup(name))
         if not careful:
             warm_up(self._one)
         return lookup, self.culprit
@@ -143,11 +153,13 @@ class _Loader:
 
 
 def warm_up(load: Callable[[str, Callable[[], Any]], None]) -> None:
-    """Load what nearly every cell would load again: the systems and the catalogue of datasets."""
+    """Load what nearly every cell would load again: our systems and the catalogue of datasets."""
     from dgbench import datasets
 
+    theirs = third_party(SYSTEMS)
     for name in system_names():
-        load(f"system {name}", lambda name=name: find_system(name))
+        if name not in theirs:
+            load(f"system {name}", lambda name=name: find_system(name))
     load("the catalogue of datasets", datasets.cards)
 
 

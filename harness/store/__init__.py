@@ -1,7 +1,15 @@
 """The result store: rows as checked JSON lines, with the provenance they rest on."""
 
 from dgbench.harness.store.row import FAILED, LACKING, SCHEMA, STATUSES, Row
-from dgbench.harness.store.store import Store, Torn, find_run, find_runs, list_runs, runs_root
+from dgbench.harness.store.store import (
+    Store,
+    Torn,
+    find_run,
+    find_runs,
+    last_first,
+    list_runs,
+    runs_root,
+)
 
 __all__ = [
     "FAILED",
@@ -13,6 +21,7 @@ __all__ = [
     "Torn",
     "find_run",
     "find_runs",
+    "last_first",
     "list_runs",
     "runs_root",
 ]

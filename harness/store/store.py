@@ -37,7 +37,7 @@ from dgbench.harness.store.files import (
 )
 from dgbench.harness.store.row import Facts, Info, Row, decode, encode
 from dgbench.harness.store.standing import judged
-from dgbench.runtime.errors import DgbenchError, StoreError, unknown_key
+from dgbench.runtime.errors import DgbenchError, InvalidInputError, StoreError, unknown_key
 
 __all__ = ["Store", "Torn", "find_run", "find_runs", "list_runs", "runs_root"]
 
@@ -313,15 +313,23 @@ def list_runs(root: Path | None = None) -> list[Path]:
     return sorted(found, key=lambda p: ((p / "run.json").stat().st_mtime_ns, p.name))
 
 
+def last_first(root: Path | None = None) -> list[Path]:
+    """Folders of runs under `root`, the one that was started last first."""
+    return sorted(list_runs(root), key=_started, reverse=True)
+
+
 def find_run(name: str, root: Path | None = None) -> Path:
     """The folder of a run by its id (or a prefix of it), its stamp, `last`, or a path.
 
     Runs that were kept as references are found by `MACHINE/PAPER`, such as `nvidia-h200/tgcn`.
 
     Raises:
+        InvalidInputError: the name is empty.
         UnknownKeyError: no run is called so.
         StoreError: several runs are, or there are none for `last`; or the path has no run.
     """
+    if not name.strip():  # as a path it would be the current folder
+        raise InvalidInputError(f"the run is '{name}', allowed: an id, a stamp, a path or 'last'")
     if (Path(name) / "run.json").is_file():
         return Path(name)
     kept = (Path(root) if root is not None else runs_root()).parent / "reference" / name
@@ -333,7 +341,7 @@ def find_run(name: str, root: Path | None = None) -> Path:
             raise StoreError(
                 f"there are no runs under {root or runs_root()}", hint="start one: dgbench run"
             )
-        return max(runs, key=_started)
+        return last_first(root)[0]
     names: dict[str, Path] = {}
     for path in runs:
         names[path.name] = path
@@ -361,7 +369,7 @@ def find_runs(name: str | Path, root: Path | None = None) -> list[Path]:
         UnknownKeyError, StoreError: as `find_run`; a folder without runs is a StoreError.
     """
     folder = Path(name)
-    if not folder.is_dir() or (folder / "run.json").is_file():
+    if not str(name).strip() or not folder.is_dir() or (folder / "run.json").is_file():
         return [find_run(str(name), root)]
     found = sorted(
         p.parent for depth in ("[!.]*", "[!.]*/[!.]*") for p in folder.glob(f"{depth}/run.json")

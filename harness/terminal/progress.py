@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -85,7 +86,7 @@ class Progress(Listener):
     def on_note(self, text: str) -> None:
         """Something a reader should know."""
         self._erase()
-        print(encodable(f"note: {text}", self.stream), file=self.stream, flush=True)
+        self._write(f"{encodable(f'note: {text}', self.stream)}\n")
         self._draw()
 
     def on_end(self, *_: Any) -> None:
@@ -149,14 +150,12 @@ class Progress(Listener):
         lines = [encodable(line, self.stream) for line in self.lines()]
         if colours(self.stream):
             lines = [f"\x1b[31m{t}\x1b[0m" if t.startswith("failed") else t for t in lines]
-        self.stream.write("".join(f"{line}\n" for line in lines))
-        self.stream.flush()
+        self._write("".join(f"{line}\n" for line in lines))
         self._drawn = len(lines)
 
     def _erase(self) -> None:
         if self._drawn:
-            self.stream.write(f"\x1b[{self._drawn}A\x1b[0J")
-            self.stream.flush()
+            self._write(f"\x1b[{self._drawn}A\x1b[0J")
             self._drawn = 0
 
     def _plain(self, row: Any, now: float) -> None:
@@ -192,7 +191,13 @@ class Progress(Listener):
         self._group = _Group()
 
     def _say(self, text: str) -> None:
-        print(encodable(text, self.stream), file=self.stream, flush=True)
+        self._write(f"{encodable(text, self.stream)}\n")
+
+    def _write(self, text: str) -> None:
+        """Write now; a run goes on where nobody reads any more or the disk is full."""
+        with contextlib.suppress(OSError):
+            self.stream.write(text)
+            self.stream.flush()
 
 
 class _Group:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 import textwrap
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 WIDTH = 80
@@ -76,6 +78,42 @@ def say(text: str = "", stream: TextIO | None = None) -> None:
     """Print to stdout (or `stream`), whatever its encoding."""
     stream = stream or sys.stdout
     print(encodable(text, stream), file=stream)
+
+
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+"""Errors of an output that a disk or its quota has no room for."""
+
+
+def lose_output(error: OSError) -> int:
+    """Give the standard output up; what is still buffered goes nowhere, also at Python's end.
+
+    Returns:
+        Exit code: 0 where whoever read it has gone, as in `dgbench list | head -1`; 2 where it
+        cannot be written, which is said on stderr.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.EPIPE:
+        return 0
+    reason = (error.strerror or str(error)).lower()
+    with contextlib.suppress(OSError, ValueError):
+        print(f"error: the standard output cannot be written: {reason}", file=sys.stderr)
+    return 2
+
+
+def say_all(texts: Iterable[str]) -> int:
+    """Print to stdout what the command goes on after, whether or not it can be written.
+
+    Returns:
+        0, or the exit code of `lose_output`; what is printed after it goes nowhere.
+    """
+    try:
+        for text in texts:
+            say(text)
+        sys.stdout.flush()
+    except OSError as error:
+        return lose_output(error)
+    return 0
 
 
 def say_json(value: Any) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions, entry_points
 
 from dgbench.runtime.errors import DgbenchError, unknown_key
 from dgbench.systems.base.paper import Paper
@@ -25,16 +26,58 @@ class Broken:
 
 @cache
 def _points(group: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=group)}
+    """Entry points by name. A name of dgbench's own cannot be taken by another distribution."""
+    return {point.name: point for point in sorted(_entries(group), key=_is_own)}
+
+
+@cache
+def _entries(group: str) -> tuple[EntryPoint, ...]:
+    """Entry points of a group, but for those of distributions whose metadata cannot be read."""
+    try:
+        return tuple(entry_points(group=group))
+    except Exception:  # one damaged file must not hide all others
+        found: dict[str, list[EntryPoint]] = {}
+        for dist in distributions():
+            with suppress(Exception):
+                found.setdefault(dist.name, [p for p in dist.entry_points if p.group == group])
+        return tuple(point for points in found.values() for point in points)
+
+
+def _is_own(point: EntryPoint) -> bool:
+    """Whether an entry point belongs to dgbench itself (or to no distribution at all)."""
+    return point.dist is None or point.dist.name == "dgbench"
+
+
+def third_party(group: str) -> dict[str, EntryPoint]:
+    """Entry points of other distributions by name: code that only its own cells may import."""
+    return {name: point for name, point in _points(group).items() if not _is_own(point)}
+
+
+def taken_names(group: str) -> list[Broken]:
+    """Plugins that cannot be reached, because another one has their name."""
+    points = _points(group)
+    return [
+        Broken(
+            point.name,
+            origin_of(point),
+            f"its name is that of {origin_of(points[point.name])}, which is used instead",
+        )
+        for point in _entries(group)
+        if point.name in points and point != points[point.name]
+    ]
+
+
+def origin_of(point: EntryPoint) -> str:
+    """Where a plugin comes from: `module:attribute (distribution)`."""
+    return f"{point.value} ({point.dist.name if point.dist else 'unknown package'})"
 
 
 def _load(group: str, name: str) -> object | Broken:
     point = _points(group)[name]
-    origin = f"{point.value} ({point.dist.name if point.dist else 'unknown package'})"
     try:
         return point.load()
     except (Exception, SystemExit) as error:  # a plugin may fail in any way; never fatally
-        return Broken(name, origin, f"{type(error).__name__}: {error}")
+        return Broken(name, origin_of(point), f"{type(error).__name__}: {error}")
 
 
 def system_names() -> list[str]:

@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 from dgbench.harness.runner import ForkServer, client
 from dgbench.harness.runner import server as server_module
 from dgbench.harness.runner.child import complaints, explain
-from dgbench.harness.runner.credible import SHARE, against_loops, against_wall, without_witness
+from dgbench.harness.runner.credible import (
+    SHARE,
+    against_loops,
+    against_wall,
+    negative_counters,
+    without_witness,
+)
 from dgbench.harness.runner.outcome import KEPT_BYTES, _shorten, _tail
 from dgbench.harness.runner.protocol import Loading, Ready, Setup, receive
 from dgbench.harness.runner.readable import LETTERS, message, readable
@@ -75,6 +81,11 @@ def test_samples_of_another_length_are_doubted(factor):
         assert f"({100 * (1 / factor - 1):+.0f} %)" in found[0]
     elif abs(factor - 1) < SHARE - 1e-4:
         assert found == []
+
+
+def test_nothing_is_counted_fewer_times_than_never():
+    counted = Measurement(counters={"edges": 0, "bytes": -3, "steps": 2})
+    assert negative_counters(counted) == ["its counter 'bytes' is -3"]
 
 
 def test_a_clock_of_the_plugins_own_is_found_out(monkeypatch):
@@ -283,7 +294,7 @@ def test_what_fails_while_it_is_loaded_is_named_and_changes_nothing(monkeypatch)
 def test_what_ends_the_fork_server_is_left_out_of_the_next(tmp_path, monkeypatch):
     told = []
 
-    def prepare(self, setup):
+    def prepare(self, setup, stop):
         told.append(setup.without)
         answers = [(None, "paper a"), (Loading(what="system b"), "system b")]
         ready = Ready(seconds=1.0, threads=1, notes=["more"])

@@ -1,6 +1,10 @@
 """Work side by side: the same results in the same order, also where processes fail."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -31,3 +35,30 @@ def test_a_lost_process_costs_nothing(caplog):
     assert side_by_side(work, [1, 2, 3]) == [1, 2, 3]
     if len(os.sched_getaffinity(0)) > 1:
         assert "one by one" in caplog.text
+
+
+ASLEEP = """
+import time
+from dgbench.harness.report.parallel import side_by_side
+from dgbench.harness.signals import signals_unwind
+
+def work(x):
+    print("asleep", flush=True)
+    time.sleep(60)
+
+with signals_unwind():
+    side_by_side(work, [1, 2, 3])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_does_not_wait_for_the_work(number):
+    process = subprocess.Popen(
+        [sys.executable, "-c", ASLEEP], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout.readline() == "asleep\n"
+    begin = time.monotonic()
+    process.send_signal(number)
+    process.wait(timeout=50)
+    assert time.monotonic() - begin < 10
+    assert process.returncode == (143 if number == signal.SIGTERM else -number)

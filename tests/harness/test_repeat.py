@@ -229,7 +229,7 @@ def test_each_run_is_a_run_of_its_own(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "run_plan", play)
     papers = [fake_papers.make_paper(fake_papers.cell("ok"), fake_papers.cell("slow"))]
-    options = running.Options("smoke", "cpu", "", "", tmp_path, None, 0)
+    options = running.Options("smoke", "cpu", None, "", tmp_path, None, 0)
     for _ in range(2):
         folder, summary = running.run_once(papers, [], options)
         assert Store.open(folder).info["papers"] == ["fake"]

@@ -96,7 +96,7 @@ def test_what_shares_a_cause_is_said_together():
 
 def test_fig10_of_pipad_is_real_where_dgbench_carries_the_data(monkeypatch):
     monkeypatch.delenv("DGBENCH_DATA", raising=False)
-    options = running.Options("quick", "cpu", "", "", None, None, 0, offline=True)
+    options = running.Options("quick", "cpu", None, "", None, None, 0, offline=True)
     plan = running._new_plan([get_paper("pipad")], ["fig10"], options)
     by_data = {}
     for cell in plan.runnable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 from types import SimpleNamespace
 
@@ -273,3 +274,14 @@ def test_small_things():
     assert failure(SimpleNamespace(status="time", reason="")) == "time limit"
     text = table(["a", "b"], [["1", "long words"], ["22", "x"]], right={0})
     assert text.splitlines()[1] == " 1  long words"
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_progress_that_nobody_reads_does_not_end_the_run(live):
+    class Closed(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(errno.EPIPE, "gone")
+
+    shown = Progress(Closed(), live=live)
+    shown.on_note("the fork server died")
+    shown.on_end()

@@ -1,0 +1,42 @@
+"""SIGTERM and SIGHUP as a way to end in order, as Ctrl-C is one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def signals_unwind() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise SystemExit(128 + number), the first time; later ones do nothing.
+
+    Outside the main thread, which alone may set handlers, nothing changes. Nor does it where a
+    signal is ignored, or in a process that is forked meanwhile: that one ends at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    owner, numbers = os.getpid(), (signal.SIGTERM, signal.SIGHUP)
+    handlers = {n: signal.getsignal(n) for n in numbers}
+    asked: list[int] = []
+
+    def unwind(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            os._exit(128 + number)
+        if not asked:
+            asked.append(number)
+            raise SystemExit(128 + number)
+
+    for number, handler in handlers.items():
+        if handler is signal.SIG_DFL:
+            signal.signal(number, unwind)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if handler is signal.SIG_DFL:
+                signal.signal(number, handler)

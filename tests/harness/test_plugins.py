@@ -1,0 +1,294 @@
+"""Plugins of third parties: nothing that they do on import reaches anybody else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+import torch
+from plugin_folder import BROKEN, HARM, SYSTEM, install, install_harmful, install_paper
+
+from dgbench.harness import plugins
+from dgbench.harness.claims import evaluate
+from dgbench.harness.cli.running import chosen_papers
+from dgbench.harness.plan import Plan
+from dgbench.harness.plugins import process
+from dgbench.harness.report.parallel import side_by_side
+from dgbench.harness.runner import ForkServer, Listener, run_plan
+from dgbench.harness.store import Row, Store
+from dgbench.runtime.errors import DgbenchError, InvalidInputError
+from dgbench.systems.base import registry
+
+
+def _forget():
+    for name in [name for name in sys.modules if name.startswith("plug_")]:
+        del sys.modules[name]
+    registry._points.cache_clear()
+    registry._entries.cache_clear()
+    for kept in (plugins._process, plugins._described_system, plugins._described_paper):
+        kept.cache_clear()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder on the path of modules into which plugins are written."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("DGBENCH_PLUGIN_SECONDS", "20")
+    _forget()
+    yield tmp_path
+    _forget()
+
+
+def _state():
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+    return (
+        torch.get_default_dtype(), torch.get_num_threads(), torch.Tensor.index_select,
+        dict(os.environ), os.getcwd(), threading.active_count(),
+        [signal.getsignal(number) for number in numbers],
+        [name for name in sys.modules if name.startswith("plug_")],
+    )  # fmt: skip
+
+
+def _living(group):
+    """Processes of a group that still run a while later."""
+    for _ in range(500):
+        found = []
+        for one in psutil.process_iter(["pid", "status"]):
+            with contextlib.suppress(ProcessLookupError):
+                if os.getpgid(one.pid) == group and one.info["status"] != psutil.STATUS_ZOMBIE:
+                    found.append(one)
+        if not found:
+            break
+        time.sleep(0.01)
+    return found
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_what_a_plugin_does_on_import_stays_in_its_process(folder, name):
+    install(folder, name, HARM[name] + SYSTEM.format(name=name))
+    before = _state()
+    found = plugins.find_system(name)
+    assert (found.title, found.kind) == (f"Title of {name}", "baseline")
+    assert [one.name for one in found.techniques] == ["fast"]
+    pid = found.process._pid
+    found.process.close()
+    assert _state() == before
+    assert _living(pid) == []
+
+
+@pytest.mark.parametrize("name", [name for name in BROKEN if name != "sleeps"])
+def test_a_plugin_that_cannot_be_described_says_why(folder, name):
+    source, reason = BROKEN[name]
+    install(folder, name, f"{source}\n{SYSTEM.format(name=name)}")
+    found = plugins.find_system(name)
+    assert isinstance(found, plugins.Broken)
+    assert reason in found.reason
+    assert "\n" not in found.reason
+    assert f"plug_{name}" in found.origin
+
+
+def test_a_plugin_that_sleeps_is_given_up(folder, monkeypatch):
+    monkeypatch.setenv("DGBENCH_PLUGIN_SECONDS", "0.5")
+    install(folder, "sleeps", f"{BROKEN['sleeps'][0]}\n{SYSTEM.format(name='sleeps')}")
+    found = plugins.find_system("sleeps")
+    assert found.reason == "it took longer than 0.5 s to give its system description"
+    monkeypatch.setenv("DGBENCH_PLUGIN_SECONDS", "soon")
+    with pytest.raises(InvalidInputError, match="DGBENCH_PLUGIN_SECONDS is 'soon', allowed"):
+        process.import_seconds()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("colour = 'banana'", "colour"),
+        ("kind = 'toy'", "kind"),
+        ("title = 7", "title"),
+        ("title = 'x' * 100_000", "title"),
+        ("techniques = 3", "TypeError"),
+        ("about = object()", "object is no plain value"),
+    ],
+)
+def test_a_description_that_is_none_is_refused(folder, line, said):
+    install(folder, "odd", f"{SYSTEM.format(name='odd')}\n    {line}\n")
+    found = plugins.find_system("odd")
+    assert isinstance(found, plugins.Broken)
+    assert said in found.reason
+
+
+def test_a_name_of_ours_cannot_be_taken(folder):
+    install(folder, "pipad", SYSTEM.format(name="pipad"))
+    assert plugins.find_system("pipad").title == "PiPAD"
+    ((kind, taken),) = plugins.taken_names()
+    assert (kind, taken.name) == ("system", "pipad")
+    assert "plug_pipad" in taken.origin
+
+
+@pytest.mark.parametrize("text", [b"[dgbench.systems]\nnonsense\n", b"\xff\xfe"])
+def test_damaged_metadata_hide_no_other_plugin(folder, text):
+    install(folder, "fine", SYSTEM.format(name="fine"))
+    install(folder, "torn", SYSTEM.format(name="torn"))
+    (folder / "plug_torn-1.0.dist-info" / "entry_points.txt").write_bytes(text)
+    assert {"pipad", "fine"} <= set(plugins.system_names())
+    assert "torn" not in plugins.system_names()
+    assert plugins.find_system("fine").title == "Title of fine"
+    assert plugins.find_system("pipad").title == "PiPAD"
+
+
+@pytest.fixture
+def tiny(folder):
+    """A third party's paper as the harness has it, and as its own process has it."""
+    install_paper(folder)
+    told = plugins.get_paper("tiny")
+    assert "plug_tiny" not in sys.modules
+    return told, registry.get_paper("tiny")
+
+
+def _rows():
+    return [
+        Row(id=f"r{n}", paper="tiny", experiment="work", params={"how": "count"}, round=n)
+        for n in (1, 2)
+    ]
+
+
+def test_a_described_paper_answers_as_the_paper_itself(tiny):
+    told, itself = tiny
+    mine, own = told.experiments[0], itself.experiments[0]
+    rows = _rows()
+    assert mine.cells("quick", "cpu") == own.cells("quick", "cpu")
+    assert mine.answer(rows) == own.answer(rows) == "2 rows."
+    (figure,), (real,) = mine.figures(), own.figures()
+    assert (figure.kind, figure.name, figure.options) == (real.kind, real.name, real.options)
+    assert figure.points(rows) == real.points(rows)
+    assert figure.points(rows[:1]) == real.points(rows[:1])
+    assert mine.main_race.where == own.main_race.where
+    assert mine.main_race.comparisons[0].ratio(rows, {}) is None
+    assert evaluate(told, rows).verdicts == evaluate(itself, rows).verdicts
+    with pytest.raises(DgbenchError, match="own processes"):
+        mine.run(None, None)
+
+
+def test_forks_of_the_command_ask_processes_of_their_own(tiny):
+    experiment = tiny[0].experiments[0]
+    rows = _rows()
+    found = side_by_side(lambda n: experiment.answer(rows[:n]), [1, 2, 1, 2])
+    assert found == ["1 rows.", "2 rows.", "1 rows.", "2 rows."]
+
+
+def test_a_check_that_never_ends_leaves_its_claim_open(folder, monkeypatch):
+    monkeypatch.setenv("TINY_CHECK", "sleep")
+    monkeypatch.setattr(process, "CALL_S", 0.5)
+    install_paper(folder)
+    found = evaluate(plugins.get_paper("tiny"), _rows())
+    assert [verdict.verdict for verdict in found.verdicts] == ["not run here"]
+    assert "it took longer than 0.5 s to give its finding of a claim" in found.warnings[0]
+
+
+@pytest.mark.parametrize("name", ["raises", "leaves"])
+def test_a_paper_that_cannot_be_described_is_left_out(folder, name, capsys):
+    install(folder, name, BROKEN[name][0], papers="PAPER")
+    assert BROKEN[name][1] in plugins.find_paper(name).reason
+    assert name not in [paper.name for paper in chosen_papers([])]
+    assert f"warning: paper '{name}' is left out" in capsys.readouterr().err
+    with pytest.raises(DgbenchError, match=f"paper '{name}' cannot be loaded"):
+        plugins.get_paper(name)
+
+
+def test_a_paper_may_not_name_cells_of_another_one(folder):
+    install_paper(folder)
+    module = folder / "plug_tiny.py"
+    module.write_text(module.read_text().replace('"paper": self.paper', '"paper": "pipad"'))
+    plan = Plan.build([plugins.get_paper("tiny")], None, "smoke")
+    assert plan.cells == []
+    assert "names a cell of pipad/work" in plan.problems[0]
+
+
+def test_ctrl_c_while_a_plugin_is_asked_ends_its_process(folder):
+    install(folder, "sleeps", f"{BROKEN['sleeps'][0]}\n{SYSTEM.format(name='sleeps')}")
+    asked = process.PluginProcess("system", "sleeps")
+    asked.start()
+    pid = asked._pid
+    threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        asked.ask("system description", describes=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+class Written(Listener):
+    """Keeps rows as they are written."""
+
+    def __init__(self):
+        self.rows = []
+
+    def on_row(self, row):
+        self.rows.append(row)
+
+
+def test_cells_import_the_plugin_that_they_name_and_no_other(tmp_path, monkeypatch):
+    """One run with every bad plugin installed: some cells use one, the others see none."""
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    install_harmful(folder)
+    install_paper(folder, timeout_s=30.0)
+    monkeypatch.syspath_prepend(folder)
+    used = ["raises", "exits", "leaves", "aborts", "deaf", "doubles"]
+    monkeypatch.setenv("TINY_CELLS", " ".join(["clean", *used, "count", "negative"]))
+    _forget()
+    plan = Plan.build([plugins.get_paper("tiny")], None, "smoke", control="none")
+    log = tmp_path / "log"
+    lookup, heard = registry.get_paper, Written()
+    with (
+        Store.create(tmp_path / "runs") as store,
+        ForkServer(lookup, ["tiny"], threads=1, log=log, modules=("torch",)) as server,
+    ):
+        assert server.notes == []
+        run_plan(plan, store, lookup=lookup, limits=False, threads=1, server=server, listener=heard)
+    rows = {row.params["how"]: row for row in heard.rows}
+    _forget()
+    clean = rows["clean"]
+    assert clean.status == "ok", clean.reason
+    assert clean.notes == ["plug_tiny", "torch.float32", "tensor([1.])"]
+    assert {how: row.status for how, row in rows.items() if how not in used} == {
+        "clean": "ok", "count": "ok", "negative": "check",
+    }  # fmt: skip
+    assert "its counter 'edges' is -1" in rows["negative"].reason
+    assert rows["negative"].counters == {}
+    assert [rows[how].status for how in used] == ["crash"] * 4 + ["ok"] * 2
+    assert "not today" in rows["raises"].reason
+    assert "I am done" in rows["exits"].reason
+    assert "exit code 7" in rows["leaves"].reason
+    assert "SIGSEGV" in rows["aborts"].reason
+
+
+def _command(*words, plugins_at=None, seconds="15"):
+    path = os.pathsep.join(filter(None, [plugins_at, os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-m", "dgbench", *words], capture_output=True, text=True, timeout=240,
+        env=os.environ | {"PYTHONPATH": path, "DGBENCH_PLUGIN_SECONDS": seconds},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [("list", "--json"), ("doctor", "--json")])
+def test_plugins_that_are_installed_change_nothing_for_others(tmp_path, words):
+    install_harmful(tmp_path)
+    plain, beside = _command(*words), _command(*words, plugins_at=str(tmp_path))
+    assert beside.returncode == plain.returncode
+    assert beside.stderr == plain.stderr
+    before, after = json.loads(plain.stdout), json.loads(beside.stdout)
+    theirs = {*HARM, *BROKEN}
+    if words[0] == "doctor":
+        names = {f"system {name}" for name in BROKEN}
+        assert {one["name"] for one in after} - {one["name"] for one in before} == names
+        return
+    assert [one for one in after["systems"] if one["name"] not in theirs] == before["systems"]
+    assert {one["name"] for one in after["systems"]} & theirs == set(HARM)
+    assert {one["name"] for one in after["broken"]} == set(BROKEN)
+    assert (after["papers"], after["experiments"]) == (before["papers"], before["experiments"])
