@@ -13,7 +13,8 @@ from types import SimpleNamespace
 import pytest
 from plugin_folder import BROKEN, SYSTEM, install, install_paper
 
-from dgbench.harness.cli.outcome import exit_code, unexpected, wrong_text
+from dgbench.harness.cli.outcome import exit_code, unexpected
+from dgbench.harness.terminal.left_out import wrong_text
 from dgbench.harness.cli.resuming import run_to_resume
 from dgbench.harness.runner.run import Summary
 from dgbench.harness.store import Row, Store, find_run

@@ -162,6 +162,7 @@ def test_a_row_without_a_series_has_the_bytes_it_always_had():
     old = msgspec.to_builtins(row())
     assert old.pop("series") == {}
     assert old.pop("touched") == {}
+    assert old.pop("checks") == []
     payload = msgspec.json.encode(old)
     assert encode(row()) == payload
     assert decode(payload) == row()
