@@ -1,0 +1,250 @@
+"""Checks of stream trainers: what they answer in the state they are in, beside a float64 oracle.
+
+The oracle is the plain path in float64: sorted arrays, one root after the other, plain gathers. It
+takes over parameters, memories and the optimiser of the trainer that was timed, whose graph, caches
+and buffers stay as they are.
+
+Ages of edges reach 10^8 seconds and the weights of a time encoding begin at 1, so that cos(w dt + b)
+of a float32 phase says nothing of the true one: the phase is rounded by whole turns. Phases are
+therefore data to the oracle, as float32 gives them; all that follows from them is float64.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from dgbench.models.ctdg import MemoryRows
+import dgbench.models.ctdg.attend as attend
+from dgbench.models.ctdg.time_encoding import TimeEncoding
+from dgbench.systems.base.result_checks import LOOSEST, ResultCheck, close
+from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
+from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream, drawn
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.stream import GraphAccess
+
+ORACLE: Final = "float64 oracle"
+EVENTS: Final = (12, 4)
+"""Events of a frame that are compared, always its last one: with one hop, and with two."""
+ROUNDING: Final = 1e-5
+"""Largest relative deviation of float32 once phases are given; seen are 1e-6."""
+SCORED: Final = 1e-3
+"""Average precision moves by whole ranks where rounding swaps two scores."""
+
+_random = random.SystemRandom()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a trainer answers on one frame.
+
+    Attributes:
+        outputs: [3 b, H], of its roots. gradients: by parameter. loss: of the frame.
+    """
+
+    outputs: Tensor
+    gradients: dict[str, Tensor]
+    loss: float
+
+    @classmethod
+    def of(cls, trainer: StreamTrainer, frame: int) -> Answer:
+        """Ask a trainer."""
+        return cls(trainer.evaluate(frame), trainer.gradients(frame), trainer.loss(frame))
+
+
+def narrow_frames(task: StreamWorkload, inserted: int) -> dict[int, Tensor]:
+    """Some events of a frame drawn from all that lie before `inserted`, and of the last of them."""
+    frames = batches(task, torch.arange(inserted))
+    last, most = len(frames) - 1, EVENTS[len(task.fanouts) > 1]
+    return {
+        number: frames[number][drawn(frames[number].numel(), most)]
+        for number in sorted({_random.randrange(last + 1), last})
+    }
+
+
+@contextmanager
+def framed(trainer: StreamTrainer, frames: Mapping[int, Tensor]) -> Iterator[None]:
+    """Let frames of a trainer be these few events of them."""
+    before, count = trainer._frames, trainer.num_frames
+    trainer._frames = tuple(
+        frames.get(number, torch.arange(0)) for number in range(max(frames) + 1)
+    )
+    trainer.num_frames = len(trainer._frames)
+    try:
+        yield
+    finally:
+        trainer._frames, trainer.num_frames = before, count
+
+
+@contextmanager
+def float32_phases() -> Iterator[None]:
+    """Time encodings whose phases w dt + b are those of float32, whatever a model computes in."""
+    phase, forward = attend._phase, TimeEncoding.forward
+
+    def rounded(age: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return phase(age.float(), weight.float(), bias.float()).to(age.dtype)
+
+    def encoded(self: TimeEncoding, age: Tensor) -> Tensor:
+        own = functional.linear(age.unsqueeze(-1), self.weight, self.bias)
+        with torch.no_grad():
+            single = age.float().unsqueeze(-1), self.weight.float(), self.bias.float()
+            error = functional.linear(*single).to(own.dtype) - own
+        return torch.cos(own + error)
+
+    attend._phase, TimeEncoding.forward = rounded, encoded  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        attend._phase, TimeEncoding.forward = phase, forward  # type: ignore[method-assign]
+
+
+class RecordedSamples:
+    """A `GraphAccess` that samples the same roots of the same call once."""
+
+    def __init__(self, access: GraphAccess) -> None:
+        self._access = access
+        self._known: dict[Any, Any] = {}
+
+    def insert(self, first: int, last: int) -> None:
+        """As of every `GraphAccess`."""
+        self._known.clear()
+        self._access.insert(first, last)
+
+    def sample(
+        self, nodes: Tensor, times: Tensor, *, draw: int, positions: Tensor | None = None
+    ) -> Any:
+        """As of every `GraphAccess`."""
+        key = draw, nodes.numpy().tobytes(), times.numpy().tobytes()
+        if key not in self._known:
+            self._known[key] = self._access.sample(nodes, times, draw=draw, positions=positions)
+        return self._known[key]
+
+    def node_features(self, ids: Tensor) -> Tensor:
+        """As of every `GraphAccess`."""
+        return self._access.node_features(ids)
+
+    def edge_features(self, eids: Tensor) -> Tensor:
+        """As of every `GraphAccess`."""
+        return self._access.edge_features(eids)
+
+
+class StreamOracle:
+    """The plain trainer in float64.
+
+    Args:
+        task, data: what is trained.
+        inserted: events that the graph holds.
+        access: of the samples where no plain sampler draws them; None: `NearbyStream`.
+        device: of the model, that of the trainers compared.
+
+    Attributes:
+        trainer: the plain trainer.
+        frames: events compared by number of their frame.
+    """
+
+    def __init__(
+        self,
+        task: StreamWorkload,
+        data: StreamData,
+        inserted: int,
+        *,
+        access: GraphAccess | None = None,
+        device: str = "cpu",
+    ) -> None:
+        plain = RecordedSamples(NearbyStream(task, data) if access is None else access)
+        self.trainer = StreamTrainer(task, data, plain, device=device, dtype=torch.float64)
+        if access is None:
+            self.trainer.insert(inserted)
+        self.frames = narrow_frames(task, inserted)
+
+    def load(
+        self,
+        state: Mapping[str, Tensor],
+        memory: MemoryRows | None,
+        optimiser: torch.optim.Adam | None = None,
+    ) -> None:
+        """Take over parameters, memories, and the moments of Adam."""
+        self.trainer.model.load_state_dict(dict(state), strict=False)
+        self.trainer.restore_memory(memory)
+        self.trainer._optimiser = None
+        if optimiser is not None:
+            own = torch.optim.Adam(
+                self.trainer.model.parameters(), lr=self.trainer.workload.lr, fused=True
+            )
+            own.load_state_dict(deepcopy(optimiser.state_dict()))  # counts of steps are shared else
+            self.trainer._optimiser = own
+
+    def checks(self, name: str, trainer: StreamTrainer) -> list[ResultCheck]:
+        """Outputs, gradients and losses of a trainer as it stands, then of a step of training.
+
+        Args:
+            name: of the trainer in the row.
+            trainer: is trained on a few events.
+        """
+        found = []
+        self.load(trainer.state(), trainer.memory_state(), trainer._optimiser)
+        with framed(trainer, self.frames), framed(self.trainer, self.frames):
+            for frame in self.frames:
+                found += self.compare(name, frame, Answer.of(trainer, frame))
+            with float32_phases():
+                losses = [one.step(frame) for one in (trainer, self.trainer)]
+        states = [_flat(one.state()) for one in (trainer, self.trainer)]
+        how: dict[str, Any] = {"against": ORACLE, "part": f"{name}, a step on frame {frame}"}
+        return [
+            *found,
+            close("losses", *losses, ROUNDING, **how),
+            close("parameters", *states, ROUNDING, **how),
+        ]
+
+    def compare(self, name: str, frame: int, answer: Answer) -> list[ResultCheck]:
+        """Outputs, gradients and loss of one of `frames`, in the state that was loaded."""
+        with framed(self.trainer, self.frames), float32_phases():
+            exact = Answer.of(self.trainer, frame)
+        limits = gradient_limits(exact.gradients)
+        how: dict[str, Any] = {"against": ORACLE, "part": f"{name}, frame {frame}"}
+        return [
+            close("outputs", answer.outputs, exact.outputs, ROUNDING, **how),
+            close("gradients", answer.gradients, exact.gradients, limits, **how),
+            close("losses", answer.loss, exact.loss, ROUNDING, **how),
+        ]
+
+
+def gradient_limits(exact: Mapping[str, Tensor]) -> dict[str, float]:
+    """Largest relative deviation of each gradient: a sum that cancels, as that of the last bias,
+    is rounded as its terms are, up to a tenth of `ROUNDING` of all gradients."""
+    sizes = {name: float(part.double().norm()) for name, part in exact.items()}
+    total = sum(size**2 for size in sizes.values()) ** 0.5
+    return {
+        name: max(ROUNDING, min(LOOSEST, 0.1 * ROUNDING * total / size)) if size else ROUNDING
+        for name, size in sizes.items()
+    }
+
+
+def _flat(state: Mapping[str, Tensor]) -> Tensor:
+    """All parameters as one vector: where a gradient is rounding, Adam steps either way."""
+    return torch.cat([part.double().flatten() for part in state.values()])
+
+
+def trainer_checks(
+    trainers: Mapping[str, StreamTrainer], task: StreamWorkload, data: StreamData
+) -> list[ResultCheck]:
+    """Checks of trainers of one task that hold the same events, each as it stands."""
+    first = next(iter(trainers.values()))
+    oracle = StreamOracle(task, data, first.inserted, device=str(first.device))
+    return [check for name, trainer in trainers.items() for check in oracle.checks(name, trainer)]
+
+
+def losses_check(
+    found: Sequence[float], exact: Sequence[float], allowed: float, part: str
+) -> ResultCheck:
+    """A check of losses of training that began in the same state."""
+    return close("losses", list(found), list(exact), allowed, against=ORACLE, part=part)
