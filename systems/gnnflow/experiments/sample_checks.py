@@ -1,4 +1,4 @@
-"""Checks of sampled neighbourhoods: drawn roots beside the plain sampler, whole batches recounted."""
+"""Checks of sampled neighbourhoods: drawn roots beside the plain sampler, records by a scan."""
 
 from __future__ import annotations
 

@@ -4,15 +4,15 @@ The oracle is the plain path in float64: sorted arrays, one root after the other
 takes over parameters, memories and the optimiser of the trainer that was timed, whose graph, caches
 and buffers stay as they are.
 
-Ages of edges reach 10^8 seconds and the weights of a time encoding begin at 1, so that cos(w dt + b)
-of a float32 phase says nothing of the true one: the phase is rounded by whole turns. Phases are
+Ages of edges reach 10^8 seconds and the weights of a time encoding begin at 1, so that float32
+rounds a phase w dt + b by whole turns and its cosine says nothing of the true one. Phases are
 therefore data to the oracle, as float32 gives them; all that follows from them is float64.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from dgbench.models.ctdg import MemoryRows
 import dgbench.models.ctdg.attend as attend
+from dgbench.models.ctdg import MemoryRows
 from dgbench.models.ctdg.time_encoding import TimeEncoding
 from dgbench.systems.base.result_checks import LOOSEST, ResultCheck, close
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from dgbench.systems.base.stream import GraphAccess
 
 ORACLE: Final = "float64 oracle"
+PLAIN: Final = "plain path in float32"
 EVENTS: Final = (12, 4)
 """Events of a frame that are compared, always its last one: with one hop, and with two."""
 ROUNDING: Final = 1e-5
@@ -166,22 +167,11 @@ class StreamOracle:
             self.trainer.insert(inserted)
         self.frames = narrow_frames(task, inserted)
 
-    def load(
-        self,
-        state: Mapping[str, Tensor],
-        memory: MemoryRows | None,
-        optimiser: torch.optim.Adam | None = None,
-    ) -> None:
-        """Take over parameters, memories, and the moments of Adam."""
+    def load(self, state: Mapping[str, Tensor], memory: MemoryRows | None) -> None:
+        """Take over parameters and memories."""
         self.trainer.model.load_state_dict(dict(state), strict=False)
         self.trainer.restore_memory(memory)
         self.trainer._optimiser = None
-        if optimiser is not None:
-            own = torch.optim.Adam(
-                self.trainer.model.parameters(), lr=self.trainer.workload.lr, fused=True
-            )
-            own.load_state_dict(deepcopy(optimiser.state_dict()))  # counts of steps are shared else
-            self.trainer._optimiser = own
 
     def checks(self, name: str, trainer: StreamTrainer) -> list[ResultCheck]:
         """Outputs, gradients and losses of a trainer as it stands, then of a step of training.
@@ -191,7 +181,7 @@ class StreamOracle:
             trainer: is trained on a few events.
         """
         found = []
-        self.load(trainer.state(), trainer.memory_state(), trainer._optimiser)
+        taken_over(self.trainer, trainer)
         with framed(trainer, self.frames), framed(self.trainer, self.frames):
             for frame in self.frames:
                 found += self.compare(name, frame, Answer.of(trainer, frame))
@@ -218,6 +208,16 @@ class StreamOracle:
         ]
 
 
+def taken_over(plain: StreamTrainer, trainer: StreamTrainer) -> None:
+    """Let a plain trainer go on from where another one is, with its moments of Adam."""
+    plain.copy_from(trainer)
+    if trainer._optimiser is not None:
+        parameters = plain.model.parameters()
+        plain._optimiser = torch.optim.Adam(parameters, lr=plain.workload.lr, fused=True)
+        # Counts of steps would be shared else.
+        plain._optimiser.load_state_dict(deepcopy(trainer._optimiser.state_dict()))
+
+
 def gradient_limits(exact: Mapping[str, Tensor]) -> dict[str, float]:
     """Largest relative deviation of each gradient: a sum that cancels, as that of the last bias,
     is rounded as its terms are, up to a tenth of `ROUNDING` of all gradients."""
@@ -241,10 +241,3 @@ def trainer_checks(
     first = next(iter(trainers.values()))
     oracle = StreamOracle(task, data, first.inserted, device=str(first.device))
     return [check for name, trainer in trainers.items() for check in oracle.checks(name, trainer)]
-
-
-def losses_check(
-    found: Sequence[float], exact: Sequence[float], allowed: float, part: str
-) -> ResultCheck:
-    """A check of losses of training that began in the same state."""
-    return close("losses", list(found), list(exact), allowed, against=ORACLE, part=part)
