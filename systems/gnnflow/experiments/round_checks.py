@@ -75,7 +75,7 @@ class RoundReplay:
 
 
 def plain_average_precision(positive: Tensor, negative: Tensor) -> float:
-    """Mean over the positives, ties together, of the share of positives among all scored as high."""
+    """Mean over positives of the share of positives among all that are scored as high."""
     above = (positive[None, :] >= positive[:, None]).sum(1).double()
     wrong = (negative[None, :] >= positive[:, None]).sum(1).double()
     return float((above / (above + wrong)).mean()) if positive.numel() else 0.0

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dgbench.systems.base.plain_sampler import PlainGraph
 from dgbench.systems.base.plain_stream import PlainStream
-from dgbench.systems.base.result_checks import ResultCheck, equal
+from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.stream import StreamData, StreamWorkload
 
 ROOTS: Final = 12
@@ -32,19 +32,23 @@ def drawn(count: int, most: int) -> Tensor:
     return torch.tensor([*sorted(_random.sample(range(count - 1), most - 1)), count - 1])
 
 
-def merged(checks: Sequence[ResultCheck], part: str = "") -> ResultCheck:
-    """Several exact checks of one result as one; the first that fails names the part."""
-    compared = sum(check.compared for check in checks)
-    wrong = sum(check.gap * check.compared for check in checks)
-    worst = max(checks, key=lambda check: check.gap)
-    if any(check.compared <= 0 for check in checks):
-        compared = 0
-    return msgspec.structs.replace(
-        worst,
-        gap=wrong / max(1, compared) if worst.gap else 0.0,
-        compared=compared,
-        part=", ".join(filter(None, (part, worst.part))),
-    )
+def by_subject(checks: Sequence[ResultCheck]) -> list[ResultCheck]:
+    """Exact checks of many batches, one for each thing compared and what with.
+
+    The gap is the share of all entries; the part is that of the worst.
+    """
+    groups: dict[tuple[str, str], list[ResultCheck]] = {}
+    for check in checks:
+        groups.setdefault((check.of, check.against), []).append(check)
+    found = []
+    for mine in groups.values():
+        worst = max(mine, key=lambda check: check.gap)
+        compared = sum(check.compared for check in mine)
+        wrong = sum(check.gap * check.compared for check in mine)
+        found.append(
+            msgspec.structs.replace(worst, gap=wrong / max(1, compared), compared=compared)
+        )  # fmt: skip
+    return found
 
 
 def sampling_task(
@@ -131,6 +135,40 @@ def samples_check(
     check = equal("samples", _flat(own), _flat(wanted), against="plain sampler")
     where = f"{part + ', ' if part else ''}{roots.numel()} of {nodes.numel()} roots"
     return msgspec.structs.replace(check, part=f"{where}{', ' + check.part if check.part else ''}")
+
+
+def untimed_check(
+    hops: Sequence[Any], nodes: Tensor, task: StreamWorkload, events: Any
+) -> ResultCheck:
+    """A check of a sampler that knows no time: every root has its fan-out of different records.
+
+    Args:
+        hops: of the roots `nodes`. task: fan-outs, and whether both ends have a record.
+        events: all of them.
+    """
+    wrong, compared = 0, 0
+    targets = nodes
+    for hop, fanout in zip(hops, task.fanouts, strict=True):
+        wrong += int((hop.nodes != targets).sum()) if hop.nodes.shape == targets.shape else 1
+        bounds = hop.offsets.tolist()
+        for i in drawn(targets.numel(), ROOTS).tolist():
+            vertex = int(targets[i])
+            eids = hop.eids[bounds[i] : bounds[i + 1]].tolist()
+            ends = hop.neighbours[bounds[i] : bounds[i + 1]].tolist()
+            known = [(e, int(events.dst[e])) for e in (events.src == vertex).nonzero()[:, 0]]
+            if task.undirected:
+                known += [(e, int(events.src[e])) for e in (events.dst == vertex).nonzero()[:, 0]]
+            left = [(int(eid), end) for eid, end in known]
+            wrong += abs(len(eids) - min(fanout, len(left)))
+            for record in zip(eids, ends, strict=True):
+                if record in left:
+                    left.remove(record)
+                else:
+                    wrong += 1
+            compared += max(1, len(eids))
+        targets = torch.cat([targets, hop.neighbours])
+    return at_most("samples", min(1.0, wrong / max(1, compared)), 0.0, against=SCAN,
+                   compared=compared)  # fmt: skip
 
 
 def records_check(
