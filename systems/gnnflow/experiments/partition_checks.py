@@ -25,7 +25,7 @@ def assignment_check(part: Tensor, vertices: int, machines: int, name: str = "")
     entries = [int(machine) for machine in part.tolist()]
     wrong = abs(len(entries) - vertices)
     wrong += sum(not 0 <= machine < machines for machine in entries)
-    wrong += sum(machine not in set(entries) for machine in range(min(machines, vertices)))
+    wrong += len(set(range(min(machines, vertices))) - set(entries))
     return at_most(
         "owners", min(1.0, wrong / max(1, vertices)), 0.0, against="one machine for each vertex",
         compared=vertices, part=name,

@@ -10,7 +10,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from dgbench.systems.base.plain_sampler import PlainGraph
+from dgbench.systems.base.plain_sampler import PlainGraph, plain_sample
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.stream import StreamData, StreamWorkload
@@ -137,6 +137,41 @@ def samples_check(
     return msgspec.structs.replace(check, part=f"{where}{', ' + check.part if check.part else ''}")
 
 
+def static_samples_check(
+    task: StreamWorkload,
+    events: Any,
+    nodes: Tensor,
+    times: Tensor,
+    draw: int,
+    samples: Sequence[Sequence[Any]],
+) -> ResultCheck:
+    """A check of samples of a static model, drawn from all edges: drawn targets of each hop.
+
+    Args:
+        task, events, nodes, draw: as of `samples_check`.
+        times: float64[R], later than all edges.
+        samples: [[hop]]; numbers of a hop count by the place of a target in it.
+    """
+    plain = NearbyStream(task, StreamData(events, None, None))
+    plain.insert(0, events.src.numel())
+    found: dict[str, Tensor] = {}
+    wanted: dict[str, Tensor] = {}
+    targets = nodes
+    for number, hop in enumerate(samples[0]):
+        some = drawn(targets.numel(), ROOTS)
+        exact = plain_sample(
+            plain._around(targets[some]), targets[some], times[:1].expand(some.numel()),
+            fanout=task.fanouts[number], policy="uniform", seed=task.seed, draw=draw, hop=number,
+            positions=some,
+        )  # fmt: skip
+        mine = torch.isin(torch.arange(targets.numel()), some)
+        found |= {f"{k} of hop {number}": v for k, v in _columns_of(hop, mine).items()}
+        wanted |= {f"{k} of hop {number}": v for k, v in _columns(exact).items()}
+        found[f"targets of hop {number}"], wanted[f"targets of hop {number}"] = hop.nodes, targets
+        targets = torch.cat([targets, hop.neighbours])
+    return equal("samples", found, wanted, against="plain sampler")
+
+
 def untimed_check(
     hops: Sequence[Any], nodes: Tensor, task: StreamWorkload, events: Any
 ) -> ResultCheck:
@@ -227,21 +262,24 @@ def _columns(hop: Any) -> dict[str, Tensor]:
     }  # fmt: skip
 
 
+def _columns_of(hop: Any, targets: Tensor) -> dict[str, Tensor]:
+    """What some targets of a hop got, bool[R]."""
+    counts = hop.offsets.diff()
+    entries = torch.repeat_interleave(targets, counts)
+    return {
+        "nodes": hop.nodes[targets], "counts": counts[targets],
+        "neighbours": hop.neighbours[entries], "eids": hop.eids[entries],
+        "edge_times": hop.edge_times[entries],
+    }  # fmt: skip
+
+
 def _below(hops: Sequence[Any], roots: Tensor) -> list[dict[str, Tensor]]:
     """What the targets below some roots got, hop by hop, in the order of the whole batch."""
     found = []
     root = torch.arange(hops[0].nodes.numel())
     for hop in hops:
         counts = hop.offsets.diff()
-        targets = torch.isin(root, roots)
-        entries = torch.repeat_interleave(targets, counts)
-        found.append(
-            {
-                "nodes": hop.nodes[targets], "counts": counts[targets],
-                "neighbours": hop.neighbours[entries], "eids": hop.eids[entries],
-                "edge_times": hop.edge_times[entries],
-            }
-        )  # fmt: skip
+        found.append(_columns_of(hop, torch.isin(root, roots)))
         root = torch.cat([root, torch.repeat_interleave(root, counts)])
     return found
 
