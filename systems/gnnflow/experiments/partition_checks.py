@@ -22,10 +22,9 @@ def assignment_check(part: Tensor, vertices: int, machines: int, name: str = "")
         vertices, machines: N and P.
         name: of the partitioner.
     """
-    entries = [int(machine) for machine in part.tolist()]
-    wrong = abs(len(entries) - vertices)
-    wrong += sum(not 0 <= machine < machines for machine in entries)
-    wrong += len(set(range(min(machines, vertices))) - set(entries))
+    machine = part.numpy()
+    wrong = abs(machine.size - vertices) + int(((machine < 0) | (machine >= machines)).sum())
+    wrong += min(machines, vertices) - np.intersect1d(machine, np.arange(machines)).size
     return at_most(
         "owners", min(1.0, wrong / max(1, vertices)), 0.0, against="one machine for each vertex",
         compared=vertices, part=name,
@@ -34,13 +33,15 @@ def assignment_check(part: Tensor, vertices: int, machines: int, name: str = "")
 
 def places_check(owners: Any, vertices: int, name: str = "") -> ResultCheck:
     """A check that the vertices of a machine have the places 0, 1, ... there, each once."""
-    machine, place = (of(torch.arange(vertices)).tolist() for of in (owners.of, owners.local))
-    known = {(m, p) for m, p in zip(machine, place, strict=True)}
-    wanted = {(m, p) for m in range(owners.machines) for p in range(owners.count(m, vertices))}
-    return at_most(
-        "owners", len(known ^ wanted) / max(1, vertices), 0.0, against="places without gaps",
-        compared=vertices, part=name,
-    )  # fmt: skip
+    machine, place = (of(torch.arange(vertices)).numpy() for of in (owners.of, owners.local))
+    found = np.stack([machine, place], 1)
+    counts = [owners.count(m, vertices) for m in range(owners.machines)]
+    wanted = np.array([(m, p) for m, count in enumerate(counts) for p in range(count)]).reshape(
+        -1, 2
+    )
+    found = found[np.lexsort((place, machine))]
+    check = equal("owners", found, wanted, against="places without gaps")
+    return at_most("owners", check.gap, 0.0, against=check.against, compared=vertices, part=name)
 
 
 def shares_check(
@@ -80,8 +81,16 @@ def shares_check(
     )  # fmt: skip
 
 
-def asked_check(
-    asked: Any,
+def degree_check(degree: Tensor, src: Tensor, dst: Tensor, *, undirected: bool) -> ResultCheck:
+    """A check of the records of each vertex, int64[N], by a sorted list of all ends."""
+    ends = np.concatenate([src.numpy(), dst.numpy()] if undirected else [src.numpy()])
+    vertices, counts = np.unique(ends, return_counts=True)
+    wanted = np.zeros(degree.numel(), np.int64)
+    wanted[vertices] = counts
+    return equal("counters", degree, wanted, against=EDGES)
+
+
+def asked_by_loop(
     machine_of: Sequence[int],
     src: Tensor,
     dst: Tensor,
@@ -91,20 +100,17 @@ def asked_check(
     machines: int,
     *,
     by_edge: bool,
-    name: str,
-) -> ResultCheck:
-    """A check of what sampling asks of other machines, event by event in one loop.
+) -> dict[str, int]:
+    """Targets, requests, records and bytes that sampling asks of other machines, event by event.
 
     Args:
-        asked: of `asked_edge_cut` or `asked_vertex_cut`.
         machine_of: the machine of each edge (`by_edge`) or of each vertex.
-        src, dst, first, fanout, asker, machines: as there.
+        src, dst, first, fanout, asker, machines: as of `asked_vertex_cut`.
         by_edge: whether edges have a machine, and not vertices.
-        name: of the cut.
     """
     targets = requests = records = 0
-    seen: dict[int, list[int]] = {}
     zeros = [0] * machines
+    seen: dict[int, list[int]] = {}
     askers = asker.tolist()
     for event, ends in enumerate(zip(src.tolist(), dst.tolist(), strict=True)):
         if event >= first:
@@ -116,12 +122,56 @@ def asked_check(
                         records += min(held, fanout)
         for vertex in ends:
             seen.setdefault(vertex, list(zeros))[machine_of[event if by_edge else vertex]] += 1
-    wanted = {"targets": targets, "requests": requests, "records": records,
-              "bytes": 24 * (requests + records)}  # fmt: skip
+    return _asked(targets, requests, records)
+
+
+def asked_by_search(
+    machine: np.ndarray | None,
+    owner: np.ndarray | None,
+    src: Tensor,
+    dst: Tensor,
+    first: int,
+    fanout: int,
+    asker: Tensor,
+    machines: int,
+) -> dict[str, int]:
+    """The same of a long stream: earlier records of a vertex by search in a sorted list of all.
+
+    Args:
+        machine: int64[E] of the edges, or None. owner: int64[N] of the vertices, or None.
+        src, dst, first, fanout, asker, machines: as of `asked_vertex_cut`.
+    """
+    count = src.numel()
+    ends = np.concatenate([src.numpy(), dst.numpy()])
+    eids = np.concatenate([np.arange(count)] * 2)
+    later = eids >= first
+    vertex, event = ends[later], eids[later]
+    own = asker.numpy()[event - first]
+    requests = records = 0
+    for m in range(machines) if machine is not None else (-1,):
+        held_by = slice(None) if machine is None else machine[eids] == m
+        keys = np.sort(ends[held_by] * count + eids[held_by])
+        held = np.searchsorted(keys, vertex * count + event) - np.searchsorted(keys, vertex * count)
+        away = own != (owner[vertex] if machine is None else m)
+        asked = away & (held > 0)
+        requests += int(asked.sum())
+        records += int(np.minimum(held, fanout)[asked].sum())
+    return _asked(vertex.size, requests, records)
+
+
+def _asked(targets: int, requests: int, records: int) -> dict[str, int]:
+    size = 3 * torch.empty(1, dtype=torch.int64).nbytes  # of a target, and of a neighbour
+    return {"targets": targets, "requests": requests, "records": records,
+            "bytes": size * (requests + records)}  # fmt: skip
+
+
+def asked_check(asked: Any, wanted: dict[str, int], name: str) -> ResultCheck:
+    """A check of `Asked` against the same numbers counted otherwise."""
     found = {key: getattr(asked, key) for key in wanted}
+    gap = float(found != wanted)
     return at_most(
-        "counters", float(found != wanted), 0.0, against=EDGES, compared=targets, part=name
-    )
+        "counters", gap, 0.0, against=EDGES, compared=max(1, wanted["targets"]), part=name
+    )  # fmt: skip
 
 
 def served_check(
@@ -132,7 +182,7 @@ def served_check(
 
     Args:
         work: of `serving.served`, under the identity hash.
-        layout, samples, asker: as there. schedule: `static` or `first`.
+        layout, samples, asker: as there. schedule: one of `owners.SCHEDULES`.
         name: of the model.
     """
     ranks, per, machines = layout.ranks, layout.per_machine, layout.machines
@@ -152,9 +202,15 @@ def served_check(
                 remote += server != rank
                 below += [rank] * count
             who = who + below
-    found = {"targets": work.targets, "records": work.records,
-             "remote": int(work.remote.sum() - work.remote.diagonal().sum())}  # fmt: skip
-    wanted = {"targets": torch.tensor(targets), "records": torch.tensor(records), "remote": remote}
+    wanted = {"targets": torch.tensor(targets), "records": torch.tensor(records)}
+    found = {"targets": work.targets, "records": work.records}
+    if schedule == "random":  # which rank of a machine is left open
+        found, wanted = (
+            {key: counts.view(machines, per).sum(1) for key, counts in of.items()}
+            for of in (found, wanted)
+        )
+    found["remote"] = work.remote.sum() - work.remote.diagonal().sum()
+    wanted["remote"] = torch.tensor(remote)
     check = equal("counters", found, wanted, against="count over all targets")
     return at_most("counters", check.gap, 0.0, against=check.against, compared=sum(targets),
                    part=f"{name}, {schedule}")  # fmt: skip
