@@ -81,7 +81,7 @@ class Fig15(Experiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.stream import stream_data
         from dgbench.systems.gnnflow.cluster import ASSUMED
-        from dgbench.systems.gnnflow.ranked import race_ranked
+        from dgbench.systems.gnnflow.experiments.trainer_checks import checked_race
 
         model, ranks = str(cell.params["model"]), int(cell.params["ranks"])
         preset = context.preset
@@ -92,10 +92,10 @@ class Fig15(Experiment):
         with one_thread():
             data = stream_data(first_events(DATASET, FIRST.get(preset, FIRST["full"])), task)
             last = len(data.events)
-            runs = race_ranked(
+            runs, checks = checked_race(
                 task,
                 _contenders(graph, ranks),
-                data=data,
+                data,
                 first=max(0, last - turns * batch * ranks),
                 clocks=True,
                 timeout_s=cell.timeout_s,
@@ -106,7 +106,7 @@ class Fig15(Experiment):
                 rows = count_rows(graph, model, data, count)
                 _project(found, runs, task, rows, batch)
         found.counters |= {"batch": batch, "turns": len(runs[OURS].seconds)}
-        found.data = data.describe()
+        found.data, found.checks = data.describe(), found.checks + checks
         found.notes.append(ASSUMED)
         return found
 

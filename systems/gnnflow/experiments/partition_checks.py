@@ -36,9 +36,8 @@ def places_check(owners: Any, vertices: int, name: str = "") -> ResultCheck:
     machine, place = (of(torch.arange(vertices)).numpy() for of in (owners.of, owners.local))
     found = np.stack([machine, place], 1)
     counts = [owners.count(m, vertices) for m in range(owners.machines)]
-    wanted = np.array([(m, p) for m, count in enumerate(counts) for p in range(count)]).reshape(
-        -1, 2
-    )
+    places = [np.stack([np.full(n, m), np.arange(n)], 1) for m, n in enumerate(counts)]
+    wanted = np.concatenate(places)
     found = found[np.lexsort((place, machine))]
     check = equal("owners", found, wanted, against="places without gaps")
     return at_most("owners", check.gap, 0.0, against=check.against, compared=vertices, part=name)

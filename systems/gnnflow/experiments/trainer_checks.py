@@ -12,10 +12,9 @@ therefore data to the oracle, as float32 gives them; all that follows from them 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -28,6 +27,7 @@ from dgbench.models.ctdg.time_encoding import TimeEncoding
 from dgbench.systems.base.result_checks import LOOSEST, ResultCheck, close
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream, drawn
+from dgbench.systems.gnnflow.ranked import BatchAnswer, Contender, RankedRun, race_ranked
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import GraphAccess
@@ -38,28 +38,12 @@ EVENTS: Final = (12, 4)
 """Events of a frame that are compared, always its last one: with one hop, and with two."""
 ROUNDING: Final = 1e-5
 """Largest relative deviation of float32 once phases are given; seen are 1e-6."""
+NUDGES: Final = 8.0
+"""Times the change of losses by a last bit of the parameters that is still rounding."""
 SCORED: Final = 1e-3
 """Average precision moves by whole ranks where rounding swaps two scores."""
 
 _random = random.SystemRandom()
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a trainer answers on one frame.
-
-    Attributes:
-        outputs: [3 b, H], of its roots. gradients: by parameter. loss: of the frame.
-    """
-
-    outputs: Tensor
-    gradients: dict[str, Tensor]
-    loss: float
-
-    @classmethod
-    def of(cls, trainer: StreamTrainer, frame: int) -> Answer:
-        """Ask a trainer."""
-        return cls(trainer.evaluate(frame), trainer.gradients(frame), trainer.loss(frame))
 
 
 def narrow_frames(task: StreamWorkload, inserted: int) -> dict[int, Tensor]:
@@ -70,20 +54,6 @@ def narrow_frames(task: StreamWorkload, inserted: int) -> dict[int, Tensor]:
         number: frames[number][drawn(frames[number].numel(), most)]
         for number in sorted({_random.randrange(last + 1), last})
     }
-
-
-@contextmanager
-def framed(trainer: StreamTrainer, frames: Mapping[int, Tensor]) -> Iterator[None]:
-    """Let frames of a trainer be these few events of them."""
-    before, count = trainer._frames, trainer.num_frames
-    trainer._frames = tuple(
-        frames.get(number, torch.arange(0)) for number in range(max(frames) + 1)
-    )
-    trainer.num_frames = len(trainer._frames)
-    try:
-        yield
-    finally:
-        trainer._frames, trainer.num_frames = before, count
 
 
 @contextmanager
@@ -182,9 +152,9 @@ class StreamOracle:
         """
         found = []
         taken_over(self.trainer, trainer)
-        with framed(trainer, self.frames), framed(self.trainer, self.frames):
+        with trainer.frames_replaced(self.frames), self.trainer.frames_replaced(self.frames):
             for frame in self.frames:
-                found += self.compare(name, frame, Answer.of(trainer, frame))
+                found += self.compare(name, frame, BatchAnswer.of(trainer, frame))
             with float32_phases():
                 losses = [one.step(frame) for one in (trainer, self.trainer)]
         states = [_flat(one.state()) for one in (trainer, self.trainer)]
@@ -195,10 +165,10 @@ class StreamOracle:
             close("parameters", *states, ROUNDING, **how),
         ]
 
-    def compare(self, name: str, frame: int, answer: Answer) -> list[ResultCheck]:
+    def compare(self, name: str, frame: int, answer: BatchAnswer) -> list[ResultCheck]:
         """Outputs, gradients and loss of one of `frames`, in the state that was loaded."""
-        with framed(self.trainer, self.frames), float32_phases():
-            exact = Answer.of(self.trainer, frame)
+        with self.trainer.frames_replaced(self.frames), float32_phases():
+            exact = BatchAnswer.of(self.trainer, frame)
         limits = gradient_limits(exact.gradients)
         how: dict[str, Any] = {"against": ORACLE, "part": f"{name}, frame {frame}"}
         return [
@@ -241,3 +211,58 @@ def trainer_checks(
     first = next(iter(trainers.values()))
     oracle = StreamOracle(task, data, first.inserted, device=str(first.device))
     return [check for name, trainer in trainers.items() for check in oracle.checks(name, trainer)]
+
+
+def _plain_run(
+    task: StreamWorkload, data: StreamData, inserted: int, *, nudged: bool = False
+) -> StreamTrainer:
+    """A plain trainer in float32, or one whose parameters are off by their last bit."""
+    plain = StreamTrainer(task, data, NearbyStream(task, data))
+    plain.insert(inserted)
+    if nudged:
+        with torch.no_grad():
+            for leaf in plain.model.parameters():
+                leaf.copy_(torch.nextafter(leaf, torch.full_like(leaf, torch.inf)))
+    return plain
+
+
+def _apart(found: Sequence[float], wanted: Sequence[float]) -> float:
+    return max(abs(a - b) / abs(b) for a, b in zip(found, wanted, strict=True))
+
+
+def checked_race(
+    task: StreamWorkload, contenders: Mapping[str, Contender], data: StreamData, **how: Any
+) -> tuple[dict[str, RankedRun], list[ResultCheck]]:
+    """`race_ranked` with checks of each contender after its training, and of all its losses.
+
+    Args:
+        task, contenders, data: as there. **how: further arguments of it, with one epoch.
+    """
+    score = how.get("score")
+    trained = torch.arange(how.get("first", 0), how.get("last") or len(data.events))
+    inserted = max(int(trained[-1]) + 1, score[1] if score else 0)
+    oracle = StreamOracle(task, data, inserted)
+    runs = race_ranked(task, contenders, data=data, compared=oracle.frames, **how)
+    plain = _plain_run(task, data, inserted)
+    parts = batches(task, trained)
+    losses = [float(plain._train(part, 0)) for part in parts]
+    precision = plain.evaluate_range(*score).ap if score else None
+    allowed = ROUNDING
+    if any(_apart(run.losses, losses) > ROUNDING for run in runs.values()):
+        # Sums of gradients over ranks are rounded otherwise, and long ages enlarge that.
+        other = _plain_run(task, data, inserted, nudged=True)
+        moved = _apart([float(other._train(part, 0)) for part in parts], losses)
+        allowed = min(LOOSEST, max(ROUNDING, NUDGES * moved))
+    checks = []
+    for name, run in runs.items():
+        how_compared: dict[str, Any] = {"against": PLAIN, "part": name}
+        checks += [
+            close("losses", run.losses[0], losses[0], ROUNDING, **how_compared),
+            close("losses", run.losses, losses, allowed, **how_compared),
+        ]
+        if precision is not None:
+            checks.append(close("scores", run.scores.ap, precision, SCORED, **how_compared))
+        oracle.load(run.state, run.memory)
+        for frame, answer in zip(oracle.frames, run.answers, strict=True):
+            checks += oracle.compare(name, frame, answer)
+    return runs, checks
