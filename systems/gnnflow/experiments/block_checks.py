@@ -95,14 +95,19 @@ class PlainBlocks:
         return [equal("counters", own, wanted, against="blocks built one by one")]
 
 
+def records_by_batch(events: Any, step: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Vertices with new records and how many, of each batch of `step` events kept at sources."""
+    return [
+        np.unique(events.src[first : first + step].numpy(), return_counts=True)
+        for first in range(0, len(events), step)
+    ]
+
+
 def counted_blocks(
-    events: Any, step: int, policy: BlockPolicy, *, undirected: bool
+    batches: Iterable[tuple[np.ndarray, np.ndarray]], vertices: int, policy: BlockPolicy
 ) -> dict[str, int]:
-    """Slots and blocks of a stream that comes in batches of `step`, counted without records."""
-    counts = BlockCounts(events.num_nodes, policy)
-    for first in range(0, len(events), step):
-        ends = (events.src, events.dst) if undirected else (events.src,)
-        owners = np.concatenate([of[first : first + step].numpy() for of in ends])
-        vertices, each = np.unique(owners, return_counts=True)
-        counts.add(vertices, each)
+    """Slots and blocks after these batches, see `records_by_batch`, counted without records."""
+    counts = BlockCounts(vertices, policy)
+    for batch in batches:
+        counts.add(*batch)
     return {"slots": counts.slots, "blocks": int(counts.blocks.sum())}

@@ -11,7 +11,11 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.base.stream_memory import VertexMemory
-from dgbench.systems.gnnflow.experiments.block_checks import PlainBlocks, counted_blocks
+from dgbench.systems.gnnflow.experiments.block_checks import (
+    PlainBlocks,
+    counted_blocks,
+    records_by_batch,
+)
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
@@ -183,6 +187,7 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
             store.insert(events.src[piece], events.dst[piece], events.t[piece])
         return store
 
+    batches = records_by_batch(events, step)
     plain = PlainBlocks.of(events, step, undirected=False)
     for tau in TAUS:
         store = fill(tau, undirected=False)
@@ -190,7 +195,7 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
         checks += plain.checks(BlockPolicy("adaptive", tau), store.list_lengths(), f"tau {tau}")
         checks.append(records_check(store.neighbours, events, False, part=f"tau {tau}"))
         wanted = {"slots": memory.slots, "blocks": memory.blocks}
-        found = counted_blocks(events, step, BlockPolicy("adaptive", tau), undirected=False)
+        found = counted_blocks(batches, events.num_nodes, BlockPolicy("adaptive", tau))
         checks.append(equal("counters", wanted, found, against="blocks counted without records"))
         slots, blocks = memory.paper_bytes(SLOT, BLOCK)
         counters |= {f"slots {tau}": memory.slots, f"blocks {tau}": memory.blocks}
