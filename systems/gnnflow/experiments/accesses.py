@@ -136,6 +136,11 @@ class Accesses:
         self._keep(_Served(nodes, times, draw, access))
         return access
 
+    @property
+    def last(self) -> Access:
+        """The batch that was handed out last."""
+        return self._compared[-1].access
+
     def checks(self) -> list[ResultCheck]:
         """Checks of two of the batches that were handed out, one of them the last: drawn roots of
         each by the plain sampler, and the ids that were kept of all of its samples."""
