@@ -229,7 +229,7 @@ def race_on_host(accesses: Accesses, context: RunContext) -> Measurement:
         "torch": TorchCache(table, slots),
     }
     found = race(accesses, context, table, ways)
-    ids = [table_ids for table_ids in accesses.last.edges.split(IDS)[:BATCHES]]
+    ids = list(accesses.last.edges.split(IDS)[:BATCHES])
     found.checks += [
         listed_check(lambda slots: ListedCache(table, slots), table, ids),
         looped_check(lambda slots: FeatureCache(TableRows(table), slots), table, ids),

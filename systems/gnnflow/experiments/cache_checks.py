@@ -1,4 +1,4 @@
-"""Checks of caches: the rules of `kernels_cuda.row_cache` in plain Python, on a few ids of a run."""
+"""Checks of caches: the rules of `kernels_cuda.row_cache` in plain Python, on a few ids."""
 
 from __future__ import annotations
 

@@ -242,18 +242,6 @@ def records_check(
     return msgspec.structs.replace(check, part=", ".join(filter(None, (part, check.part))))
 
 
-def rows_of_tcsr(tcsr: Any) -> Any:
-    """vertex -> (neighbours, edges, times) of a `Tcsr`."""
-
-    def find(vertex: int) -> tuple[Tensor, Tensor, Tensor]:
-        mine = slice(int(tcsr.indptr[vertex]), int(tcsr.indptr[vertex + 1]))
-        return (
-            tcsr.neighbours[mine].long(), tcsr.eids[mine].long(), tcsr.times[mine].double()
-        )  # fmt: skip
-
-    return find
-
-
 def _vertices(events: Any) -> int:
     return events.num_nodes if hasattr(events, "num_nodes") else events.num_vertices
 

@@ -10,6 +10,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.stream import load_stream
+from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.baseline_runs import (
     BASELINE_TITLES,
     baseline_checks,
@@ -20,7 +21,7 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
 )
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, panel
 from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check
-from dgbench.systems.gnnflow.experiments.sample_checks import records_check, rows_of_tcsr
+from dgbench.systems.gnnflow.experiments.sample_checks import records_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS
 
 TRAINED: Final = {"tgl": "tgn", "dgl": "graphsage"}
@@ -91,7 +92,7 @@ class Table2(Experiment):
             values["partition"] = time.perf_counter() - start
             checks.append(assignment_check(part, data.events.num_nodes, PARTS))
         else:
-            find = rows_of_tcsr(trainer.access.rows)  # type: ignore[attr-defined]
+            find = records_of_rows(trainer.access.rows)  # type: ignore[attr-defined]
             checks.append(records_check(find, data.events, task.undirected))
         found = time_batches(trainer, SECONDS[PRESETS.index(context.preset)])
         checks += baseline_checks(baseline, trainer, task, data)

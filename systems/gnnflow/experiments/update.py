@@ -16,6 +16,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.turns import gain_of, gains
+from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
@@ -27,7 +28,6 @@ from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
     drawn,
     records_check,
-    rows_of_tcsr,
 )
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
@@ -196,7 +196,7 @@ def measure(graph: Graph, preset: Preset, threads: int) -> Measurement:
             seconds, tcsr = rebuild(one.last)
             checks += compare(store, tcsr, one.number)
             if one.number in scanned:
-                for name, find in (("store", store.neighbours), ("rebuilt", rows_of_tcsr(tcsr))):
+                for name, find in (("store", store.neighbours), ("rebuilt", records_of_rows(tcsr))):
                     checks.append(
                         records_check(find, events, graph.undirected, inserted=one.last,
                                       part=f"{name}, day {one.number}")
@@ -236,7 +236,7 @@ def measure(graph: Graph, preset: Preset, threads: int) -> Measurement:
 
 def compare(store: Any, tcsr: Any, day: int) -> list[ResultCheck]:
     """Checks that vertices spread over all ids have the same edges in both graphs."""
-    rows, found, wanted = rows_of_tcsr(tcsr), {}, {}
+    rows, found, wanted = records_of_rows(tcsr), {}, {}
     for vertex in torch.linspace(0, store.num_vertices - 1, COMPARED).long().unique().tolist():
         for name, own, other in zip(
             ("neighbours", "edges", "times"), store.neighbours(vertex), rows(vertex), strict=True
