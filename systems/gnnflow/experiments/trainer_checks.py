@@ -169,13 +169,21 @@ class StreamOracle:
         """Outputs, gradients and loss of one of `frames`, in the state that was loaded."""
         with self.trainer.frames_replaced(self.frames), float32_phases():
             exact = BatchAnswer.of(self.trainer, frame)
-        limits = gradient_limits(exact.gradients)
         how: dict[str, Any] = {"against": ORACLE, "part": f"{name}, frame {frame}"}
-        return [
+        found = [
             close("outputs", answer.outputs, exact.outputs, ROUNDING, **how),
-            close("gradients", answer.gradients, exact.gradients, limits, **how),
             close("losses", answer.loss, exact.loss, ROUNDING, **how),
         ]
+        # Gradients of the weights of ages are as large as ages: beside them all others are nothing.
+        of_ages = [key for key in exact.gradients if key.endswith("time.weight")]
+        for names in (of_ages, [key for key in exact.gradients if key not in of_ages]):
+            own, wanted = (
+                {key: of.gradients[key] for key in names} for of in (answer, exact)
+            )  # fmt: skip
+            if names:
+                limits = gradient_limits(wanted)
+                found.append(close("gradients", own, wanted, limits, **how))
+        return found
 
 
 def taken_over(plain: StreamTrainer, trainer: StreamTrainer) -> None:
