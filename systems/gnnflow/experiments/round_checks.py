@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
+from dgbench.systems.gnnflow.experiments.common import one_thread
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.trainer_checks import (
     PLAIN,
@@ -58,7 +59,8 @@ class RoundReplay:
             name: of the stream in the row.
             outcome: of the round.
         """
-        trainer, exact = self._stream.trainer, self._stream.play()
+        with one_thread():
+            trainer, exact = self._stream.trainer, self._stream.play()
         part = f"{name}, round {self._stream.played}"
         found = []
         if exact.losses:
