@@ -437,6 +437,7 @@ def _answer(
 ) -> None:
     """Note a trainer's memories, and what it answers to some batches; all ranks alike."""
     if trainer.memory is not None:
+        trainer._write_held()  # else a batch of another time would
         rows = trainer.memory.read(torch.arange(trainer.data.events.num_nodes, device=comm.device))
         if comm.rank == 0:
             columns = (getattr(rows, name).cpu() for name in MemoryRows.__slots__)

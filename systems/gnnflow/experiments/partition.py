@@ -324,7 +324,8 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
             at = slice(0, LOOPED_ROOTS)
             few = sample_hops(
                 store, nodes[at], times[at], task.fanouts, policy=task.sampling,
-                window=task.window, snapshots=task.snapshots, seed=task.seed,
+                window=task.window, snapshots=task.snapshots, prop_time=task.root_times,
+                seed=task.seed,
             )  # fmt: skip
             some = torch.arange(few[0][0].nodes.numel()) % layout.ranks
         for schedule in SCHEDULES:

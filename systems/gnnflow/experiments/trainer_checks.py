@@ -26,6 +26,7 @@ from dgbench.models.ctdg import MemoryRows
 from dgbench.models.ctdg.time_encoding import TimeEncoding
 from dgbench.systems.base.result_checks import LOOSEST, ResultCheck, close
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
+from dgbench.systems.base.stream_memory import HeldWrites, MemoryState
 from dgbench.systems.gnnflow.experiments.common import one_thread
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream, drawn
 from dgbench.systems.gnnflow.ranked import BatchAnswer, Contender, RankedRun, race_ranked
@@ -47,9 +48,9 @@ SCORED: Final = 1e-3
 _random = random.SystemRandom()
 
 
-def narrow_frames(task: StreamWorkload, inserted: int) -> dict[int, Tensor]:
+def narrow_frames(task: StreamWorkload, data: StreamData, inserted: int) -> dict[int, Tensor]:
     """Some events of a frame drawn from all that lie before `inserted`, and of the last of them."""
-    frames = batches(task, torch.arange(inserted))
+    frames = batches(task, torch.arange(inserted), data.events.t[:inserted])
     last, most = len(frames) - 1, EVENTS[len(task.fanouts) > 1]
     return {
         number: frames[number][drawn(frames[number].numel(), most)]
@@ -136,12 +137,13 @@ class StreamOracle:
         self.trainer = StreamTrainer(task, data, plain, device=device, dtype=torch.float64)
         if access is None:
             self.trainer.insert(inserted)
-        self.frames = narrow_frames(task, inserted)
+        self.frames = narrow_frames(task, data, inserted)
 
     def load(self, state: Mapping[str, Tensor], memory: MemoryRows | None) -> None:
         """Take over parameters and memories."""
         self.trainer.model.load_state_dict(dict(state), strict=False)
-        self.trainer.restore_memory(memory)
+        if self.trainer.memory is not None and memory is not None:
+            self.trainer.restore_memory(MemoryState(memory, HeldWrites()))
         self.trainer._optimiser = None
 
     def checks(self, name: str, trainer: StreamTrainer) -> list[ResultCheck]:
@@ -258,7 +260,7 @@ def checked_race(
     oracle = StreamOracle(task, data, inserted)
     runs = race_ranked(task, contenders, data=data, compared=oracle.frames, **how)
     plain = _plain_run(task, data, inserted)
-    parts = batches(task, trained)
+    parts = batches(task, trained, data.events.t[trained])
     losses = [float(plain._train(part, 0)) for part in parts]
     precision = plain.evaluate_range(*score).ap if score else None
     allowed = ROUNDING
