@@ -7,7 +7,7 @@ A system says how a graph takes in events, how neighbours are found in it and ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -269,6 +269,18 @@ class StreamTrainer(Trainer):
 
     def close(self) -> None:
         self._optimiser = None
+
+    @contextmanager
+    def frames_replaced(self, frames: Mapping[int, Tensor]) -> Iterator[None]:
+        """Let frames be these events, int64 by the number of a frame; others are empty."""
+        before, count = self._frames, self.num_frames
+        empty = torch.empty(0, dtype=torch.int64)
+        self._frames = tuple(frames.get(number, empty) for number in range(max(frames) + 1))
+        self.num_frames = len(self._frames)
+        try:
+            yield
+        finally:
+            self._frames, self.num_frames = before, count
 
     # --- one batch --------------------------------------------------------------------------------
 

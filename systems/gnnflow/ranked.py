@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dgbench.models.ctdg import MemoryRows
 from dgbench.runtime.collectives import (
     Communicator,
     LocalCommunicator,
@@ -142,6 +143,38 @@ class RankTrainer(StreamTrainer):
 
 
 @dataclass(slots=True)
+class BatchAnswer:
+    """What ranks answer to a batch of b events without training on it.
+
+    Attributes:
+        outputs: [3 b, H], by root. gradients: of the batch's loss, by parameter. loss: of it.
+    """
+
+    outputs: Tensor
+    gradients: dict[str, Tensor]
+    loss: float
+
+    @classmethod
+    def of(cls, trainer: StreamTrainer, frame: int) -> BatchAnswer:
+        """A trainer's share of it."""
+        return cls(trainer.evaluate(frame), trainer.gradients(frame), trainer.loss(frame))
+
+    @classmethod
+    def joined(cls, shares: Sequence[BatchAnswer]) -> BatchAnswer:
+        """The whole of the shares of all ranks: outputs by side of the events, sums else."""
+        width = shares[0].outputs.shape[1]
+        sides = [one.outputs.view(3, -1, width) for one in shares]
+        return cls(
+            torch.cat(sides, dim=1).view(-1, width),
+            {
+                name: torch.stack([one.gradients[name] for one in shares]).sum(0)
+                for name in shares[0].gradients
+            },
+            sum(one.loss for one in shares),
+        )
+
+
+@dataclass(slots=True)
 class RankedRun:
     """A training run on a group of ranks.
 
@@ -158,6 +191,8 @@ class RankedRun:
         counters: per rank, of these batches.
         phases: per rank, seconds by phase over these batches, where clocks were read.
         state: parameters at the end.
+        memory: of all vertices at the end, or None.
+        answers: to each of the batches compared, after training.
         notes: what readers have to know.
     """
 
@@ -173,6 +208,8 @@ class RankedRun:
     counters: list[dict[str, int]]
     phases: list[dict[str, float]]
     state: dict[str, Tensor]
+    memory: MemoryRows | None
+    answers: list[BatchAnswer]
     notes: list[str]
 
     @property
@@ -225,6 +262,7 @@ def race_ranked(
     timeout_s: float = 120.0,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
+    compared: Mapping[int, Tensor] | None = None,
 ) -> dict[str, RankedRun]:
     """Insert a stream and train on some of its events, the contenders batch by batch in turns.
 
@@ -244,6 +282,7 @@ def race_ranked(
         device: `cpu`, or `cuda`: models, memories and caches of each rank lie on its device, and
             rows travel from there; records and ids are the host's, as the graph is.
         dtype: of the model.
+        compared: events by number of their frame that the trainers answer to after training.
 
     Raises:
         InvalidInputError, UnknownKeyError: an argument out of range.
@@ -261,7 +300,18 @@ def race_ranked(
     if len(sizes) != 1:
         raise InvalidInputError(f"contenders have {sorted(sizes)} ranks, needed: equally many")
     ranks = sizes.pop()
-    work = _Work(workload, dict(contenders), first, last, epochs, score, ingest, clocks, dtype)
+    work = _Work(
+        workload,
+        dict(contenders),
+        first,
+        last,
+        epochs,
+        score,
+        ingest,
+        clocks,
+        dtype,
+        dict(compared or {}),
+    )
     if ranks == 1:
         before = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -302,6 +352,10 @@ def _run(found: Sequence[_Found]) -> RankedRun:
         counters=[dict(f.counters) for f in found],
         phases=[dict(f.phases) for f in found],
         state=one.state,
+        memory=one.memory,
+        answers=[
+            BatchAnswer.joined(each) for each in zip(*(f.answers for f in found), strict=True)
+        ],
         notes=one.notes,
     )
 
@@ -319,6 +373,7 @@ class _Work:
     ingest: int
     clocks: bool
     dtype: torch.dtype
+    compared: dict[int, Tensor]
 
 
 @dataclass(slots=True)
@@ -337,6 +392,8 @@ class _Found:
     counters: Counter[str] = field(default_factory=Counter)
     phases: Counter[str] = field(default_factory=Counter)
     state: dict[str, Tensor] = field(default_factory=dict)
+    memory: MemoryRows | None = None
+    answers: list[BatchAnswer] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -370,7 +427,23 @@ def _race(comm: Communicator, work: _Work, data: StreamData) -> dict[str, _Found
         if work.score:
             found[name].scores = trainer.evaluate_range(*work.score)
         found[name].state, found[name].notes = trainer.state(), trainer.notes
+        if work.compared:
+            _answer(comm, trainer, work.compared, found[name])
     return found
+
+
+def _answer(
+    comm: Communicator, trainer: RankTrainer, frames: Mapping[int, Tensor], found: _Found
+) -> None:
+    """Note a trainer's memories, and what it answers to some batches; all ranks alike."""
+    if trainer.memory is not None:
+        trainer._write_held()  # else a batch of another time would
+        rows = trainer.memory.read(torch.arange(trainer.data.events.num_nodes, device=comm.device))
+        if comm.rank == 0:
+            columns = (getattr(rows, name).cpu() for name in MemoryRows.__slots__)
+            found.memory = MemoryRows(*columns)
+    with trainer.frames_replaced(frames):
+        found.answers = [BatchAnswer.of(trainer, frame) for frame in frames]
 
 
 def _one_batch(

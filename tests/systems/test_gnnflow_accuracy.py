@@ -11,7 +11,6 @@ from stream_tiny import tiny_events, tiny_stream, tiny_task
 
 from dgbench import datasets
 from dgbench.models.ctdg import STREAM_MODELS
-from dgbench.runtime.errors import CheckFailed
 from dgbench.systems.base import RunContext, get_paper
 from dgbench.systems.base.plain_stream import PlainStream
 from dgbench.systems.base.stream import StreamTrainer
@@ -109,8 +108,8 @@ def test_a_path_that_parts_from_the_reference_fails(tiny_wikipedia, monkeypatch)
         PlainStream, "sample", lambda self, *a, draw, **k: sample(self, *a, draw=draw + 1, **k)
     )
     one = accuracy.Accuracy()
-    with pytest.raises(CheckFailed, match="part by"):
-        one.run(one.cells("smoke", "cpu")[0], RunContext("cpu", "smoke", threads=1))
+    found = one.run(one.cells("smoke", "cpu")[0], RunContext("cpu", "smoke", threads=1))
+    assert {check.of for check in found.checks if not check.passed} >= {"losses", "outputs"}
 
 
 # --- numbers --------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 from dgbench import datasets
 from dgbench.datasets import EventStream
 from dgbench.datasets.sources import find_form
-from dgbench.runtime.errors import CheckFailed, MissingPackageError, UnsupportedError
+from dgbench.runtime.errors import MissingPackageError, UnsupportedError
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
 from dgbench.systems.gnnflow import PAPER
@@ -269,7 +269,7 @@ def contender_row() -> SimpleNamespace:
     params = {"dataset": "power law", "contenders": "all that are here"}
     return row(
         "contenders", params, values=found.values, counters=found.counters, data=found.data,
-        deviation=found.deviation,
+        deviation=found.deviation, notes=found.notes, checks=found.checks,
     )  # fmt: skip
 
 
@@ -300,5 +300,33 @@ def test_contenders_are_judged_raced_and_drawn() -> None:
 @pytest.mark.usefixtures("few_contenders")
 def test_a_sampler_of_ours_that_errs_fails_its_cell(monkeypatch) -> None:
     monkeypatch.setattr(Truth, "judge", lambda *a, **k: Quality(10, 0.9, 9, 0.1, 0.0, 0.0))
-    with pytest.raises(CheckFailed, match="blocks recent 40 recall, blocks recent 40 leaks"):
+    wrong = [check for check in contender_row().checks if not check.passed]
+    assert "blocks recent 40" in wrong[0].part
+
+
+@pytest.mark.parametrize("where", ["build", "sample", "add", "origin"])
+@pytest.mark.usefixtures("few_contenders")
+def test_a_contender_that_raises_fails_alone(monkeypatch, where) -> None:
+    class Broken(contenders.CONTENDERS["tcsr"]):
+        name, title, ours = "broken", "Broken", False
+
+    def fail(*given, **named):
+        raise RuntimeError("no such row\nand more")
+
+    monkeypatch.setattr(Broken, where, classmethod(fail) if where == "origin" else fail)
+    found = {**contenders.CONTENDERS, "broken": Broken}
+    monkeypatch.setattr(contenders, "CONTENDERS", found)
+    made = contender_row()
+    assert "Broken failed: RuntimeError: no such row" in made.notes
+    assert not any("broken" in key.split() for key in made.values)
+    assert made.values["gain tcsr add"] > 0
+    assert all(check.passed for check in made.checks)
+    reasons = {p["failed"] for p in contenders.checked_points([made]) if p["system"] == "Broken"}
+    assert reasons == {"crash: RuntimeError: no such row"}
+
+
+@pytest.mark.usefixtures("few_contenders")
+def test_a_contender_of_ours_that_raises_ends_its_cell(monkeypatch) -> None:
+    monkeypatch.delattr(contenders.CONTENDERS["blocks"], "sample")
+    with pytest.raises(TypeError):
         contender_row()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.tcsr import build_tcsr, sample_tcsr_hops
+from dgbench.kernels_cuda.tcsr import Tcsr, build_tcsr, sample_tcsr_hops
 from dgbench.kernels_cuda.temporal_sample import sample_hops
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.systems.gnnflow.contenders.base import Contender, Events
@@ -24,11 +25,15 @@ class _Counted(Contender):
 
     def __init__(self, *, threads: int = 1) -> None:
         super().__init__(threads=threads)
-        self._draw = 0
+        self.draw = 0  # of the last call
 
     def _next(self) -> int:
-        self._draw += 1
-        return self._draw
+        self.draw += 1
+        return self.draw
+
+    @abstractmethod
+    def records(self) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
+        """vertex -> (neighbours, edges, times) in order of time."""
 
     def first_hop(self, answer: Any) -> tuple[Tensor, Tensor]:
         hop = answer[0][0]
@@ -50,6 +55,9 @@ class Blocks(_Counted):
 
     def add(self, events: Events, old: int) -> None:
         self._insert(events, old, len(events))
+
+    def records(self) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
+        return self.store.neighbours
 
     def _insert(self, events: Events, first: int, last: int) -> None:
         part = slice(first, last)
@@ -83,3 +91,16 @@ class Rebuilt(_Counted):
             self.rows, nodes, times, fanouts, policy=policy, draw=self._next(),
             threads=self.threads,
         )  # fmt: skip
+
+    def records(self) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
+        return records_of_rows(self.rows)
+
+
+def records_of_rows(rows: Tcsr) -> Callable[[int], tuple[Tensor, Tensor, Tensor]]:
+    """vertex -> (neighbours int64[d], edges int64[d], times float64[d]), oldest first."""
+
+    def find(vertex: int) -> tuple[Tensor, Tensor, Tensor]:
+        mine = slice(int(rows.indptr[vertex]), int(rows.indptr[vertex + 1]))
+        return rows.neighbours[mine], rows.eids[mine], rows.times[mine]
+
+    return find

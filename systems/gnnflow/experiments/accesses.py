@@ -7,6 +7,7 @@ the same ones each time, sampling ahead would know them.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -14,15 +15,22 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.temporal_sample import sample_hops, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.systems.base import Preset
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.stream import (
     StreamData,
     StreamWorkload,
     batch_draw,
     batches,
     negatives_of,
+)
+from dgbench.systems.gnnflow.experiments.sample_checks import (
+    by_subject,
+    samples_check,
+    static_samples_check,
 )
 from dgbench.systems.gnnflow.experiments.settings import (
     EPOCHS,
@@ -35,6 +43,9 @@ from dgbench.systems.gnnflow.rounds import Round, rounds_by_time
 
 PRESAMPLING: Final = 1_000
 """Epochs from here on are those that a static cache samples ahead: other draws than training."""
+
+
+_random = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,16 @@ class Access:
         return self.nodes if kind == "node" else self.edges
 
 
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A batch that was handed out, and the call that it came from."""
+
+    nodes: Tensor
+    times: Tensor
+    draw: int
+    access: Access
+
+
 class Accesses:
     """Samples of a workload over its stream.
 
@@ -66,6 +87,7 @@ class Accesses:
 
     Attributes:
         task: the workload. data: its events, without features. store: all of them.
+        served: batches handed out so far.
     """
 
     def __init__(
@@ -78,6 +100,8 @@ class Accesses:
         self.store = TemporalStore.static(
             events.num_nodes, events.src, events.dst, events.t, undirected=self.task.undirected
         )
+        self.served = 0
+        self._compared: list[_Served] = []  # a batch drawn from all, and the last one
 
     def rounds(self, most: int | None = None, length: float | None = None) -> list[Round]:
         """Rounds of the stream after the initial part, or the last `most` of them.
@@ -99,24 +123,76 @@ class Accesses:
 
     def batch(self, events: Tensor, epoch: int = 0) -> Access:
         """What a batch of events int64[b] asks for."""
-        stream = self.data.events
-        drawn = negatives_of(self.task, self.data, events + epoch * 2**40)
-        nodes = torch.cat((stream.src[events], stream.dst[events], drawn))
-        times = stream.t[events].repeat(3)
-        draw = batch_draw(self.task, int(events[0]), epoch)
+        nodes, times, draw = self._roots(events, epoch)
         if self.model in STATIC_MODELS:
             return self._static(nodes, draw, events.numel())
-        found = sample_hops(
-            self.store, nodes, times, self.task.fanouts, policy=self.task.sampling,
-            window=self.task.window, snapshots=self.task.snapshots,
-            prop_time=self.task.root_times, seed=self.task.seed, draw=draw,
-        )  # fmt: skip
+        found = self._hops(nodes, times, draw)
         outer = [hops[-1] for hops in found]
-        return Access(
+        access = Access(
             torch.cat([part for hop in outer for part in (hop.nodes, hop.neighbours)]),
             torch.cat([hop.eids for hops in found for hop in hops]),
             events.numel(),
         )
+        self._keep(_Served(nodes, times, draw, access))
+        return access
+
+    @property
+    def last(self) -> Access:
+        """The batch that was handed out last."""
+        return self._compared[-1].access
+
+    def checks(self) -> list[ResultCheck]:
+        """Checks of two of the batches that were handed out, one of them the last: drawn roots of
+        each by the plain sampler, and the ids that were kept of all of its samples."""
+        static = self.model in STATIC_MODELS
+        hops_of = self._static_hops if static else self._hops
+        compare = static_samples_check if static else samples_check
+        found = []
+        for one in self._compared:
+            call = one.nodes, one.times, one.draw
+            samples = hops_of(*call)
+            found.append(compare(self.task, self.data.events, *call, samples))
+            outer = [snapshot[-1] for snapshot in samples]
+            wanted = {
+                "node": [
+                    i for hop in outer for i in (*hop.nodes.tolist(), *hop.neighbours.tolist())
+                ],
+                "edge": [eid for hops in samples for hop in hops for eid in hop.eids.tolist()],
+            }
+            kept = {kind: one.access.of(kind) for kind in wanted}
+            found.append(equal("ids", kept, wanted, against="samples of the batch"))
+        return by_subject(found)
+
+    def _keep(self, one: _Served) -> None:
+        self.served += 1
+        before = self._compared[0] if self._compared else one
+        self._compared = [before if _random.randrange(self.served) else one, one]
+
+    def _hops(self, nodes: Tensor, times: Tensor, draw: int) -> list[list[Sample]]:
+        return sample_hops(
+            self.store, nodes, times, self.task.fanouts, policy=self.task.sampling,
+            window=self.task.window, snapshots=self.task.snapshots,
+            prop_time=self.task.root_times, seed=self.task.seed, draw=draw,
+        )  # fmt: skip
+
+    def _roots(self, events: Tensor, epoch: int) -> tuple[Tensor, Tensor, int]:
+        """Roots of a batch, their times, and the number of its sampling call."""
+        stream = self.data.events
+        drawn = negatives_of(self.task, self.data, events + epoch * 2**40)
+        nodes = torch.cat((stream.src[events], stream.dst[events], drawn))
+        times = stream.t[events].repeat(3)
+        return nodes, times, batch_draw(self.task, int(events[0]), epoch)
+
+    def _static_hops(self, nodes: Tensor, times: Tensor, draw: int) -> list[list[Sample]]:
+        hops = []
+        for hop, fanout in enumerate(self.task.fanouts):
+            one = sample_neighbours(
+                self.store, nodes, torch.full((nodes.numel(),), torch.inf, dtype=torch.float64),
+                fanout=fanout, policy="uniform", seed=self.task.seed, draw=draw, hop=hop,
+            )  # fmt: skip
+            hops.append(one)
+            nodes = torch.cat((nodes, one.neighbours))
+        return [hops]
 
     def from_vertices(self, nodes: Tensor) -> Access:
         """What a static model asks for that trains on these vertices, int64[b]."""
@@ -124,15 +200,12 @@ class Accesses:
 
     def _static(self, nodes: Tensor, draw: int, events: int) -> Access:
         """Static models draw from all edges, whatever their time."""
-        edges = []
-        for hop, fanout in enumerate(self.task.fanouts):
-            one = sample_neighbours(
-                self.store, nodes, torch.full((nodes.numel(),), torch.inf, dtype=torch.float64),
-                fanout=fanout, policy="uniform", seed=self.task.seed, draw=draw, hop=hop,
-            )  # fmt: skip
-            edges.append(one.eids.clone())
-            nodes = torch.cat((nodes, one.neighbours))
-        return Access(nodes, torch.cat(edges), events)
+        times = torch.full((nodes.numel(),), torch.inf, dtype=torch.float64)
+        hops = self._static_hops(nodes, times, draw)[0]
+        outer = torch.cat((hops[-1].nodes, hops[-1].neighbours))
+        access = Access(outer, torch.cat([hop.eids for hop in hops]), events)
+        self._keep(_Served(nodes, times, draw, access))
+        return access
 
     def count(self, kind: str) -> int:
         """How many `node` or `edge` ids there are."""

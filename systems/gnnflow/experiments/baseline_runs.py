@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Final
 
+import torch
+
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Preset
 from dgbench.systems.base.registry import get_system
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload
 from dgbench.systems.base.stream_data import StreamData
 from dgbench.systems.gnnflow.dgl_access import DglAccess
+from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, untimed_check
 from dgbench.systems.gnnflow.experiments.settings import (
     MODELS,
     PRESETS,
@@ -22,6 +26,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     Graph,
     workload,
 )
+from dgbench.systems.gnnflow.experiments.trainer_checks import StreamOracle, trainer_checks
 
 BASELINES: Final = {"tgl": MODELS, "dgl": STATIC_MODELS}
 """What section 2.2 trains on each of them."""
@@ -87,6 +92,23 @@ def open_baseline(
     if reasons := system.unsupported(task, device):  # type: ignore[arg-type]
         raise UnsupportedError(f"TGL: {'; '.join(reasons)}")
     return system.open(task, device=device, meter=meter, data=data, threads=threads)  # type: ignore
+
+
+def baseline_checks(
+    baseline: str, trainer: StreamTrainer, task: StreamWorkload, data: StreamData
+) -> list[ResultCheck]:
+    """Checks of a baseline that holds all events, as it stands."""
+    if baseline == "tgl":
+        return trainer_checks({BASELINE_TITLES[baseline]: trainer}, task, data)
+    # Its sampler draws by a generator of its own: what it drew is checked, and is then given.
+    access = trainer.access
+    oracle = StreamOracle(task, data, trainer.inserted, access=access, device=str(trainer.device))
+    found = []
+    for frame, part in oracle.frames.items():
+        nodes = torch.cat([data.events.src[part], data.events.dst[part]])
+        hops = access.sample(nodes, data.events.t[part].repeat(2), draw=frame)[0]
+        found.append(untimed_check(hops, nodes, task, data.events))
+    return by_subject(found) + oracle.checks(BASELINE_TITLES[baseline], trainer)
 
 
 def time_batches(trainer: StreamTrainer, budget_s: float) -> BatchTimes:

@@ -8,13 +8,23 @@ from typing import Any, Final
 
 import torch
 
-from dgbench.runtime.errors import CheckFailed
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, TableRows
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
+from dgbench.systems.gnnflow.experiments.cache_checks import (
+    BATCHES,
+    IDS,
+    counts_check,
+    few,
+    listed_check,
+    looped_check,
+    looped_dynamic,
+    requests_check,
+)
 from dgbench.systems.gnnflow.experiments.cache_times import rows_of
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
@@ -22,6 +32,7 @@ from dgbench.systems.gnnflow.experiments.common import (
     model_title,
     panel,
 )
+from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA
 from dgbench.systems.gnnflow.plain_cache import ListedCache, TorchCache
 from dgbench.systems.gnnflow.rounds import Round
@@ -75,6 +86,7 @@ WAY_TITLES: Final = {
     "list": "list and lock, compiled",
     "torch": "whole batches, torch's operators",
 }
+TABLE: Final = "rows of the table"
 NEEDS: Final = "its cache lies on a GPU: needs a CUDA device"
 WHOLEGRAPH: Final = "WholeGraph, on the device"
 """Raced with our cache on the device, where it is installed."""
@@ -129,14 +141,25 @@ class CacheAblation(Experiment):
             played = play.record(
                 graph, model, preset, ROUNDS[preset], MOST[preset][model], gpus=gpus
             )
+            some = few(played)
+            found.checks += played.accesses.checks()
             for kind in play.KINDS:
+                capacity = played.accesses.capacity(kind)
                 for name, setting in SETTINGS.items():
                     counts = hits(played, kind, **setting)
+                    part = f"{gpus} {kind} {name}"
+                    how = {"admission": LAMBDA, **setting}
+                    loop = looped_dynamic(some, kind, capacity, play.WARM, **how)
+                    found.checks += [
+                        counts_check(hits(some, kind, **setting), loop, part),
+                        requests_check(counts.requests, played.counted(), kind, part),
+                    ]
                     found.values[f"{gpus} {kind} {name}"] = 100 * counts.hit_rate
                     found.values[f"{gpus} {kind} {name} unique"] = 100 * counts.unique_hit_rate
                     found.counters[f"{gpus} {kind} {name} hits"] = counts.hits
                 found.counters[f"{gpus} {kind} requests"] = counts.requests
             found.data = played.accesses.describe()
+        found.checks = by_subject(found.checks)
         found.units = dict.fromkeys(found.values, "%")
         return found
 
@@ -206,6 +229,15 @@ def race_on_host(accesses: Accesses, context: RunContext) -> Measurement:
         "torch": TorchCache(table, slots),
     }
     found = race(accesses, context, table, ways)
+    ids = list(accesses.last.edges.split(IDS)[:BATCHES])
+    found.checks += [
+        listed_check(lambda slots: ListedCache(table, slots), table, ids),
+        looped_check(lambda slots: FeatureCache(TableRows(table), slots), table, ids),
+        equal(
+            "counters", {name: way.requests for name, way in ways.items()},
+            dict.fromkeys(ways, found.counters["ids"]), against="ids of all batches",
+        ),
+    ]  # fmt: skip
     for name, way in ways.items():
         found.values[f"{name} hit rate"] = 100 * way.hits / way.requests
         found.units[f"{name} hit rate"] = "%"
@@ -229,17 +261,14 @@ def race_on_device(accesses: Accesses, context: RunContext) -> Measurement:
 def race(
     accesses: Accesses, context: RunContext, table: torch.Tensor, ways: Mapping[str, Any]
 ) -> Measurement:
-    """Seconds of a fetch in each way, in turns on the same batches of edges.
-
-    Raises:
-        CheckFailed: one of them gave other rows than the table.
-    """
+    """Seconds of a fetch in each way, in turns on the same batches of edges."""
     on_device = context.device == "cuda" and WHOLEGRAPH in ways
     turns, size = TURNS[context.preset], accesses.task.batch
     last = accesses.count("edge")
     span = Round(0, last - (turns + 3) * size, last)
     batches = [access.edges for access in accesses.epoch(span)]
     seconds: dict[str, list[float]] = {name: [] for name in ways}
+    checks: list[ResultCheck] = []
     for turn, ids in enumerate(batches, -3):  # three fill the caches
         given = ids.to(context.device) if on_device else ids
         for name in ways if turn % 2 else reversed(ways):
@@ -249,9 +278,11 @@ def race(
                 torch.cuda.synchronize()
             if turn >= 0:
                 seconds[name].append(time.perf_counter() - began)
-            if turn == -1 and not torch.equal(rows.cpu(), table[ids]):
-                raise CheckFailed(f"the cache '{name}' gives other rows than the table")
-    found = Measurement(data=accesses.describe(), deviation={"output": 0.0}, warmup=3)
+            if turn in (-1, turns - 1):
+                checks.append(equal("rows", {name: rows}, {name: table[ids]}, against=TABLE))
+    apart = max(check.gap for check in checks)
+    found = Measurement(data=accesses.describe(), deviation={"output": apart}, warmup=3)
+    found.checks = [*by_subject(checks), *accesses.checks()]
     for name in ways:
         if name != "batched":
             found.values |= gains(name, seconds[name], seconds["batched"])

@@ -6,14 +6,21 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.runtime.errors import CheckFailed
 from dgbench.systems.base import Measurement, RunContext
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.turns import gains
 from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Access, Accesses
+from dgbench.systems.gnnflow.experiments.cache_checks import (
+    LoopedCache,
+    counts_check,
+    shortened,
+)
+from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
 from dgbench.systems.gnnflow.experiments.settings import EPOCHS, LAMBDA, Graph
 from dgbench.systems.gnnflow.rounds import Round
 from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
@@ -38,9 +45,6 @@ def time_rounds(graph: Graph, model: str, context: RunContext) -> Measurement:
 
     Every contender serves the same batches. For a static cache the time to sample two epochs
     ahead, to count visits and to load rows belongs to its fetching (section 6.2).
-
-    Raises:
-        CheckFailed: a cache gave other rows than the table.
     """
     preset = context.preset
     batch = BATCH[preset][model]
@@ -53,6 +57,7 @@ def time_rounds(graph: Graph, model: str, context: RunContext) -> Measurement:
     caches = {name: caches_of(accesses, tables, name) for name in CONTENDERS}
     init: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     fetch: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    unique = dict.fromkeys(KINDS, 0)
     for one in (rounds[0], *rounds):  # the first one twice: it warms up
         epochs = [list(accesses.epoch(one, e)) for e in range(EPOCHS)]
         for name in CONTENDERS if one.number % 2 == 0 else reversed(CONTENDERS):
@@ -64,9 +69,29 @@ def time_rounds(graph: Graph, model: str, context: RunContext) -> Measurement:
             serve(caches[name], epochs, restoration=not every)
             init[name].append(chose - began)
             fetch[name].append(time.perf_counter() - chose)
+        for kind in KINDS:  # each id once a batch
+            unique[kind] += sum(
+                np.unique(access.of(kind).numpy()).size for batches in epochs for access in batches
+            )
+    counts = {f"{n} {k}": caches[n][k].counts for n in CONTENDERS for k in KINDS}
+    checks = [
+        equal(
+            "counters",
+            {key: one.unique for key, one in counts.items()},
+            {key: unique[key.split()[-1]] for key in counts},
+            against="ids sorted by numpy",
+        ),
+        *accesses.checks(),
+    ]
+    missed = {key: one.unique_misses for key, one in counts.items()}  # before more is fetched
+    few = [[shortened(access) for access in batches] for batches in epochs]
     for name in CONTENDERS:
-        check(caches[name], tables, epochs[0][0])
-    found = Measurement(data=accesses.describe(), deviation={"output": 0.0})
+        checks += rows_checks(name, caches[name], tables, [epochs[-1][-1], epochs[0][0]])
+        if not CONTENDERS[name]:
+            checks += served_checks(caches_of(accesses, tables, name), few, name)
+    apart = max(check.gap for check in checks if check.of == "rows")
+    found = Measurement(data=accesses.describe(), deviation={"output": apart})
+    found.checks = by_subject(checks)
     for name in CONTENDERS:
         chosen, fetched = sum(init[name][1:]), sum(fetch[name][1:])
         found.values[f"{name} init_s"] = chosen / count
@@ -74,9 +99,9 @@ def time_rounds(graph: Graph, model: str, context: RunContext) -> Measurement:
         found.values[f"{name} init share"] = 100 * chosen / (chosen + fetched)
         found.units[f"{name} init share"] = "%"
         for kind in KINDS:
-            cache = caches[name][kind]
-            found.counters[f"{name} {kind} missed"] = cache.counts.unique_misses
-            found.counters[f"{name} {kind} bytes"] = 4 * cache.rows.dim * cache.counts.unique_misses
+            rows = missed[f"{name} {kind}"]
+            found.counters[f"{name} {kind} missed"] = rows
+            found.counters[f"{name} {kind} bytes"] = rows * tables[kind].table[:1].nbytes
     totals = {n: [a + b for a, b in zip(init[n][1:], fetch[n][1:], strict=True)] for n in init}
     found.values |= gains(GAIN, totals["static"], totals["dynamic"])
     found.values |= gains(f"{GAIN} with reuse", totals["static with reuse"], totals["dynamic"])
@@ -131,9 +156,35 @@ def serve(
                 cache.fetch(access.of(kind), update=restoration)
 
 
-def check(caches: dict[str, FeatureCache], tables: dict[str, TableRows], access: Access) -> None:
-    """Raise CheckFailed where a cache gives other rows than its table."""
+def rows_checks(
+    name: str,
+    caches: dict[str, FeatureCache],
+    tables: dict[str, TableRows],
+    batches: Sequence[Access],
+) -> list[ResultCheck]:
+    """Checks that caches give the rows of their tables, as they stand."""
+    return [
+        equal(
+            "rows", {f"{kind}s, {name}": cache.fetch(access.of(kind), update=False)},
+            {f"{kind}s, {name}": tables[kind].table[access.of(kind)]}, against="rows of the table",
+        )
+        for kind, cache in caches.items()
+        for access in batches
+    ]  # fmt: skip
+
+
+def served_checks(
+    caches: dict[str, FeatureCache], epochs: Sequence[Sequence[Access]], name: str
+) -> list[ResultCheck]:
+    """Checks of `serve` with restoration, by empty caches and a few ids, request by request."""
+    serve(caches, epochs, restoration=True)
+    found = []
     for kind, cache in caches.items():
-        ids = access.of(kind)
-        if not torch.equal(cache.fetch(ids, update=False), tables[kind].gather(ids)):
-            raise CheckFailed(f"the cache of {kind}s gives other rows than the table")
+        loop = LoopedCache(cache.capacity, "lru", LAMBDA)
+        start = loop.snapshot()
+        for batches in epochs:
+            loop.restore(start)
+            for access in batches:
+                loop.fetch(access.of(kind).tolist())
+        found.append(counts_check(cache.counts, loop.counts, f"{name} {kind}"))
+    return found

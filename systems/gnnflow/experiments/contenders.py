@@ -11,14 +11,21 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, at_most
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.gnnflow.contenders import CONTENDERS, Contender, Events, Truth
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
+from dgbench.systems.gnnflow.experiments.sample_checks import (
+    SCAN,
+    by_subject,
+    records_check,
+    samples_check,
+    sampling_task,
+)
 from dgbench.systems.gnnflow.experiments.settings import PRESETS
 
 NAME: Final = "contenders"
@@ -158,68 +165,117 @@ def open_stream(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
     return events, origin_data(found.origin)
 
 
-def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measurement:
-    """Judge and time all contenders that are here, in turns.
+class Racers:
+    """Contenders that take part, each until it raises something; ours may not.
 
-    Raises:
-        CheckFailed: ours misses a neighbour, returns one twice or from the root's own time.
+    Attributes:
+        here: classes by name. made: contenders that hold the graph, by name.
+        reasons: why one does not take part any more, by name.
     """
+
+    def __init__(self, here: dict[str, type[Contender]]) -> None:
+        self.here, self.made, self.reasons = here, {}, {}
+
+    def ask(self, name: str, call: Callable[..., Any], *given: Any) -> Any:
+        """The answer of a contender, or None where it fails: it is out then, and only it."""
+        if name in self.reasons:
+            return None
+        try:
+            return call(*given)
+        except Exception as error:  # a package of others may fail in any way
+            if self.here[name].ours:
+                raise
+            lines = str(error).splitlines()
+            self.reasons[name] = f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")
+            self.made.pop(name, None)
+            return None
+
+    def notes(self) -> list[str]:
+        """A sentence for each contender that failed."""
+        return [f"{FAILED_NOTE.format(self.here[n].title)}{why}" for n, why in self.reasons.items()]
+
+
+FAILED_NOTE: Final = "{} failed: "
+
+
+def measure(events: Events, data: dict[str, Any], context: RunContext) -> Measurement:
+    """Judge and time all contenders that are here, in turns; one that fails does so alone."""
     left_out = LEFT_OUT.get(context.preset, ())
-    here = {
-        name: one for name, one in CONTENDERS.items()
-        if name not in left_out and not one.unavailable()
-    }  # fmt: skip
+    racers = Racers(
+        {n: one for n, one in CONTENDERS.items() if n not in left_out and not one.unavailable()}
+    )
     values: dict[str, float] = {}
-    notes = [f"{one.title}: {one.origin()}. {one.note}".rstrip(". ") for one in here.values()]
-    notes += [f"{CONTENDERS[name].title} is raced in the full preset" for name in left_out]
+    checks: list[ResultCheck] = []
+    notes = [f"{CONTENDERS[name].title} is raced in the full preset" for name in left_out]
     first = len(events) // 2
-    made: dict[str, Contender] = {}
-    for name, one in here.items():
-        made[name] = one(threads=context.threads)
-        made[name].build(events if one.looks_back else events.first(first))
-        notes += [f"{one.title}: {remark}" for remark in made[name].remarks()]
+    for name in racers.here:
+        racers.ask(name, _open, racers, name, events, first, context.threads, notes)
     truth = Truth(events)
     for batch in BATCHES:
         nodes, times = batch_roots(events, first, min(batch, len(events) - first))
         every = max(1, nodes.numel() // JUDGED)
-        for name, one in made.items():
+        for name, one in list(racers.made.items()):
             for policy in one.policies:
                 key = f"{name} {policy} {batch}"
-                values |= judged(one, truth, nodes, times, policy, key, every)
+                found = racers.ask(name, judged, one, truth, nodes, times, policy, key, every)
+                values |= found[0] if found else {}
+                checks += [found[1]] if found and one.ours else []
         pairs = [hops for hops, size in RACES[context.preset] if size == batch]
         for policy, hops in product(("recent", "uniform"), pairs):
-            racing = {n: o for n, o in made.items() if policy in o.policies and hops <= o.hops}
-            calls = {n: _call(o, nodes, times, [FANOUT] * hops, policy) for n, o in racing.items()}
-            values |= raced(calls, f"{policy} {hops} {batch}", TURNS[context.preset])
-    values |= growth(here, events, context)
-    wrong = [
-        key for key, value in values.items()
-        if key.startswith(f"{OURS} ") and (
-            (key.endswith("recall") and value < 1) or (key.endswith(MARKS[1:]) and value > 0)
-        )
-    ]  # fmt: skip
-    if wrong:
-        raise CheckFailed(f"the sampler over blocks is wrong: {', '.join(wrong)}")
+            fanouts = [FANOUT] * hops
+            racing = {
+                n: o for n, o in racers.made.items() if policy in o.policies and hops <= o.hops
+            }
+            calls = {n: _call(o, nodes, times, fanouts, policy) for n, o in racing.items()}
+            values |= raced(racers, calls, f"{policy} {hops} {batch}", TURNS[context.preset])
+            task = sampling_task(fanouts, policy)
+            checks += [  # by the very graphs that were timed
+                samples_check(task, events, nodes, times, one.draw, answer, most=6, part=name)
+                for name, one in racing.items()
+                if one.ours and (answer := calls[name]()) is not None
+            ]
+    found, more = growth(racers, events, context)
+    values |= found
+    checks += more
+    for name in racers.reasons:  # half of its numbers say nothing
+        values = {key: value for key, value in values.items() if name not in key.split()}
+    samples = [check.gap for check in checks]
     return Measurement(
         values=values,
         counters={"events": len(events), "nodes": events.num_vertices, "threads": context.threads},
-        deviation={"missing": 0.0},
+        deviation={"missing": max(samples)},
         data=data,
-        notes=notes,
+        notes=notes + racers.notes(),
+        checks=by_subject(checks),
     )
+
+
+def _open(
+    racers: Racers, name: str, events: Events, first: int, threads: int, notes: list[str]
+) -> None:
+    """Let a contender build its graph, and note what it is."""
+    one = racers.here[name]
+    about = f"{one.title}: {one.origin()}. {one.note}".rstrip(". ")
+    made = one(threads=threads)
+    made.build(events if one.looks_back else events.first(first))
+    racers.made[name] = made
+    notes += [about, *(f"{one.title}: {remark}" for remark in made.remarks())]
 
 
 def judged(
     one: Contender, truth: Truth, nodes: Tensor, times: Tensor, policy: str, key: str, every: int
-) -> dict[str, float]:
-    """Quality of one call, and whether a second one gives the very same edges."""
+) -> tuple[dict[str, float], ResultCheck]:
+    """Quality of one call, whether a second one gives the very same edges, and a check of it."""
     answers = [
         one.first_hop(one.sample(nodes, times, [FANOUT], policy)) for _ in range(2)
     ]  # fmt: skip
-    quality = asdict(truth.judge(nodes, times, FANOUT, policy, *answers[0], every=every))
+    judgement = truth.judge(nodes, times, FANOUT, policy, *answers[0], every=every)
+    quality = asdict(judgement)
     found = {f"{key} {mark}": float(quality[mark]) for mark in MARKS}
     found[f"{key} repeats"] = float(torch.equal(answers[0][1], answers[1][1]))
-    return found
+    gap = max(1 - quality["recall"], *(quality[mark] for mark in (*MARKS[1:], "foreign")))
+    check = at_most("samples", gap, 0.0, against=SCAN, compared=quality["wanted"], part=key)
+    return found, check
 
 
 def _call(
@@ -228,15 +284,23 @@ def _call(
     return lambda: one.sample(nodes, times, fanouts, policy)
 
 
-def raced(calls: dict[str, Callable[[], Any]], key: str, turns: int) -> dict[str, float]:
+def raced(
+    racers: Racers, calls: dict[str, Callable[[], Any]], key: str, turns: int
+) -> dict[str, float]:
     """Median seconds of each call, and how many times ours each takes, turn by turn."""
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(turns + 1):
         for name in calls if turn % 2 else reversed(calls):
             start = time.perf_counter()
-            calls[name]()
+            racers.ask(name, calls[name])
             if turn:  # the first warms up
                 seconds[name].append(time.perf_counter() - start)
+    return _compared(racers, seconds, key)
+
+
+def _compared(racers: Racers, seconds: dict[str, list[float]], key: str) -> dict[str, float]:
+    """Medians and gains of those that did not fail."""
+    seconds = {name: spent for name, spent in seconds.items() if name not in racers.reasons}
     found = {f"{name} {key} s": median(spent) for name, spent in seconds.items()}
     for name, spent in seconds.items():
         if name != OURS:
@@ -245,24 +309,34 @@ def raced(calls: dict[str, Callable[[], Any]], key: str, turns: int) -> dict[str
 
 
 def growth(
-    here: dict[str, type[Contender]], events: Events, context: RunContext
-) -> dict[str, float]:
-    """Seconds in which each contender takes in the last edges, each time into a graph made anew."""
+    racers: Racers, events: Events, context: RunContext
+) -> tuple[dict[str, float], list[ResultCheck]]:
+    """Seconds in which each contender takes in the last edges, each time into a graph made anew,
+    and checks of what ours hold then."""
     old = len(events) - max(1, int(NEW * len(events)))
-    seconds: dict[str, list[float]] = {name: [] for name in here}
+    seconds: dict[str, list[float]] = {name: [] for name in racers.made}
+    grown: dict[str, Contender] = {}
+
+    def grow(name: str) -> float:
+        one = racers.here[name](threads=context.threads)
+        if one.in_place:  # what is rebuilt does not care what was there
+            one.build(events.first(old))
+        start = time.perf_counter()
+        one.add(events, old)
+        spent = time.perf_counter() - start
+        if one.ours:
+            grown[name] = one
+        return spent
+
     for turn in range(min(7, TURNS[context.preset])):
-        for name in here if turn % 2 else reversed(here):
-            grown = here[name](threads=context.threads)
-            if here[name].in_place:  # what is rebuilt does not care what was there
-                grown.build(events.first(old))
-            start = time.perf_counter()
-            grown.add(events, old)
-            seconds[name].append(time.perf_counter() - start)
-    found = {f"{name} add s": median(spent) for name, spent in seconds.items()}
-    for name, spent in seconds.items():
-        if name != OURS:
-            found |= gains(f"{name} add", spent, seconds[OURS])
-    return found
+        for name in seconds if turn % 2 else reversed(seconds):
+            spent = racers.ask(name, grow, name)
+            seconds[name].append(0.0 if spent is None else spent)
+    checks = [
+        records_check(one.records(), events, True, part=f"{name}, grown")
+        for name, one in grown.items()
+    ]
+    return _compared(racers, seconds, "add"), checks
 
 
 def checked_points(rows: Rows) -> list[dict[str, Any]]:
@@ -313,6 +387,10 @@ def _checked(
     one = CONTENDERS[name]
     if policy not in one.policies or hops > one.hops:
         return {**found, "failed": "not-supported: it cannot"}
+    broken = FAILED_NOTE.format(one.title)
+    reasons = [note.removeprefix(broken) for note in row.notes if note.startswith(broken)]
+    if reasons:
+        return {**found, "failed": f"crash: {reasons[0]}"}
     title = f"{one.title} is raced in the full preset"
     unraced = "skipped: full preset only" if title in row.notes else "skipped: not in this run"
     return {**found, "failed": absent.get(name, unraced)}

@@ -20,6 +20,8 @@ from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     task_of,
 )
 from dgbench.systems.gnnflow.experiments.common import failed, failures, model_title, panel, threads
+from dgbench.systems.gnnflow.experiments.round_checks import RoundReplay, stream_checks
+from dgbench.systems.gnnflow.experiments.sample_checks import drawn
 from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES
 
 NAME: Final = "fig10"
@@ -86,13 +88,19 @@ class Fig10(Experiment):
             trainer.copy_from(streams[EPOCHS[0]].trainer)
         found = {epochs: [] for epochs in EPOCHS}
         for turn in range(len(rounds)):
+            if turn == len(rounds) - 1:
+                some = [EPOCHS[i] for i in drawn(len(EPOCHS), 2).tolist()]
+                replays = {n: RoundReplay(task, data, streams[n]) for n in some}
             for epochs in EPOCHS if turn % 2 == 0 else reversed(EPOCHS):
                 found[epochs].append(streams[epochs].play())
         values: dict[str, float] = {}
         for epochs, outcomes in found.items():
             values |= as_series(f"epochs {epochs}", [one.ap for one in outcomes])
             values[f"retrain_s {epochs}"] = sum(one.retrain_s for one in outcomes) / len(outcomes)
-            streams[epochs].trainer.close()
+        last = {epochs: outcomes[-1] for epochs, outcomes in found.items()}
+        checks = stream_checks(task, data, streams, replays, last)
+        for stream in streams.values():
+            stream.trainer.close()
         return Measurement(
             values=values,
             units={name: "s" for name in values if name.startswith("retrain_s")},
@@ -103,6 +111,7 @@ class Fig10(Experiment):
                 "batch": task.batch,
             },
             data=data.describe(),
+            checks=checks,
         )
 
     def figures(self) -> list[FigureSpec]:

@@ -20,6 +20,7 @@ from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     task_of,
 )
 from dgbench.systems.gnnflow.experiments.common import failed, failures, model_title, panel, threads
+from dgbench.systems.gnnflow.experiments.round_checks import RoundReplay, stream_checks
 from dgbench.systems.gnnflow.experiments.settings import INITIAL, MODEL_TITLES
 
 NAME: Final = "fig11"
@@ -115,6 +116,8 @@ class Fig11(Experiment):
             trainer.copy_from(streams[OFTEN].trainer)
         found = {name: [] for name in how}
         for turn in range(len(rounds)):
+            if turn == len(rounds) - 1:
+                replays = {n: RoundReplay(task, data, one) for n, one in streams.items()}
             for name in list(how) if turn % 2 == 0 else reversed(how):
                 found[name].append(streams[name].play())
         values: dict[str, float] = {}
@@ -131,7 +134,10 @@ class Fig11(Experiment):
                     for i, part in enumerate(parts)
                     if len(part) == spacing
                 }
-            streams[name].trainer.close()
+        last = {name: outcomes[-1] for name, outcomes in found.items()}
+        checks = stream_checks(task, data, streams, replays, last)
+        for stream in streams.values():
+            stream.trainer.close()
         return Measurement(
             values=values,
             units={name: "s" for name in values if name.startswith("retrain_s")},
@@ -144,6 +150,7 @@ class Fig11(Experiment):
                 "retrainings": sum(one.trained > 0 for one in found[SELDOM]),
             },
             data=data.describe(),
+            checks=checks,
         )
 
     def figures(self) -> list[FigureSpec]:

@@ -15,12 +15,17 @@ from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.temporal_counts import count_walk
 from dgbench.kernels_cuda.temporal_sample import sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
-from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, rounds_of, select
+from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.turns import gain_of, gains, turn_rounds
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
+from dgbench.systems.gnnflow.experiments.sample_checks import (
+    by_subject,
+    samples_check,
+    sampling_task,
+)
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph
 from dgbench.systems.gnnflow.experiments.table6 import INJECTED, policies
 
@@ -181,20 +186,20 @@ def roots_of(events: Any, lists: Tensor, visits: int) -> tuple[Tensor, Tensor]:
 
 
 def measure(graph: Graph, scale: float, context: RunContext) -> Measurement:
-    """Sample the same roots from all layouts in turns.
-
-    Raises:
-        CheckFailed: two layouts give different samples.
-    """
+    """Sample the same roots from all layouts in turns."""
     stores, events = stores_of(graph, scale)
     lists = stores["Adj. List"].list_lengths()
     nodes, times = roots_of(events, lists, VISITS[context.preset])
     values: dict[str, float] = {}
+    checks: list[ResultCheck] = []
     for walk, policy in product(WALKS, POLICIES):
         calls = {
             name: _call(store, nodes, times, walk, policy) for name, store in stores.items()
         }  # fmt: skip
-        _agree(calls)
+        checks += agreement(
+            {name: call() for name, call in calls.items()}, events, nodes, times, policy,
+            undirected=graph.undirected,
+        )  # fmt: skip
         seconds = in_turns(calls, TURNS[context.preset], BUDGET_S[context.preset])
         key = f"{walk} {policy}"
         values |= {f"{name} {key} s": median(spent) for name, spent in seconds.items()}
@@ -209,11 +214,13 @@ def measure(graph: Graph, scale: float, context: RunContext) -> Measurement:
         counters[f"blocks {name}"] = int(blocks.sum())
         counters[f"longest {name}"] = int(blocks.max())
         counters[f"compared {name}"] = int(compared.sum())
+        checks.append(walk_check(store, nodes, blocks, name))
     return Measurement(
         values=values,
         counters=counters,
-        deviation={"output": 0.0},  # or `_agree` would have raised
+        deviation={"output": max(check.gap for check in checks if check.of == "samples")},
         data=origin_data(events.origin),
+        checks=by_subject(checks),
     )
 
 
@@ -225,12 +232,42 @@ def _call(
     )
 
 
-def _agree(calls: dict[str, Callable[[], Sample]]) -> None:
-    truth = calls[STATIC]()
-    for name, call in calls.items():
-        one = call()
-        if not (torch.equal(one.offsets, truth.offsets) and torch.equal(one.eids, truth.eids)):
-            raise CheckFailed(f"'{name}' does not give the samples of '{STATIC}'")
+def agreement(
+    samples: dict[str, Sample],
+    events: Any,
+    nodes: Tensor,
+    times: Tensor,
+    policy: str,
+    *,
+    undirected: bool = True,
+) -> list[ResultCheck]:
+    """Checks of samples of the same roots by several samplers, seed 1 and draw 0: drawn roots of
+    the first by the plain sampler, and all roots of the others by the first."""
+    task = sampling_task((FANOUT,), policy, undirected=undirected, seed=1)
+    columns = {
+        name: {key: getattr(one, key) for key in ("offsets", "neighbours", "eids", "edge_times")}
+        for name, one in samples.items()
+    }
+    first, *others = samples
+    found = [
+        samples_check(task, events, nodes, times, 0, [[one]], most=6, part=name)
+        for name, one in samples.items()
+    ]
+    return found + [
+        equal("samples", columns[name], columns[first], against="first sampler") for name in others
+    ]
+
+
+def walk_check(store: TemporalStore, nodes: Tensor, blocks: Tensor, name: str) -> ResultCheck:
+    """A check of the blocks that a walk over the whole past of the last events looks at: at most
+    the list of a root, whose newest block alone may begin too late, and none without records."""
+    lists = store.list_lengths().long()[nodes]
+    records = store.degrees().long()[nodes]
+    wrong = (blocks > lists) | (blocks < lists.clamp(max=1)) | ((records == 0) & (blocks > 0))
+    return at_most(
+        "counters", float(wrong.double().mean()), 0.0, against="lengths of lists",
+        compared=nodes.numel(), part=name,
+    )  # fmt: skip
 
 
 def in_turns(

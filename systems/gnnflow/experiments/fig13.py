@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.runtime.errors import CheckFailed
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import by_group, paired, select
+from dgbench.systems.base.result_checks import ResultCheck, equal
+from dgbench.systems.gnnflow.experiments import sample_checks
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
     graph_title,
     origin_data,
+)
+from dgbench.systems.gnnflow.experiments.sample_checks import (
+    by_subject,
+    records_check,
+    samples_check,
+    sampling_task,
 )
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, Graph
 
@@ -214,7 +221,6 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
     """Sample batches from one placement.
 
     Raises:
-        CheckFailed: the samples are not the CPU's.
         MemoryError: the graph does not fit the limit.
     """
     from dgbench import datasets
@@ -266,7 +272,6 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
         def sample(nodes: Tensor, times: Tensor, draw: int) -> list[list[Sample]]:
             return bring_home(there.sample_hops(nodes, times, fanouts, draw=draw, **how))
 
-        check(sample(*batches[0], 0), on_cpu(*batches[0], 0))
     drawn = [0]
     taken = [0, 0]
 
@@ -279,6 +284,21 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
             taken[1] += hop.neighbours.numel()
 
     steady = measure_steady(step, budget_s=BUDGETS_S[context.preset])
+    task_of = sampling_task(fanouts, task.sampling, undirected=graph.undirected, seed=1)
+    checks = [records_check(store.neighbours, events, graph.undirected)]
+    for number in sample_checks.drawn(BATCHES, 2).tolist():
+        nodes, times = batches[number]
+        found = sample(nodes, times, number)
+        checks.append(
+            samples_check(task_of, events, nodes, times, number, found, part=f"batch {number}")
+        )
+        if system != CPU:
+            checks.append(equal_samples(found, on_cpu(nodes, times, number)))
+    records = len(events) * (2 if graph.undirected else 1)
+    own = {"records": memory.records, "published": published}
+    exact = {"records": records, "published": round(records / scale)}
+    checks.append(equal("counters", own, exact, against="events of the stream"))
+    apart = max(check.gap for check in checks if check.of == "samples")
     return Measurement(
         values={
             "roots_per_s": taken[0] / drawn[0] / steady.time,
@@ -288,21 +308,24 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
         counters=counters,
         samples=steady.samples,
         warmup=steady.warmup,
-        deviation={"output": 0.0},  # or `check` would have raised
+        deviation={"output": apart},
+        checks=by_subject(checks),
         data={**origin_data(events.origin), "edges": len(events), "nodes": events.num_nodes},
         notes=notes,
     )
 
 
-def check(found: list[list[Sample]], right: list[list[Sample]]) -> None:
-    """Compare samples bit by bit.
-
-    Raises:
-        CheckFailed: they differ.
-    """
-    for number, (one, other) in enumerate(zip(found[0], right[0], strict=True), 1):
-        if not all(torch.equal(getattr(one, name), getattr(other, name)) for name in CHECKED):
-            raise CheckFailed(f"hop {number} is not what the CPU samples")
+def equal_samples(found: list[list[Sample]], right: list[list[Sample]]) -> ResultCheck:
+    """A check that samples are those of the CPU, bit by bit."""
+    columns = [
+        {
+            f"{name} of hop {number}": getattr(hop, name)
+            for number, hop in enumerate(hops[0], 1)
+            for name in CHECKED
+        }
+        for hops in (found, right)
+    ]
+    return equal("samples", *columns, against="the CPU's sampler")
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:

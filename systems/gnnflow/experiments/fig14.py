@@ -7,12 +7,21 @@ from typing import Any, Final
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.gnnflow.cache import CacheCounts
 from dgbench.systems.gnnflow.experiments import cache_play as play
+from dgbench.systems.gnnflow.experiments.cache_checks import (
+    counts_check,
+    few,
+    looped_dynamic,
+    looped_static,
+    requests_check,
+)
 from dgbench.systems.gnnflow.experiments.cache_times import CONTENDERS, GAIN, time_rounds
 from dgbench.systems.gnnflow.experiments.common import failed, failures, model_title, panel
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME
+from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LAMBDA
 
 NETFLIX: Final = ("netflix", "tgn")
 """The workload of panels b to d."""
@@ -94,15 +103,21 @@ class Fig14(Experiment):
         preset = context.preset
         played = play.record(graph, model, preset, ROUNDS[preset], MOST[preset])
         found = Measurement(data=played.accesses.describe())
+        found.checks += played.accesses.checks()
         for kind in play.KINDS:
             for times in SIZES:
+                found.checks += hit_checks(played, kind, times)
                 for variant, counts in hits(played, kind, times).items():
                     name = f"{kind} {variant} {times:g}"
+                    if variant != "static stale":
+                        asked = counts.requests
+                        found.checks.append(requests_check(asked, played.counted(), kind, name))
                     found.values[name] = 100 * counts.hit_rate
                     found.values[f"{name} unique"] = 100 * counts.unique_hit_rate
                     found.counters[f"{name} requests"] = counts.requests
                     found.counters[f"{name} hits"] = counts.hits
             found.counters[f"{kind} slots"] = played.accesses.capacity(kind)
+        found.checks = by_subject(found.checks)
         found.units = dict.fromkeys(found.values, "%")
         found.counters["batch"] = played.accesses.task.batch
         found.counters["events"] = sum(one.events for one in played.rounds[play.WARM :])
@@ -173,6 +188,24 @@ def hits(played: play.Played, kind: str, times: float) -> dict[str, CacheCounts]
     cache = play.narrow(played, kind, times, "static")
     found["static with reuse"], found["static stale"] = play.static(played, cache, kind, every=2)
     return found
+
+
+def hit_checks(played: play.Played, kind: str, times: float) -> list[ResultCheck]:
+    """Checks of `hits` over a few ids of the rounds, request by request."""
+    some, capacity = few(played), played.accesses.capacity(kind, times)
+    wanted = {
+        "dynamic": looped_dynamic(some, kind, capacity, play.WARM, admission=LAMBDA),
+        "dynamic without RR": looped_dynamic(
+            some, kind, capacity, play.WARM, admission=LAMBDA, reuse=False, restoration=False
+        ),
+        "static": looped_static(some, kind, capacity, play.WARM, 1),
+        "static with reuse": looped_static(some, kind, capacity, play.WARM, 2),
+    }
+    found = hits(some, kind, times)
+    return [
+        counts_check(found[name], counts, f"{kind} {name} {times:g}")
+        for name, counts in wanted.items()
+    ]
 
 
 def hit_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:

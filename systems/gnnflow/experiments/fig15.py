@@ -10,11 +10,16 @@ import torch
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, equal
+from dgbench.systems.base.stream import negatives_of
 from dgbench.systems.base.turns import gains
+from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
 from dgbench.systems.gnnflow.experiments.common import failed, failures, one_thread
 from dgbench.systems.gnnflow.experiments.partition import first_events
+from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
+    LAMBDA,
     MODEL_TITLES,
     SETTINGS,
     workload,
@@ -38,6 +43,8 @@ FIRST: Final = {"smoke": 40_000, "quick": 50_000, "full": 1_000_000}
 """Events of the stream."""
 COUNTED: Final = {"smoke": 2, "quick": 5, "full": 20}
 """Batches of the paper's size whose rows are counted, the first half to warm up the caches."""
+SHORT: Final = 30
+"""Events of a batch whose rows are counted one by one to check the counting."""
 PROJECTED: Final = (1, 2, 4, 8, 16, 32)
 
 Rows = Sequence[Any]
@@ -81,7 +88,7 @@ class Fig15(Experiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.stream import stream_data
         from dgbench.systems.gnnflow.cluster import ASSUMED
-        from dgbench.systems.gnnflow.ranked import race_ranked
+        from dgbench.systems.gnnflow.experiments.trainer_checks import checked_race
 
         model, ranks = str(cell.params["model"]), int(cell.params["ranks"])
         preset = context.preset
@@ -92,10 +99,10 @@ class Fig15(Experiment):
         with one_thread():
             data = stream_data(first_events(DATASET, FIRST.get(preset, FIRST["full"])), task)
             last = len(data.events)
-            runs = race_ranked(
+            runs, checks = checked_race(
                 task,
                 _contenders(graph, ranks),
-                data=data,
+                data,
                 first=max(0, last - turns * batch * ranks),
                 clocks=True,
                 timeout_s=cell.timeout_s,
@@ -104,9 +111,10 @@ class Fig15(Experiment):
             if ranks == 1:
                 count = COUNTED.get(preset, COUNTED["full"])
                 rows = count_rows(graph, model, data, count)
+                checks.append(rows_check(graph, model, data))
                 _project(found, runs, task, rows, batch)
         found.counters |= {"batch": batch, "turns": len(runs[OURS].seconds)}
-        found.data = data.describe()
+        found.data, found.checks = data.describe(), found.checks + checks
         found.notes.append(ASSUMED)
         return found
 
@@ -214,11 +222,51 @@ class RowCounts:
     ends: float
 
 
-def count_rows(graph: Any, model: str, data: Any, batches: int) -> RowCounts:
-    """Sample the last batches of a stream and count what they fetch; nothing is trained."""
+def rows_check(graph: Any, model: str, data: Any) -> ResultCheck:
+    """A check of `count_rows` over two short batches, the second counted one by one."""
+    found = count_rows(graph, model, data, 2, SHORT)
+    events, task = data.events, workload(graph, model, "paper", chunks=1)
+    plain = NearbyStream(task, data)
+    plain.insert(0, len(events))
+    caches = {
+        kind: LoopedCache(max(1, round(share * size)), "lru", LAMBDA)
+        for kind, size, share in (
+            ("node", events.num_nodes, graph.node_cache),
+            ("edge", len(events), graph.edge_cache),
+        )
+    }
+    for turn in range(2):
+        first = len(events) - (2 - turn) * SHORT
+        part = torch.arange(first, first + SHORT)
+        nodes = torch.cat([events.src[part], events.dst[part], negatives_of(task, data, part)])
+        hops = plain.sample(nodes, events.t[part].repeat(3), draw=turn)[0]
+        eids = [eid for hop in hops for eid in hop.eids.tolist()]
+        ids = {"node": hops[-1].nodes.tolist() + hops[-1].neighbours.tolist(), "edge": eids}
+        for kind, cache in caches.items():
+            cache.counts = dict.fromkeys(cache.counts, 0)
+            cache.fetch(ids[kind])
+    counts = {kind: cache.counts for kind, cache in caches.items()}
+    wanted = {f"{kind}s asked for": of["requests"] for kind, of in counts.items()}
+    wanted |= {f"{kind}s missed": of["unique"] - of["unique_hits"] for kind, of in counts.items()}
+    wanted |= {"records": len(eids), "ends": len(set(nodes[: 2 * SHORT].tolist()))}
+    own = {f"{kind}s asked for": count for kind, count in found.asked.items()}
+    own |= {f"{kind}s missed": count for kind, count in found.missed.items()}
+    own |= {"records": found.records, "ends": found.ends}
+    return equal("counters", own, wanted, against="plain sampler and cache")
+
+
+def count_rows(
+    graph: Any, model: str, data: Any, batches: int, size: int | None = None
+) -> RowCounts:
+    """Sample the last batches of a stream and count what they fetch; nothing is trained.
+
+    Args:
+        graph, model, data: what is trained.
+        batches: how many; the first half only fills caches.
+        size: events of a batch; None: the paper's.
+    """
     from dgbench.kernels_cuda.temporal_sample import sample_hops
     from dgbench.kernels_cuda.temporal_store import TemporalStore
-    from dgbench.systems.base.stream import negatives_of
     from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
 
     events, task = data.events, workload(graph, model, "paper", chunks=1)
@@ -233,8 +281,9 @@ def count_rows(graph: Any, model: str, data: Any, batches: int) -> RowCounts:
     }
     asked, missed = dict.fromkeys(caches, 0), dict.fromkeys(caches, 0)
     records = ends = counted = 0
-    first = max(0, len(events) - batches * task.batch)
-    for turn, part in enumerate(torch.arange(first, len(events)).split(task.batch)):
+    size = task.batch if size is None else size
+    first = max(0, len(events) - batches * size)
+    for turn, part in enumerate(torch.arange(first, len(events)).split(size)):
         nodes = torch.cat([events.src[part], events.dst[part], negatives_of(task, data, part)])
         hops = sample_hops(
             store, nodes, events.t[part].repeat(3), task.fanouts, policy=task.sampling,

@@ -7,11 +7,13 @@ from typing import Any, Final
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.stream import load_stream
 from dgbench.systems.gnnflow.experiments.baseline_runs import (
     BASELINE_TITLES,
     BASELINES,
     PARTS,
+    baseline_checks,
     baseline_task,
     open_baseline,
     size_notes,
@@ -72,6 +74,7 @@ class Fig2(Experiment):
         baseline = str(cell.params["baseline"])
         seconds = SECONDS[PRESETS.index(context.preset)]
         values: dict[str, float] = {}
+        checks: list[ResultCheck] = []
         data = None
         models = BASELINES[baseline]
         for model in models[:1] if context.preset == "smoke" else models:
@@ -82,6 +85,7 @@ class Fig2(Experiment):
             )
             trainer.prepare()
             found = time_batches(trainer, seconds)
+            checks += baseline_checks(baseline, trainer, task, data)
             trainer.close()
             values[f"{model} batch"] = found.total
             values[f"{model} share"] = found.share
@@ -95,6 +99,7 @@ class Fig2(Experiment):
             units=units,
             data=data.describe(),
             notes=size_notes(context.preset),
+            checks=checks,
         )
 
     def figures(self) -> list[FigureSpec]:

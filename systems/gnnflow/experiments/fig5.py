@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import torch
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
 from dgbench.systems.base.laws import fit, gini
+from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.gnnflow.experiments.accesses import Access, Accesses
 from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES, STATIC_MODELS
@@ -29,6 +33,8 @@ EVENTS: Final = {
     "paper": {"tgn": 10**9, "tgat": 10**9, "graphsage": 10**9},
 }
 """First events of a stream that one epoch goes over."""
+RECOUNTED: Final = 40
+"""Last events or vertices whose accesses are counted once more."""
 MODELS: Final = ("tgat", "tgn", "graphsage")
 KINDS: Final = ("node", "edge")
 GRID: Final = tuple(2.0**k for k in range(-8, 9))
@@ -84,10 +90,13 @@ class Fig5(Experiment):
             for seeds in SEEDED if model in STATIC_MODELS else ("link",):
                 name = f"{model} {seeds}"
                 counts = tally(accesses, seeds)
+                found.checks.append(tally_check(accesses, seeds))
                 for kind in KINDS:
                     found.values |= describe(f"{name} {kind}", counts[kind])
                     found.counters[f"{name} {kind} accesses"] = int(counts[kind].sum())
                     found.counters[f"{name} {kind} met"] = int((counts[kind] > 0).sum())
+                    found.checks += law_checks(found, f"{name} {kind}", counts[kind])
+            found.checks += accesses.checks()
             found.data = accesses.describe()
         return found
 
@@ -117,22 +126,64 @@ class Fig5(Experiment):
         return f"Nearer on {len(found)} real {graphs} (TGAT, TGN): {'; '.join(parts)}."
 
 
-def tally(accesses: Accesses, seeds: str) -> dict[str, np.ndarray]:
-    """int64[count] by kind: accesses of each id in an epoch."""
+def tally(accesses: Accesses, seeds: str, most: int | None = None) -> dict[str, np.ndarray]:
+    """int64[count] by kind: accesses of each id in an epoch; see `epoch`."""
     counts = {k: torch.zeros(accesses.count(k), dtype=torch.int64) for k in KINDS}
-    for access in epoch(accesses, seeds):
+    for access in epoch(accesses, seeds, most):
         for kind in KINDS:
             counts[kind] += torch.bincount(access.of(kind), minlength=accesses.count(kind))
     return {kind: found.numpy() for kind, found in counts.items()}
 
 
-def epoch(accesses: Accesses, seeds: str) -> Sequence[Access]:
-    """The batches of an epoch over events, or over vertices."""
+def tally_check(accesses: Accesses, seeds: str) -> ResultCheck:
+    """A check of `tally` over the last few events or vertices, id by id."""
+    plain = {kind: Counter() for kind in KINDS}
+    for access in epoch(accesses, seeds, RECOUNTED):
+        for kind in KINDS:
+            plain[kind].update(access.of(kind).tolist())
+    found = tally(accesses, seeds, RECOUNTED)
+    wanted = {
+        kind: np.array([counts[i] for i in range(accesses.count(kind))], dtype=np.int64)
+        for kind, counts in plain.items()
+    }
+    check = equal("counters", found, wanted, against="Python's counter")
+    return msgspec.structs.replace(check, part=f"{accesses.model} {seeds}")
+
+
+def law_checks(found: Measurement, name: str, counts: np.ndarray) -> list[ResultCheck]:
+    """Checks of the evenness and of the distribution of accesses, and of the exponential's rate,
+    which has a closed form."""
+    met = sorted(int(count) for count in counts if count > 0)
+    total, size = sum(met), max(1, len(met))
+    apart, below = 0, 0
+    zeros = len(counts) - len(met)
+    for place, count in enumerate(met):  # sum over pairs of |a - b|, ascending
+        apart += count * (zeros + place) - below
+        below += count
+    values = {"gini": found.values[f"{name} gini"]}
+    wanted = {"gini": apart / max(1, len(counts) * total)}
+    for k, limit in enumerate(GRID):
+        values[f"above {k}"] = found.values[f"{name} above {k}"]
+        wanted[f"above {k}"] = sum(count * size > limit * total for count in met) / size
+    least = max(1, int(np.median(met))) if met else 1
+    for where, low in (("", least), (" all", 1)):
+        upper = [count for count in met if count >= low]
+        if f"{name} rate{where}" in found.values:
+            values[f"rate{where}"] = found.values[f"{name} rate{where}"]
+            wanted[f"rate{where}"] = math.log1p(len(upper) / (sum(upper) - low * len(upper)))
+    return [close("shares", values, wanted, 1e-9, against="sums in plain Python", part=name)]
+
+
+def epoch(accesses: Accesses, seeds: str, most: int | None = None) -> Sequence[Access]:
+    """The batches of an epoch over events or over vertices, all or the last `most` of them."""
     if seeds == "link":
-        return list(accesses.epoch(Round(0, 0, accesses.count("edge"))))
+        last = accesses.count("edge")
+        first = 0 if most is None else max(0, last - most)
+        return list(accesses.epoch(Round(0, first, last)))
     count = accesses.count("node")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(accesses.task.seed))
     order = order[: max(1, count // 10)] if seeds == "tenth" else order
+    order = order if most is None else order[-most:]
     return [accesses.from_vertices(part) for part in order.split(accesses.task.batch)]
 
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.runtime.errors import CheckFailed
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, model_title
 from dgbench.systems.gnnflow.experiments.round_race import (
@@ -21,6 +21,7 @@ from dgbench.systems.gnnflow.experiments.round_race import (
     TGL,
     open_contender,
 )
+from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, drawn, samples_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, EPOCHS, MODELS, workload
 
 NAME: Final = "fig9"
@@ -103,11 +104,7 @@ class Fig9(Experiment):
 
 
 def measure(name: str, model: str, scale: float, preset: Preset, device: str) -> Measurement:
-    """Sample and fetch the same batches by both systems, in turns.
-
-    Raises:
-        CheckFailed: they find different neighbours or features.
-    """
+    """Sample and fetch the same batches by both systems, in turns."""
     from dgbench.systems.base.stream import batch_draw, batches, load_stream, negatives_of
 
     graph = BY_NAME[name]
@@ -123,6 +120,8 @@ def measure(name: str, model: str, scale: float, preset: Preset, device: str) ->
         key: {part: [] for part in PARTS} for key in trainers
     }
     counts = {"roots": 0, "edges": 0}
+    checks: list[ResultCheck] = []
+    chosen = set((drawn(TURNS[preset], 2) + 2).tolist())  # turns that are compared with the data
     for turn in range(TURNS[preset] + 2):
         at, epoch = divmod(turn, EPOCHS)
         part = parts[at % len(parts)]
@@ -138,7 +137,15 @@ def measure(name: str, model: str, scale: float, preset: Preset, device: str) ->
             if turn >= 2:
                 seconds[key]["sampling"].append(sampling)
                 seconds[key]["fetching"].append(fetching)
-        compare(*answers.values())
+        checks += alike(*(answers[key] for key in (GNNFLOW, TGL)))
+        if turn in chosen:
+            for key, (found, rows) in answers.items():
+                where = f"{key}, batch {at % len(parts)}"
+                exact = plain_rows(data, found, task)
+                checks += [
+                    samples_check(task, stream, nodes, times, draw, found, part=where),
+                    equal("features", rows, exact, against="rows of the tables"),
+                ]
         if turn >= 2:
             counts["roots"] += nodes.numel()
             counts["edges"] += sum(hop.eids.numel() for hops in answers[TGL][0] for hop in hops)
@@ -157,6 +164,7 @@ def measure(name: str, model: str, scale: float, preset: Preset, device: str) ->
         counters={"turns": TURNS[preset], "graph": len(stream), "batch": task.batch, **counts},
         deviation={"samples": 0.0, "features": 0.0},
         data=data.describe(),
+        checks=by_subject(checks),
     )
 
 
@@ -182,15 +190,31 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, found
 
 
-def compare(one: tuple[Any, list[Tensor]], other: tuple[Any, list[Tensor]]) -> None:
-    """Raise CheckFailed unless both found the same neighbours and features."""
-    hops = [[hop for snapshot in samples for hop in snapshot] for samples, _ in (one, other)]
-    for a, b in zip(*hops, strict=True):
-        for name in ("offsets", "neighbours", "eids", "edge_times"):
-            if not torch.equal(getattr(a, name), getattr(b, name)):
-                raise CheckFailed(f"TGL and GNNFlow sample different {name}")
-    if not all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True)):
-        raise CheckFailed("TGL and GNNFlow fetch different features")
+def plain_rows(data: Any, samples: Any, task: Any) -> list[Tensor]:
+    """What `fetch` should give, row by row of the tables of all features."""
+    rows = []
+    for hops in samples:
+        if task.node_dim:
+            ids = torch.cat([hops[-1].nodes, hops[-1].neighbours])
+            rows.append(data.node_feat[ids.unique() if task.model == "tgn" else ids])
+        if task.edge_dim:
+            rows += [data.edge_feat[hop.eids] for hop in hops]
+    return rows
+
+
+def alike(
+    own: tuple[Any, list[Tensor]], other: tuple[Any, list[Tensor]]
+) -> tuple[ResultCheck, ResultCheck]:
+    """Checks that GNNFlow found the neighbours and features that TGL did."""
+    fields = [
+        {
+            f"{name} of hop {number}": getattr(hop, name)
+            for number, hop in enumerate(hop for snapshot in samples for hop in snapshot)
+            for name in ("offsets", "neighbours", "eids", "edge_times")
+        }
+        for samples, _ in (own, other)
+    ]
+    return equal("samples", *fields, against=TGL), equal("features", own[1], other[1], against=TGL)
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+import torch
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, close, equal
+from dgbench.systems.base.stream_memory import VertexMemory
+from dgbench.systems.gnnflow.experiments.block_checks import (
+    PlainBlocks,
+    counted_blocks,
+    records_by_batch,
+)
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
     one_thread,
     origin_data,
 )
+from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, records_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
 
 NAME: Final = "large"
+OURS: Final = "GNNFlow"
 SIZES, MEMORY, TRAIN = "sizes", "memory", "train"
 HOST: Final = 384e9
 """Bytes of memory of a g4dn.metal (section 6)."""
@@ -100,13 +111,42 @@ class Large(Experiment):
 def _sizes(graph: Any, preset: Preset) -> Measurement:
     """What a graph needs by the sizes that the paper prints."""
     return Measurement(
-        counters=_printed_bytes(graph),
+        counters=_printed_bytes(graph.printed),
+        checks=[_bytes_check()],
         data={"dataset": graph.name, "twin": False, "scale": 1.0, "note": "printed sizes alone"},
     )
 
 
-def _printed_bytes(graph: Any) -> dict[str, int]:
-    printed = graph.printed
+def _bytes_check(nodes: int = 31, edges: int = 257, dims: tuple[int, int] = (7, 5)) -> ResultCheck:
+    """A check of `_printed_bytes` against tensors of a small graph, byte by byte."""
+    sizes = {"nodes": nodes, "edges": edges, "node_dim": dims[0], "edge_dim": dims[1]}
+    wide, half = torch.float32, torch.float16
+    ends, times = torch.empty(2, edges, dtype=torch.int64), torch.empty(edges, dtype=torch.float64)
+    table = {
+        dtype: sum(
+            torch.empty(count, dim, dtype=dtype).nbytes
+            for count, dim in zip((nodes, edges), dims, strict=True)
+        )
+        for dtype in (wide, half)
+    }
+    # Table 6 has 20 bytes a slot: vertex and edge of eight bytes, a time of four.
+    slots = torch.empty(2, edges, dtype=torch.int64).nbytes + torch.empty(edges).nbytes
+    memory = VertexMemory(nodes, 100, 200)
+    rows = memory.state()
+    wanted = {
+        "features": table[wide],
+        "features, half precision": table[half],
+        "edges": slots,
+        "memories": sum(getattr(rows, name).nbytes for name in rows.__slots__),
+        "rebuild": 2 * (ends.nbytes + times.nbytes) + torch.empty(nodes, dtype=torch.int64).nbytes,
+        "total": table[wide] + slots,
+        "total, half precision": table[half] + slots,
+    }
+    return equal("counters", _printed_bytes(sizes), wanted, against="bytes of tensors")
+
+
+def _printed_bytes(printed: Mapping[str, int]) -> dict[str, int]:
+    """Bytes of a graph with these `nodes`, `edges`, `node_dim` and `edge_dim`."""
     nodes, edges = printed["nodes"], printed["edges"]
     counters = {
         "features": 4 * nodes * printed["node_dim"] + 4 * edges * printed["edge_dim"],
@@ -131,7 +171,8 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
     factor = graph.printed["edges"] / len(events)
     step = max(1, round(INGEST / factor))
     values: dict[str, float] = {}
-    counters = _printed_bytes(graph)
+    counters = _printed_bytes(graph.printed)
+    checks = [_bytes_check()]
     counters |= {"events": len(events), "vertices": events.num_nodes, "ingest": step}
 
     def fill(tau: int, *, undirected: bool) -> TemporalStore:
@@ -146,8 +187,16 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
             store.insert(events.src[piece], events.dst[piece], events.t[piece])
         return store
 
+    batches = records_by_batch(events, step)
+    plain = PlainBlocks.of(events, step, undirected=False)
     for tau in TAUS:
-        memory = fill(tau, undirected=False).memory()
+        store = fill(tau, undirected=False)
+        memory = store.memory()
+        checks += plain.checks(BlockPolicy("adaptive", tau), store.list_lengths(), f"tau {tau}")
+        checks.append(records_check(store.neighbours, events, False, part=f"tau {tau}"))
+        wanted = {"slots": memory.slots, "blocks": memory.blocks}
+        found = counted_blocks(batches, events.num_nodes, BlockPolicy("adaptive", tau))
+        checks.append(equal("counters", wanted, found, against="blocks counted without records"))
         slots, blocks = memory.paper_bytes(SLOT, BLOCK)
         counters |= {f"slots {tau}": memory.slots, f"blocks {tau}": memory.blocks}
         values |= {
@@ -157,7 +206,12 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
     both = fill(64, undirected=True).memory().paper_bytes(SLOT, BLOCK)[0]
     values["edge GB at both ends"] = both * factor / 1e9
     values["factor"] = factor
-    return Measurement(values=values, counters=counters, data=origin_data(events.origin))
+    sizes = [SLOT * counters[f"slots {tau}"] * factor / 1e9 for tau in TAUS]
+    sizes += [BLOCK * counters[f"blocks {tau}"] * factor / 1e9 for tau in TAUS]
+    scaled = [values[f"{part} GB {tau}"] for part in ("edge", "metadata") for tau in TAUS]
+    checks.append(close("bytes", scaled, sizes, 1e-12, against="slots and blocks"))
+    data = origin_data(events.origin)
+    return Measurement(values=values, counters=counters, data=data, checks=by_subject(checks))
 
 
 def _train(graph: Any, preset: Preset) -> Measurement:
@@ -172,8 +226,9 @@ def _train(graph: Any, preset: Preset) -> Measurement:
         measure_machine,
         project,
     )
+    from dgbench.systems.gnnflow.experiments.trainer_checks import checked_race
     from dgbench.systems.gnnflow.owners import Layout
-    from dgbench.systems.gnnflow.ranked import train_ranked
+    from dgbench.systems.gnnflow.ranked import Contender
     from dgbench.systems.gnnflow.remote_access import RankSettings
 
     layout = Layout(2)
@@ -181,13 +236,14 @@ def _train(graph: Any, preset: Preset) -> Measurement:
     task = workload(graph, "tgn", preset, batch=layout.ranks * batch, chunks=1, undirected=False)
     data = load_stream(task)
     last = len(data.events)
-    run = train_ranked(
+    runs, checks = checked_race(
         task,
-        RankSettings(layout, tau=256),
-        data=data,
+        {OURS: Contender(RankSettings(layout, tau=256))},
+        data,
         first=max(0, last - 4 * task.batch),
         clocks=True,
     )
+    run = runs[OURS]
     turns = len(run.seconds)
     seconds = {
         part: max(phases.get(part, 0.0) for phases in run.phases) / turns
@@ -220,6 +276,7 @@ def _train(graph: Any, preset: Preset) -> Measurement:
         counters={"batch": batch, "turns": turns},
         data=data.describe(),
         notes=[ASSUMED],
+        checks=checks,
     )
 
 

@@ -5,6 +5,7 @@ Everything here is counted; nothing is timed.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -20,6 +21,17 @@ from dgbench.systems.gnnflow.experiments.common import (
     origin_data,
     panel,
 )
+from dgbench.systems.gnnflow.experiments.partition_checks import (
+    asked_by_loop,
+    asked_by_search,
+    asked_check,
+    assignment_check,
+    degree_check,
+    places_check,
+    served_check,
+    shares_check,
+)
+from dgbench.systems.gnnflow.experiments.sample_checks import samples_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
 
 NAME: Final = "partition"
@@ -54,6 +66,9 @@ METIS_MOST: Final = {"smoke": 300_000, "quick": 300_000, "full": 5_000_000}
 """Edges up to which METIS is run."""
 HDRF_MOST: Final = {"smoke": 60_000, "quick": 70_000, "full": 600_000}
 FANOUT: Final = 10
+LOOPED: Final = 1_500
+"""Events, or targets, that loops in Python go over to check what is counted of all."""
+LOOPED_ROOTS: Final = 64
 STRIDE: Final = 8
 """Ids that are all multiples of it, as where a shard's number stands in the low bits."""
 CLUSTER: Final = (4, 8)
@@ -190,19 +205,30 @@ def _balance(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
         for machines in (4,) if greedy or metis else MACHINES:
             owners, seconds = partition(by, count, src, dst, machines)
             part = shares(owners, src, dst, undirected=graph.undirected)
+            name = f"{by}, {machines} machines"
+            found.checks += [
+                assignment_check(owners.of(torch.arange(count)), count, machines, name),
+                places_check(owners, count, name),
+                shares_check(part, owners, src, dst, undirected=graph.undirected, name=name),
+            ]
             values |= {
                 f"records {by} {machines}": part.record_excess,
                 f"vertices {by} {machines}": part.vertex_excess,
                 f"cut {by} {machines}": part.cut,
                 f"seconds {by} {machines}": seconds,
             }
-    strided = shares(IdentityHash(4), src * STRIDE, dst * STRIDE, undirected=graph.undirected)
+    far, owners = (src * STRIDE, dst * STRIDE), IdentityHash(4)
+    strided = shares(owners, *far, undirected=graph.undirected)
     values["records strided 4"] = strided.record_excess
+    found.checks.append(
+        shares_check(strided, owners, *far, undirected=graph.undirected, name="hash of strides")
+    )
     # The most records that one vertex has: no assignment of whole vertices can be more even.
     degree = torch.bincount(src, minlength=count)
     if graph.undirected:
         degree = degree + torch.bincount(dst, minlength=count)
     values["hub share"] = float(degree.max()) / float(degree.sum())
+    found.checks.append(degree_check(degree, src, dst, undirected=graph.undirected))
     found.counters |= {"vertices": count, "events": len(events), "records": int(degree.sum())}
 
 
@@ -220,16 +246,40 @@ def _cuts(found: Measurement, graph: Any, events: Any, preset: Preset) -> None:
     for machines in COUNTED.get(preset, COUNTED["full"]):
         asker = torch.arange(len(events) - first) % machines
         counted = {}
+        few = min(len(events), LOOPED)
+        begin = few // 2
+        part = src[:few], dst[:few], begin, FANOUT, asker[: few - begin]
+        cuts = ("edge-cut hash", "edge-cut metis", "vertex-cut random", "vertex-cut dbh")
+        drawn_cut = random.SystemRandom().choice(cuts)
         for by in ("hash", "metis"):
             owners, _ = partition(by, count, src, dst, machines)
-            counted[f"edge-cut {by}"] = asked_edge_cut(owners, src, dst, first, FANOUT, asker)
+            name = f"edge-cut {by}"
+            counted[name] = asked_edge_cut(owners, src, dst, first, FANOUT, asker)
+            machine = owners.of(torch.arange(count))
+            loop = asked_by_loop(machine.tolist(), *part, machines, by_edge=False)
+            own = asked_edge_cut(owners, *part)
+            found.checks.append(asked_check(own, loop, f"{name}, first events"))
+            if name == drawn_cut:
+                whole = src, dst, first, FANOUT, asker, machines
+                again = asked_by_search(None, machine.numpy(), *whole)
+                found.checks.append(asked_check(counted[name], again, name))
         for by in ("random", "dbh", "hdrf"):
             if by == "hdrf" and len(events) > HDRF_MOST.get(preset, HDRF_MOST["full"]):
                 continue
             where = edge_machines(by, count, src, dst, machines)
-            counted[f"vertex-cut {by}"] = asked_vertex_cut(
-                where, machines, src, dst, first, FANOUT, asker
-            )
+            name = f"vertex-cut {by}"
+            counted[name] = asked_vertex_cut(where, machines, src, dst, first, FANOUT, asker)
+            own = asked_vertex_cut(where[:few], machines, *part)
+            loop = asked_by_loop(where.tolist(), *part, machines, by_edge=True)
+            found.checks += [
+                assignment_check(where, len(events), machines, name),
+                asked_check(own, loop, f"{name}, first events"),
+            ]
+            if name == drawn_cut:
+                again = asked_by_search(
+                    where.numpy(), None, src, dst, first, FANOUT, asker, machines
+                )
+                found.checks.append(asked_check(counted[name], again, name))
         for name, asked in counted.items():
             found.counters |= {
                 f"cut targets {machines}": asked.targets,
@@ -265,8 +315,23 @@ def _serving(found: Measurement, graph: Any, events: Any, preset: Preset) -> Non
             window=task.window, snapshots=task.snapshots, prop_time=task.root_times, seed=task.seed,
         )  # fmt: skip
         asker = root_ranks(count, layout.ranks)
+        times = events.t[last].repeat(3)
+        found.checks.append(samples_check(task, events, nodes, times, 0, samples, part=model))
+        # All targets where they are few, else those of a few events.
+        whole = count * len(samples) * FANOUT ** (len(samples[0]) - 1) <= LOOPED
+        few, some = samples, asker
+        if not whole:
+            at = slice(0, LOOPED_ROOTS)
+            few = sample_hops(
+                store, nodes[at], times[at], task.fanouts, policy=task.sampling,
+                window=task.window, snapshots=task.snapshots, prop_time=task.root_times,
+                seed=task.seed,
+            )  # fmt: skip
+            some = torch.arange(few[0][0].nodes.numel()) % layout.ranks
         for schedule in SCHEDULES:
             work = served(layout, owners, samples, asker, schedule)
+            own = work if whole else served(layout, owners, few, some, schedule)
+            found.checks.append(served_check(own, layout, few, some, schedule, model))
             values[f"cv {schedule} {model}"] = variation(work.targets + work.records)
             values[f"most {schedule} {model}"] = float(
                 (work.targets + work.records).max() / (work.targets + work.records).double().mean()

@@ -8,15 +8,20 @@ from typing import Any, Final
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.stream import load_stream
+from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.baseline_runs import (
     BASELINE_TITLES,
+    baseline_checks,
     baseline_task,
     open_baseline,
     size_notes,
     time_batches,
 )
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, panel
+from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check
+from dgbench.systems.gnnflow.experiments.sample_checks import records_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS
 
 TRAINED: Final = {"tgl": "tgn", "dgl": "graphsage"}
@@ -80,11 +85,17 @@ class Table2(Experiment):
         start = time.perf_counter()
         trainer.prepare()
         values = {"load": load, "build": time.perf_counter() - start}
+        checks: list[ResultCheck] = []
         if baseline == "dgl":
             start = time.perf_counter()
-            trainer.access.partition(PARTS)  # type: ignore[attr-defined]
+            part = trainer.access.partition(PARTS)  # type: ignore[attr-defined]
             values["partition"] = time.perf_counter() - start
+            checks.append(assignment_check(part, data.events.num_nodes, PARTS))
+        else:
+            find = records_of_rows(trainer.access.rows)  # type: ignore[attr-defined]
+            checks.append(records_check(find, data.events, task.undirected))
         found = time_batches(trainer, SECONDS[PRESETS.index(context.preset)])
+        checks += baseline_checks(baseline, trainer, task, data)
         trainer.close()
         values["training"] = found.total * found.epoch
         values["batch"] = found.total
@@ -100,6 +111,7 @@ class Table2(Experiment):
             },
             data=data.describe(),
             notes=size_notes(context.preset),
+            checks=checks,
         )
 
     def figures(self) -> list[FigureSpec]:

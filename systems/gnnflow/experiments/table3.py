@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.row_cache import RowCache
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
 from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
 from dgbench.systems.gnnflow.experiments.settings import (
@@ -90,10 +92,12 @@ class Table3(Experiment):
         found = Measurement()
         for model in MODELS:
             accesses = Accesses(graph, model, preset, scale=scale)
-            for name, number in count(accesses, BATCHES[preset]).items():
-                found.counters[f"{model} {name}"] = number
+            numbers, check = count(accesses, BATCHES[preset])
+            found.counters |= {f"{model} {name}": number for name, number in numbers.items()}
+            found.checks += [check, *accesses.checks()]
             for reading in READINGS:
                 found.values[f"{model} {reading}"] = share(found.counters, model, graph, reading)
+            found.checks.append(bytes_check(found, accesses, model))
             found.data = accesses.describe()
         found.units = dict.fromkeys(found.values, "%")
         return found
@@ -128,11 +132,12 @@ class Table3(Experiment):
         )
 
 
-def count(accesses: Accesses, batches: int) -> dict[str, int]:
+def count(accesses: Accesses, batches: int) -> tuple[dict[str, int], ResultCheck]:
     """Rows that some batches fetch, spread over the stream after its initial part.
 
     Returns:
-        `node requests`, `node unique`, `edge requests`, `edge unique`, `events`.
+        `node requests`, `node unique`, `edge requests`, `edge unique`, `events`; and a check of
+        them, counted once more by sets.
     """
     total, size = accesses.count("edge"), accesses.task.batch
     begin = round(INITIAL * total)
@@ -142,6 +147,7 @@ def count(accesses: Accesses, batches: int) -> dict[str, int]:
     found = dict.fromkeys(
         ("node requests", "node unique", "edge requests", "edge unique", "events"), 0
     )
+    again = dict(found)
     for start in starts:
         access = accesses.batch(torch.arange(max(0, start), min(total, start + size)))
         found["events"] += access.events
@@ -149,7 +155,25 @@ def count(accesses: Accesses, batches: int) -> dict[str, int]:
             ids = access.of(kind)
             found[f"{kind} requests"] += ids.numel()
             found[f"{kind} unique"] += different(counter, ids)
-    return found
+            again[f"{kind} requests"] += len(ids.numpy())
+            again[f"{kind} unique"] += np.unique(ids.numpy()).size
+        again["events"] += min(total, start + size) - max(0, start)
+    return found, equal("counters", found, again, against="ids sorted by numpy")
+
+
+def bytes_check(found: Measurement, accesses: Accesses, model: str) -> ResultCheck:
+    """A check of the shares of a model against the bytes of rows, one tensor of each kind."""
+    rows = {kind: torch.empty(1, accesses.dim(kind)).nbytes for kind in ("node", "edge")}
+    memory = torch.empty(1, MEMORY).nbytes if model == "tgn" else 0
+    wanted = []
+    for reading in READINGS:
+        which = reading.split()[0]
+        node = rows["node"] + (memory if "memory" in reading else 0)
+        moved = [found.counters[f"{model} {kind} {which}"] * size
+                 for kind, size in (("edge", rows["edge"]), ("node", node))]  # fmt: skip
+        wanted.append(100 * moved[0] / max(1, sum(moved)))
+    shares = [found.values[f"{model} {reading}"] for reading in READINGS]
+    return close("shares", shares, wanted, 1e-12, against="bytes of rows", part=model)
 
 
 def different(nothing: RowCache, ids: Tensor) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Accesses
 from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS
@@ -31,6 +33,8 @@ MOST: Final = {"smoke": 200, "quick": 2_000, "full": 20_000, "paper": 10**9}
 """Events of a round at most: the first ones of a longer round are taken."""
 DAYS: Final = {"wikipedia": DAY}
 """Rounds of a day where `settings` has shorter ones: the table compares days."""
+RECOUNTED: Final = 40
+"""Events of a round whose sets are built once more."""
 KINDS: Final = ("node", "edge")
 PRINTED: Final = {
     ("reddit", "node"): 99.5, ("gdelt", "node"): 95.0, ("netflix", "node"): 87.5,
@@ -91,6 +95,7 @@ class Table4(Experiment):
             found.counters[f"{kind} sampled"] = sum(int(one[kind].sum()) for one in sampled)
             found.counters[f"{kind} slots"] = accesses.capacity(kind)
         found.units = dict.fromkeys(found.values, "%")
+        found.checks = [*accesses.checks(), *recount(accesses, rounds, (sampled, kept))]
         found.counters["rounds"] = len(rounds)
         found.counters["events"] = sum(one.events for one in rounds)
         return found
@@ -142,6 +147,63 @@ def choices(accesses: Accesses, one: Round) -> dict[str, Tensor]:
     for kind in KINDS:
         held[kind][visits[kind].top(accesses.capacity(kind))] = True
     return held
+
+
+def recount(
+    accesses: Accesses, rounds: Sequence[Round], masks: Sequence[Sequence[dict[str, Tensor]]]
+) -> list[ResultCheck]:
+    """Checks of the sets of the last two rounds and of what they have in common.
+
+    Args:
+        accesses, rounds: of the row.
+        masks: what each round samples, and what its cache holds.
+    """
+    few = [Round(one.number, one.first, min(one.last, one.first + RECOUNTED))
+           for one in rounds[-2:]]  # fmt: skip
+    plain = [plain_sets(accesses, one) for one in few]
+    own, wanted = {}, {}
+    for number, (one, (seen, held)) in enumerate(zip(few, plain, strict=True)):
+        both = (sets(accesses, one), seen), (choices(accesses, one), held)
+        for name, (mine, exact) in zip(("sampled", "cached"), both, strict=True):
+            for kind in KINDS:
+                ids = torch.tensor(sorted(exact[kind]), dtype=torch.int64)
+                own[f"{kind}s {name}, round {number}"] = mine[kind].nonzero()[:, 0]
+                wanted[f"{kind}s {name}, round {number}"] = ids
+    shares: dict[str, float] = {}
+    exact_shares: dict[str, float] = {}
+    for kind in KINDS:
+        for name, one in zip(("sampled", "cached"), masks, strict=True):
+            for before, after in pairwise(one):
+                a, b = (set(mask[kind].nonzero()[:, 0].tolist()) for mask in (before, after))
+                key = f"{kind}s {name} {len(shares)}"
+                shares[f"{key} jaccard"] = jaccard(before[kind], after[kind])
+                exact_shares[f"{key} jaccard"] = 100 * len(a & b) / max(1, len(a | b))
+                shares[f"{key} contained"] = contained(before[kind], after[kind])
+                exact_shares[f"{key} contained"] = 100 * len(a & b) / max(1, len(b))
+    against = "Python's sets"
+    return [
+        equal("ids", own, wanted, against=against),
+        close("shares", shares, exact_shares, 1e-12, against=against),
+    ]
+
+
+def plain_sets(accesses: Accesses, one: Round) -> tuple[dict[str, set[int]], dict[str, set[int]]]:
+    """What the epochs of a round sample, and what a cache chosen ahead holds, by kind."""
+    seen: dict[str, set[int]] = {kind: set() for kind in KINDS}
+    visits = {kind: Counter() for kind in KINDS}
+    for epoch in range(EPOCHS):
+        for access in accesses.epoch(one, epoch):
+            for kind in KINDS:
+                seen[kind].update(access.of(kind).tolist())
+    for epoch in range(PRESAMPLED_EPOCHS):
+        for access in accesses.epoch(one, PRESAMPLING + epoch):
+            for kind in KINDS:
+                visits[kind].update(set(access.of(kind).tolist()))
+    held = {}
+    for kind, counts in visits.items():
+        most = sorted(counts, key=lambda i: (-counts[i], i))
+        held[kind] = set(most[: accesses.capacity(kind)])
+    return seen, held
 
 
 def jaccard(a: Tensor, b: Tensor) -> float:

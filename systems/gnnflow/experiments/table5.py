@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +17,7 @@ from dgbench import datasets
 from dgbench.datasets.sources import find_form
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.gnnflow.experiments.common import failed, failures
 from dgbench.systems.gnnflow.experiments.settings import GRAPHS
 
@@ -76,6 +80,7 @@ class Table5(Experiment):
             counters=counters,
             data={"dataset": "publishers' counts", "twin": False, "scale": 1.0, "note": ""},
             notes=notes,
+            checks=size_checks(counters, values),
         )
 
     def figures(self) -> list[FigureSpec]:
@@ -115,6 +120,44 @@ def machine() -> dict[str, int]:
         "processors": os.cpu_count() or 1,
         "memory bytes": psutil.virtual_memory().total,
     }
+
+
+def size_checks(counters: dict[str, int], values: dict[str, float]) -> list[ResultCheck]:
+    """Checks of sizes: those stated by the text of the cards, counted ones by the events
+    themselves, and the machine's by what its kernel tells."""
+    stated = {key: count for key, count in counters.items() if " stated " in key}
+    cards = resources.files("dgbench.datasets").joinpath("cards")
+    text = "\n".join(f.read_text() for f in cards.iterdir() if f.name.endswith(".yaml"))
+    written = {}
+    for key in stated:
+        name, _, size = key.split()
+        entry = re.search(rf"^- name: {name}$(.*?)(?=^- name: |\Z)", text, re.M | re.S)
+        number = re.search(rf"\b{size}: *([\d_]+)", entry[1]) if entry else None
+        written[key] = int(number[1]) if number else -1
+    found = [equal("counters", stated, written, against="text of the cards")] if stated else []
+    told = {}
+    memory = Path("/proc/meminfo")
+    if memory.exists():
+        kib = next(row for row in memory.read_text().splitlines() if row.startswith("MemTotal"))
+        told["memory bytes"] = 1024 * int(kib.split()[1])
+        online = Path("/sys/devices/system/cpu/online").read_text().strip()
+        ranges = [part.split("-") for part in online.split(",")]
+        told["processors"] = sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
+        own = {key: counters[key] for key in told}
+        found.append(equal("counters", own, told, against="the kernel's own account"))
+    for name in {key.split()[0] for key in counters if " counted " in key}:
+        events = datasets.open_events(name, source="real")
+        ends = torch.cat([events.src, events.dst])
+        span = float(events.t.max() - events.t.min()) / DAYS.get(
+            datasets.card(name).time_unit or "s", 86_400.0
+        )
+        wanted = {"nodes": int(ends.max()) + 1, "edges": ends.numel() // 2, "days": span}
+        own = {
+            "nodes": counters[f"{name} counted nodes"], "edges": counters[f"{name} counted edges"],
+            "days": values[f"{name} days"],
+        }  # fmt: skip
+        found.append(equal("counters", own, wanted, against="events of the files"))
+    return found
 
 
 def counted(name: str) -> dict[str, int]:

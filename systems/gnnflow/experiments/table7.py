@@ -7,15 +7,24 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
+import torch
+
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
     one_thread,
     origin_data,
     panel,
+)
+from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check, places_check
+from dgbench.systems.gnnflow.experiments.sample_checks import (
+    by_subject,
+    samples_check,
+    sampling_task,
 )
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
@@ -32,6 +41,9 @@ HASH_ROWS, METIS_BLOCKS = "hash, sorted rows", "METIS, blocks"
 CONTENDERS: Final = (OURS, DISTDGL, HASH_ROWS, METIS_BLOCKS)
 """Partition and store differ: the last two change one of them at a time."""
 MACHINES: Final = 4
+FANOUT: Final = 10
+WHOLE: Final = 200
+"""Vertices of a machine whose records are compared, drawn ones of them."""
 INGEST: Final = 10_000_000
 """Edges of an incremental batch at full size (section 6.4)."""
 BATCH: Final = {"smoke": 6, "quick": 16, "full": 120, "paper": SETTINGS["gat"].batch}
@@ -132,7 +144,9 @@ def _build(preset: Preset) -> Measurement:
     events = datasets.open_events(graph.name, "auto", scale, 1)
     step = max(1000, round(INGEST * scale))
 
-    def build(by: str, kind: str) -> tuple[float, float]:
+    built: dict[str, tuple[Any, list[Any]]] = {}
+
+    def build(name: str, by: str, kind: str) -> tuple[float, float]:
         """(seconds of the partitioner, seconds of the rest)."""
         begin = time.process_time()
         owners, _ = partition(by, events.num_nodes, events.src, events.dst, MACHINES)
@@ -151,17 +165,19 @@ def _build(preset: Preset) -> Measurement:
                 part.insert(own)
         for part in parts:
             part.finish()
-        return cut - begin, time.process_time() - cut
+        seconds = cut - begin, time.process_time() - cut
+        built[name] = owners, parts
+        return seconds
 
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
     ways = {
         OURS: ("hash", GRAPHS[0]), DISTDGL: ("metis", GRAPHS[1]),
         HASH_ROWS: ("hash", GRAPHS[1]), METIS_BLOCKS: ("metis", GRAPHS[0]),
     }  # fmt: skip
-    build(*ways[OURS])
+    build(OURS, *ways[OURS])
     for turn in range(BUILDS[preset]):
         for name in CONTENDERS[:3] if turn % 2 == 0 else CONTENDERS[2::-1]:
-            seconds[name].append(build(*ways[name]))
+            seconds[name].append(build(name, *ways[name]))
     values = {}
     for name, times in seconds.items():
         if times:
@@ -173,20 +189,59 @@ def _build(preset: Preset) -> Measurement:
     if ratio.low is not None and ratio.high is not None:
         values |= {"low build": ratio.low, "high build": ratio.high}
     values["edges_per_s"] = len(events) / values[f"build_s {OURS}"]
+    checks = []
+    for name, (owners, parts) in built.items():
+        checks += parts_checks(name, owners, parts, events, undirected=graph.undirected)
     return Measurement(
         values=values,
         units=dict.fromkeys((k for k in values if "_s " in k), "s"),
         counters={"events": len(events), "vertices": events.num_nodes, "ingest": step},
         data=origin_data(events.origin),
+        checks=checks,
     )
+
+
+def parts_checks(
+    name: str, owners: Any, parts: Sequence[Any], events: Any, *, undirected: bool
+) -> list[ResultCheck]:
+    """Checks of what machines hold: each vertex on one, and drawn ones with their newest records.
+
+    Args:
+        name: of the contender. owners: of the vertices. parts: of each machine.
+        events: all of them. undirected: whether both ends have a record.
+    """
+    count = events.num_nodes
+    machine = owners.of(torch.arange(count))
+    found = [
+        assignment_check(machine, count, len(parts), name),
+        places_check(owners, count, name),
+    ]
+    task = sampling_task((FANOUT,), "recent", undirected=undirected)
+    held = []
+    for number, part in enumerate(parts):
+        mine = (machine == number).nonzero()[:, 0]
+        times = torch.full((mine.numel(),), torch.inf, dtype=torch.float64)
+        hop = part.sample(mine, times, fanout=FANOUT, policy="recent")
+        held.append(int((hop.offsets.diff() > 0).sum()))
+        if mine.numel():
+            active = mine[hop.offsets.diff() > 0][:WHOLE]
+            some = part.sample(active, times[: active.numel()], fanout=FANOUT, policy="recent")
+            for one in (hop, some):
+                at = times[: one.nodes.numel()]
+                found.append(samples_check(task, events, one.nodes, at, 0, [[one]], part=name))
+    ends = torch.cat([events.src, events.dst]) if undirected else events.src
+    wanted = torch.bincount(machine[ends.unique()], minlength=len(parts))
+    found.append(equal("counters", torch.tensor(held), wanted, against="vertices with an edge"))
+    return by_subject(found)
 
 
 def _train(cell: Cell, preset: Preset) -> Measurement:
     """Throughput, losses and scores of the contenders, batch by batch in turns."""
     from dgbench.systems.base.stream import load_stream
+    from dgbench.systems.gnnflow.experiments.trainer_checks import checked_race
     from dgbench.systems.gnnflow.owners import Layout
     from dgbench.systems.gnnflow.partitioners import partition
-    from dgbench.systems.gnnflow.ranked import Contender, race_ranked
+    from dgbench.systems.gnnflow.ranked import Contender
     from dgbench.systems.gnnflow.remote_access import RankSettings
 
     graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])
@@ -218,10 +273,13 @@ def _train(cell: Cell, preset: Preset) -> Measurement:
             HASH_ROWS: Contender(RankSettings(layout, graph="rows")),
             METIS_BLOCKS: Contender(RankSettings(layout, **common), part),
         }
-    runs = race_ranked(
-        task, contenders, data=data, first=first, last=last, score=score, timeout_s=cell.timeout_s
+    runs, checks = checked_race(
+        task, contenders, data, first=first, last=last, score=score, timeout_s=cell.timeout_s
     )
-    return _said(runs, data, batch)
+    found = _said(runs, data, batch)
+    machine, count = part.of(torch.arange(events.num_nodes)), events.num_nodes
+    found.checks = [*checks, assignment_check(machine, count, layout.machines, "metis")]
+    return found
 
 
 def _said(runs: dict[str, Any], data: Any, batch: int) -> Measurement:

@@ -11,17 +11,23 @@ from typing import Any, Final
 
 import torch
 
-from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import select
+from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.turns import gain_of, gains
+from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
     graph_title,
     origin_data,
     panel,
+)
+from dgbench.systems.gnnflow.experiments.sample_checks import (
+    by_subject,
+    drawn,
+    records_check,
 )
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
@@ -146,11 +152,7 @@ def events_of(graph: Graph, preset: Preset) -> Any:
 
 
 def measure(graph: Graph, preset: Preset, threads: int) -> Measurement:
-    """Append round after round; on some days rebuild as well, and compare.
-
-    Raises:
-        CheckFailed: the two graphs differ.
-    """
+    """Append round after round; on some days rebuild as well, and compare."""
     from dgbench.kernels_cuda.tcsr import build_tcsr
     from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 
@@ -184,13 +186,21 @@ def measure(graph: Graph, preset: Preset, threads: int) -> Measurement:
     rebuild(begin)  # takes the pages that all later ones use again
     count = min(REBUILDS[preset], len(rounds))
     days = {round((i + 1) * (len(rounds) - 1) / count) for i in range(count)}
+    scanned = {sorted(days)[i] for i in drawn(len(days), 2).tolist()}
+    checks: list[ResultCheck] = []
     updates: list[float] = []
     pairs: list[tuple[int, float, float]] = []
     for one in rounds:
         updates.append(append(one.first, one.last))
         if one.number in days:
             seconds, tcsr = rebuild(one.last)
-            compare(store, tcsr, one.number)
+            checks += compare(store, tcsr, one.number)
+            if one.number in scanned:
+                for name, find in (("store", store.neighbours), ("rebuilt", records_of_rows(tcsr))):
+                    checks.append(
+                        records_check(find, events, graph.undirected, inserted=one.last,
+                                      part=f"{name}, day {one.number}")
+                    )  # fmt: skip
             pairs.append((one.last, median(updates[-NEAR:]), seconds))
             del tcsr
     sizes = torch.tensor([one.events for one in rounds], dtype=torch.float64)
@@ -218,23 +228,22 @@ def measure(graph: Graph, preset: Preset, threads: int) -> Measurement:
             "threads": threads,
             **{f"edges {i}": last for i, last in enumerate(edges)},
         },
-        deviation={"neighbours": 0.0},
+        deviation={"neighbours": max(check.gap for check in checks)},
         data=origin_data(events.origin),
+        checks=by_subject(checks),
     )
 
 
-def compare(store: Any, tcsr: Any, day: int) -> None:
-    """Raise CheckFailed unless vertices spread over all ids have the same edges in both graphs."""
+def compare(store: Any, tcsr: Any, day: int) -> list[ResultCheck]:
+    """Checks that vertices spread over all ids have the same edges in both graphs."""
+    rows, found, wanted = records_of_rows(tcsr), {}, {}
     for vertex in torch.linspace(0, store.num_vertices - 1, COMPARED).long().unique().tolist():
-        ids, eid, t = store.neighbours(vertex)
-        first, last = int(tcsr.indptr[vertex]), int(tcsr.indptr[vertex + 1])
-        same = (
-            torch.equal(ids, tcsr.neighbours[first:last].long())
-            and torch.equal(eid, tcsr.eids[first:last].long())
-            and torch.equal(t, tcsr.times[first:last].double())
-        )
-        if not same:
-            raise CheckFailed(f"after day {day} vertex {vertex} has other edges than when rebuilt")
+        for name, own, other in zip(
+            ("neighbours", "edges", "times"), store.neighbours(vertex), rows(vertex), strict=True
+        ):
+            found[f"{name} of vertex {vertex} after day {day}"] = own
+            wanted[f"{name} of vertex {vertex} after day {day}"] = other
+    return [equal("records", found, wanted, against="rebuilt graph")]
 
 
 def growth(row: Any) -> list[tuple[int, float, float]]:

@@ -1,0 +1,284 @@
+"""Checks of stream trainers: what they answer in the state they are in, beside a float64 oracle.
+
+The oracle is the plain path in float64: sorted arrays, one root after the other, plain gathers. It
+takes over parameters, memories and the optimiser of the trainer that was timed, whose graph, caches
+and buffers stay as they are.
+
+Ages of edges reach 10^8 seconds and the weights of a time encoding begin at 1, so that float32
+rounds a phase w dt + b by whole turns and its cosine says nothing of the true one. Phases are
+therefore data to the oracle, as float32 gives them; all that follows from them is float64.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import dgbench.models.ctdg.attend as attend
+from dgbench.models.ctdg import MemoryRows
+from dgbench.models.ctdg.time_encoding import TimeEncoding
+from dgbench.systems.base.result_checks import LOOSEST, ResultCheck, close
+from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
+from dgbench.systems.base.stream_memory import HeldWrites, MemoryState
+from dgbench.systems.gnnflow.experiments.common import one_thread
+from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream, drawn
+from dgbench.systems.gnnflow.ranked import BatchAnswer, Contender, RankedRun, race_ranked
+
+if TYPE_CHECKING:
+    from dgbench.systems.base.stream import GraphAccess
+
+ORACLE: Final = "float64 oracle"
+PLAIN: Final = "plain path in float32"
+EVENTS: Final = (12, 4)
+"""Events of a frame that are compared, always its last one: with one hop, and with two."""
+ROUNDING: Final = 1e-5
+"""Largest relative deviation of float32 once phases are given; seen are 1e-6."""
+NUDGES: Final = 8.0
+"""Times the change of losses by a last bit of the parameters that is still rounding."""
+SCORED: Final = 1e-3
+"""Average precision moves by whole ranks where rounding swaps two scores."""
+
+_random = random.SystemRandom()
+
+
+def narrow_frames(task: StreamWorkload, data: StreamData, inserted: int) -> dict[int, Tensor]:
+    """Some events of a frame drawn from all that lie before `inserted`, and of the last of them."""
+    frames = batches(task, torch.arange(inserted), data.events.t[:inserted])
+    last, most = len(frames) - 1, EVENTS[len(task.fanouts) > 1]
+    return {
+        number: frames[number][drawn(frames[number].numel(), most)]
+        for number in sorted({_random.randrange(last + 1), last})
+    }
+
+
+@contextmanager
+def float32_phases() -> Iterator[None]:
+    """Time encodings whose phases w dt + b are those of float32, whatever a model computes in."""
+    phase, forward = attend._phase, TimeEncoding.forward
+
+    def rounded(age: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return phase(age.float(), weight.float(), bias.float()).to(age.dtype)
+
+    def encoded(self: TimeEncoding, age: Tensor) -> Tensor:
+        own = functional.linear(age.unsqueeze(-1), self.weight, self.bias)
+        with torch.no_grad():
+            single = age.float().unsqueeze(-1), self.weight.float(), self.bias.float()
+            error = functional.linear(*single).to(own.dtype) - own
+        return torch.cos(own + error)
+
+    attend._phase, TimeEncoding.forward = rounded, encoded  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        attend._phase, TimeEncoding.forward = phase, forward  # type: ignore[method-assign]
+
+
+class RecordedSamples:
+    """A `GraphAccess` that samples the same roots of the same call once."""
+
+    def __init__(self, access: GraphAccess) -> None:
+        self._access = access
+        self._known: dict[Any, Any] = {}
+
+    def insert(self, first: int, last: int) -> None:
+        """As of every `GraphAccess`."""
+        self._known.clear()
+        self._access.insert(first, last)
+
+    def sample(
+        self, nodes: Tensor, times: Tensor, *, draw: int, positions: Tensor | None = None
+    ) -> Any:
+        """As of every `GraphAccess`."""
+        key = draw, nodes.numpy().tobytes(), times.numpy().tobytes()
+        if key not in self._known:
+            self._known[key] = self._access.sample(nodes, times, draw=draw, positions=positions)
+        return self._known[key]
+
+    def node_features(self, ids: Tensor) -> Tensor:
+        """As of every `GraphAccess`."""
+        return self._access.node_features(ids)
+
+    def edge_features(self, eids: Tensor) -> Tensor:
+        """As of every `GraphAccess`."""
+        return self._access.edge_features(eids)
+
+
+class StreamOracle:
+    """The plain trainer in float64.
+
+    Args:
+        task, data: what is trained.
+        inserted: events that the graph holds.
+        access: of the samples where no plain sampler draws them; None: `NearbyStream`.
+        device: of the model, that of the trainers compared.
+
+    Attributes:
+        trainer: the plain trainer.
+        frames: events compared by number of their frame.
+    """
+
+    def __init__(
+        self,
+        task: StreamWorkload,
+        data: StreamData,
+        inserted: int,
+        *,
+        access: GraphAccess | None = None,
+        device: str = "cpu",
+    ) -> None:
+        plain = RecordedSamples(NearbyStream(task, data) if access is None else access)
+        self.trainer = StreamTrainer(task, data, plain, device=device, dtype=torch.float64)
+        if access is None:
+            self.trainer.insert(inserted)
+        self.frames = narrow_frames(task, data, inserted)
+
+    def load(self, state: Mapping[str, Tensor], memory: MemoryRows | None) -> None:
+        """Take over parameters and memories."""
+        self.trainer.model.load_state_dict(dict(state), strict=False)
+        if self.trainer.memory is not None and memory is not None:
+            self.trainer.restore_memory(MemoryState(memory, HeldWrites()))
+        self.trainer._optimiser = None
+
+    def checks(self, name: str, trainer: StreamTrainer) -> list[ResultCheck]:
+        """Outputs, gradients and losses of a trainer as it stands, then of a step of training.
+
+        Args:
+            name: of the trainer in the row.
+            trainer: is trained on a few events.
+        """
+        found = []
+        taken_over(self.trainer, trainer)
+        # A few events: a second thread costs more than it does.
+        with (
+            one_thread(),
+            trainer.frames_replaced(self.frames),
+            self.trainer.frames_replaced(self.frames),
+        ):
+            for frame in self.frames:
+                found += self.compare(name, frame, BatchAnswer.of(trainer, frame))
+            with float32_phases():
+                losses = [one.step(frame) for one in (trainer, self.trainer)]
+        states = [_flat(one.state()) for one in (trainer, self.trainer)]
+        how: dict[str, Any] = {"against": ORACLE, "part": f"{name}, a step on frame {frame}"}
+        return [
+            *found,
+            close("losses", *losses, ROUNDING, **how),
+            close("parameters", *states, ROUNDING, **how),
+        ]
+
+    def compare(self, name: str, frame: int, answer: BatchAnswer) -> list[ResultCheck]:
+        """Outputs, gradients and loss of one of `frames`, in the state that was loaded."""
+        with self.trainer.frames_replaced(self.frames), float32_phases():
+            exact = BatchAnswer.of(self.trainer, frame)
+        how: dict[str, Any] = {"against": ORACLE, "part": f"{name}, frame {frame}"}
+        found = [
+            close("outputs", answer.outputs, exact.outputs, ROUNDING, **how),
+            close("losses", answer.loss, exact.loss, ROUNDING, **how),
+        ]
+        # Gradients of the weights of ages are as large as ages: beside them all others are nothing.
+        of_ages = [key for key in exact.gradients if key.endswith("time.weight")]
+        for names in (of_ages, [key for key in exact.gradients if key not in of_ages]):
+            own, wanted = (
+                {key: of.gradients[key] for key in names} for of in (answer, exact)
+            )  # fmt: skip
+            if names:
+                limits = gradient_limits(wanted)
+                found.append(close("gradients", own, wanted, limits, **how))
+        return found
+
+
+def taken_over(plain: StreamTrainer, trainer: StreamTrainer) -> None:
+    """Let a plain trainer go on from where another one is, with its moments of Adam."""
+    plain.copy_from(trainer)
+    if trainer._optimiser is not None:
+        parameters = plain.model.parameters()
+        plain._optimiser = torch.optim.Adam(parameters, lr=plain.workload.lr, fused=True)
+        # Counts of steps would be shared else.
+        plain._optimiser.load_state_dict(deepcopy(trainer._optimiser.state_dict()))
+
+
+def gradient_limits(exact: Mapping[str, Tensor]) -> dict[str, float]:
+    """Largest relative deviation of each gradient: a sum that cancels, as that of the last bias,
+    is rounded as its terms are, up to a tenth of `ROUNDING` of all gradients."""
+    sizes = {name: float(part.double().norm()) for name, part in exact.items()}
+    total = sum(size**2 for size in sizes.values()) ** 0.5
+    return {
+        name: max(ROUNDING, min(LOOSEST, 0.1 * ROUNDING * total / size)) if size else ROUNDING
+        for name, size in sizes.items()
+    }
+
+
+def _flat(state: Mapping[str, Tensor]) -> Tensor:
+    """All parameters as one vector: where a gradient is rounding, Adam steps either way."""
+    return torch.cat([part.double().flatten() for part in state.values()])
+
+
+def trainer_checks(
+    trainers: Mapping[str, StreamTrainer], task: StreamWorkload, data: StreamData
+) -> list[ResultCheck]:
+    """Checks of trainers of one task that hold the same events, each as it stands."""
+    first = next(iter(trainers.values()))
+    oracle = StreamOracle(task, data, first.inserted, device=str(first.device))
+    return [check for name, trainer in trainers.items() for check in oracle.checks(name, trainer)]
+
+
+def _plain_run(
+    task: StreamWorkload, data: StreamData, inserted: int, *, nudged: bool = False
+) -> StreamTrainer:
+    """A plain trainer in float32, or one whose parameters are off by their last bit."""
+    plain = StreamTrainer(task, data, NearbyStream(task, data))
+    plain.insert(inserted)
+    if nudged:
+        with torch.no_grad():
+            for leaf in plain.model.parameters():
+                leaf.copy_(torch.nextafter(leaf, torch.full_like(leaf, torch.inf)))
+    return plain
+
+
+def _apart(found: Sequence[float], wanted: Sequence[float]) -> float:
+    return max(abs(a - b) / abs(b) for a, b in zip(found, wanted, strict=True))
+
+
+def checked_race(
+    task: StreamWorkload, contenders: Mapping[str, Contender], data: StreamData, **how: Any
+) -> tuple[dict[str, RankedRun], list[ResultCheck]]:
+    """`race_ranked` with checks of each contender after its training, and of all its losses.
+
+    Args:
+        task, contenders, data: as there. **how: further arguments of it, with one epoch.
+    """
+    score = how.get("score")
+    trained = torch.arange(how.get("first", 0), how.get("last") or len(data.events))
+    inserted = max(int(trained[-1]) + 1, score[1] if score else 0)
+    oracle = StreamOracle(task, data, inserted)
+    runs = race_ranked(task, contenders, data=data, compared=oracle.frames, **how)
+    plain = _plain_run(task, data, inserted)
+    parts = batches(task, trained, data.events.t[trained])
+    losses = [float(plain._train(part, 0)) for part in parts]
+    precision = plain.evaluate_range(*score).ap if score else None
+    allowed = ROUNDING
+    if any(_apart(run.losses, losses) > ROUNDING for run in runs.values()):
+        # Sums of gradients over ranks are rounded otherwise, and long ages enlarge that.
+        other = _plain_run(task, data, inserted, nudged=True)
+        moved = _apart([float(other._train(part, 0)) for part in parts], losses)
+        allowed = min(LOOSEST, max(ROUNDING, NUDGES * moved))
+    checks = []
+    for name, run in runs.items():
+        how_compared: dict[str, Any] = {"against": PLAIN, "part": name}
+        checks += [
+            close("losses", run.losses[0], losses[0], ROUNDING, **how_compared),
+            close("losses", run.losses, losses, allowed, **how_compared),
+        ]
+        if precision is not None:
+            checks.append(close("scores", run.scores.ap, precision, SCORED, **how_compared))
+        oracle.load(run.state, run.memory)
+        for frame, answer in zip(oracle.frames, run.answers, strict=True):
+            checks += oracle.compare(name, frame, answer)
+    return runs, checks
