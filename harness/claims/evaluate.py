@@ -10,6 +10,7 @@ from typing import Any, Final
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import Verdict, count, decide
 from dgbench.harness.utilisation import gpu_idle
+from dgbench.systems.base.compare import OWN_DATA
 from dgbench.systems.base.paper import Claim, Finding, Paper
 
 log = logging.getLogger(__name__)
@@ -49,22 +50,34 @@ class PaperVerdicts:
 def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
     """Decide every claim of a paper from the rows of a run.
 
-    Rows whose check failed take no part: a wrong result has no speed. Rows that failed for other
-    reasons are passed on, because "runs out of memory" can be what a paper claims.
+    Rows whose check failed take no part: a wrong result has no speed. Neither do rows on a dataset
+    of the user's own, which no claim is about. Rows that failed for other reasons are passed on,
+    because "runs out of memory" can be what a paper claims.
 
     Raises:
         InvalidInputError: the ledger is broken.
     """
     claims = load_ledger(paper.ledger)
     mine = [row for row in rows if row.paper == paper.name and row.status != "check"]
+    own = sorted({_dataset_of(row) for row in mine if OWN_DATA in row.params})
+    mine = [row for row in mine if OWN_DATA not in row.params]
     warnings: list[str] = []
     known = {claim.id for claim in claims}
     for extra in sorted(set(paper.checks) - known):
         warnings.append(f"check '{extra}' of {paper.name} has no claim in {paper.ledger.name}")
+    if own and not mine:
+        said = f"the run is on '{', '.join(own)}', and the claim on data of the paper's choice"
+        found = Finding(reason=said)
+        return PaperVerdicts(paper, claims, [decide(claim, found) for claim in claims], warnings)
     verdicts = [_decide_one(paper, claim, mine, warnings) for claim in claims]
     for warning in warnings:
         log.warning(warning)
     return PaperVerdicts(paper, claims, verdicts, warnings)
+
+
+def _dataset_of(row: Any) -> str:
+    """The dataset of a row that runs on the user's own."""
+    return str(row.params.get("dataset") or row.params.get("graphs"))
 
 
 def _decide_one(paper: Paper, claim: Claim, rows: list[Any], warnings: list[str]) -> Verdict:

@@ -123,6 +123,7 @@ def test_rows_of_a_failed_check_take_no_part(tmp_path):
     class Fake:
         def __init__(self, name, status):
             self.id, self.paper, self.status = name, "toy", status
+            self.params = {}
 
     seen = []
 
