@@ -1,268 +1,123 @@
-"""Dataset cards: what publishers and papers say of a dataset, as data (`cards/*.yaml`)."""
+"""Dataset cards: what publishers and papers say of a dataset, as data (`cards/*.yaml`).
+
+Cards of others are found beside dgbench's own, see `dgbench.datasets.card_places`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from dgbench.datasets.card_fields import (
+    Address,
+    BundledFile,
+    Counts,
+    DatasetCard,
+    Delimiter,
+    FileRef,
+    Form,
+    PaperUse,
+    ReaderSpec,
+    VertexSpec,
+)
+from dgbench.datasets.card_places import (
+    DATASET_VARIABLE,
+    CardPlace,
+    given_card,
+    own_places,
+    plugin_places,
+)
 from dgbench.runtime.errors import DataError, unknown_key
 
-if TYPE_CHECKING:
-    from dgbench.datasets.twins import TwinParams
+__all__ = [
+    "Address",
+    "BundledFile",
+    "Counts",
+    "DatasetCard",
+    "Delimiter",
+    "FileRef",
+    "Form",
+    "PaperUse",
+    "ReaderSpec",
+    "VertexSpec",
+    "card",
+    "card_problems",
+    "cards",
+    "load_cards",
+    "offer_card",
+    "plain_name",
+]
 
 CARDS = Path(__file__).parent / "cards"
 
-_Strict = {"frozen": True, "forbid_unknown_fields": True, "kw_only": True}
 
-
-class Counts(msgspec.Struct, **_Strict):
-    """Sizes. A field that is not known is None; a bipartite graph has both sides.
+class Catalogue(msgspec.Struct, frozen=True):
+    """All cards that were found.
 
     Attributes:
-        nodes, src_nodes, dst_nodes: vertices (with an edge, unless the card says otherwise).
-        edges: events, or entries of all snapshots together.
-        pairs: distinct (source, destination) pairs.
-        self_edges: events of a vertex with itself.
-        snapshots: steps of data that comes as snapshots.
-        t_first, t_last: first and last time, in the unit of the card.
-        label_sum: sum of the event labels (number of positive ones).
+        cards: by canonical name.
+        index: canonical name by plain name or alias.
+        conflicts: plain name -> the sentence that says which cards share it.
+        problems: sentences on cards of others that are left out.
     """
 
-    nodes: int | None = None
-    src_nodes: int | None = None
-    dst_nodes: int | None = None
-    edges: int | None = None
-    pairs: int | None = None
-    self_edges: int | None = None
-    snapshots: int | None = None
-    t_first: float | None = None
-    t_last: float | None = None
-    label_sum: int | None = None
-
-    def known(self) -> dict[str, int | float]:
-        """The fields that are not None."""
-        return {k: v for k in self.__struct_fields__ if (v := getattr(self, k)) is not None}
-
-
-class PaperUse(msgspec.Struct, **_Strict):
-    """What one paper prints about a dataset; None where it prints nothing.
-
-    Attributes:
-        called: the paper's name for it.
-        nodes, edges, snapshots, span: as printed (`span` in words).
-        feature_dim, edge_feature_dim: floats per vertex and per edge.
-        smoothed_edges: entries of all snapshots after the paper's smoothing.
-        edge_life: snapshots an edge lives in it (derived where the paper does not print it).
-        notes: how the print is to be read.
-    """
-
-    called: str = ""
-    nodes: int | None = None
-    edges: int | None = None
-    snapshots: int | None = None
-    span: str = ""
-    feature_dim: int | None = None
-    edge_feature_dim: int | None = None
-    smoothed_edges: int | None = None
-    edge_life: int | None = None
-    notes: str = ""
-
-
-class Address(msgspec.Struct, **_Strict):
-    """Where a publisher offers the data.
-
-    Attributes:
-        url: the address.
-        mark: `seen` if it stands in a public project's script or page, `memory` if it was
-            written from memory or by the host's naming pattern.
-        note: what is found there.
-    """
-
-    url: str
-    mark: Literal["seen", "memory"]
-    note: str = ""
-
-
-class BundledFile(msgspec.Struct, **_Strict):
-    """The copy of a file that dgbench carries, where the licence allows it.
-
-    Attributes:
-        path: place inside `datasets/bundled`; a folder there holds LICENSE and SOURCE.
-        bytes, sha256: size and hash of the copy, which may be packed differently.
-    """
-
-    path: str
-    bytes: int
-    sha256: str
-
-
-class FileRef(msgspec.Struct, **_Strict):
-    """One file of a dataset.
-
-    Attributes:
-        path: place inside the data folder.
-        bytes: stored size.
-        sha256: hash of the stored file, None if it was never seen.
-        content_sha256: hash of what a .gz file unpacks to; a file that was compressed
-            differently is accepted by it.
-        git_blob: name of the file in git, where only a repository vouches for its content.
-        unhashed: why there is no hash, where there is none.
-        url, mark: where `fetch` takes it from, see `Address`.
-        member: name inside the archive behind `url`, if it is one.
-        max_bytes: most bytes that are downloaded or unpacked for it.
-        bundled: the copy of it that dgbench carries, if any.
-    """
-
-    path: str
-    bytes: int | None = None
-    sha256: str | None = None
-    content_sha256: str | None = None
-    git_blob: str | None = None
-    unhashed: str = ""
-    url: str | None = None
-    mark: Literal["seen", "memory"] = "memory"
-    member: str | None = None
-    max_bytes: int = 4 * 2**30
-    bundled: BundledFile | None = None
-
-    @property
-    def hashed(self) -> bool:
-        """Whether the card can tell the right content from any other."""
-        return bool(self.sha256 or self.content_sha256 or self.git_blob)
-
-
-class ReaderSpec(msgspec.Struct, **_Strict):
-    """How the files of a form are read.
-
-    Attributes:
-        format: name of a reader (`dgbench.datasets.readers`).
-        columns: role of each column of a table: src, dst, t, weight, label, feature or skip;
-            a last `rest` takes all further columns as features.
-        delimiter: `comma`, `space` or `tab`.
-        skip: header lines.
-        comment: lines at the head that begin with it are skipped.
-        ids: `compact` renumbers the ids that occur, ascending; `bipartite` does so for each
-            side, destinations after sources; `keep` takes them as they are; `names` numbers
-            strings in order of appearance, each side for itself.
-        time: `number`, or `date` (ISO days to Unix seconds) or `none` (all 0).
-        sorted: whether the file is in time order. A sorted file that is not is refused.
-        nodes: number of vertices where ids are kept.
-    """
-
-    format: str
-    columns: tuple[str, ...] = ()
-    delimiter: Literal["comma", "space", "tab"] = "comma"
-    skip: int = 0
-    comment: str = ""
-    ids: Literal["compact", "bipartite", "keep", "names"] = "compact"
-    time: Literal["number", "date", "none"] = "number"
-    sorted: bool = True
-    nodes: int | None = None
-
-
-class Form(msgspec.Struct, **_Strict):
-    """One way in which a dataset can be had: its files, how to read them, what must come out.
-
-    Attributes:
-        name: `held`, `publisher` ...
-        files: all of them are needed.
-        reader: how they are read.
-        counts: exact values that reading must give; a difference is an error.
-        subset: whether this is a part of the published data only.
-        notes: what differs from the published data; shown with every use.
-    """
-
-    name: str
-    files: tuple[FileRef, ...]
-    reader: ReaderSpec
-    counts: Counts = Counts()
-    subset: bool = False
-    notes: tuple[str, ...] = ()
-
-
-class DatasetCard(msgspec.Struct, **_Strict):
-    """Everything known about a dataset.
-
-    Attributes:
-        name: canonical name, lower case with hyphens.
-        title: name for people.
-        about: one sentence.
-        kind: `events` (a time per edge) or `signals` (snapshots with native targets).
-        bipartite: whether sources and destinations are different kinds of vertices.
-        static: whether the topology never changes.
-        aliases: further names, also those that papers use.
-        time_unit: `s`, `step`, `day` ...
-        span: length of the data in words.
-        published: counts that the publisher states.
-        papers: what each paper (`pipad`, `esdg`, `dgc`, `gnnflow`, `tgcn`) prints.
-        snapshots: T used where neither the caller nor PiPAD says one.
-        addresses, forms: where it can be had, and in which forms it can be read.
-        beside: further files of it that no reader needs; `verify` checks them where they are.
-        licence, cite: terms as stated by the publisher or repository, and what to cite.
-        notes: facts that change how a number must be read.
-    """
-
-    name: str
-    title: str
-    about: str
-    kind: Literal["events", "signals"] = "events"
-    bipartite: bool = False
-    static: bool = False
-    aliases: tuple[str, ...] = ()
-    time_unit: str = "s"
-    span: str = ""
-    published: Counts = Counts()
-    papers: dict[str, PaperUse] = {}
-    snapshots: int | None = None
-    addresses: tuple[Address, ...] = ()
-    forms: tuple[Form, ...] = ()
-    beside: tuple[FileRef, ...] = ()
-    licence: str = "none stated; the publisher's terms apply"
-    cite: str = ""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def default_snapshots(self) -> int | None:
-        """T where the caller gives none: PiPAD's, or the card's own."""
-        pipad = self.papers.get("pipad")
-        return pipad.snapshots if pipad and pipad.snapshots else self.snapshots
-
-    @property
-    def twin(self) -> TwinParams | None:
-        """Parameters of the synthetic twin, or None where there is none."""
-        from dgbench.datasets.twins.params import all_params
-
-        return all_params().get(self.name)
+    cards: Mapping[str, DatasetCard]
+    index: dict[str, str]
+    conflicts: dict[str, str]
+    problems: tuple[str, ...]
 
 
 def cards() -> Mapping[str, DatasetCard]:
-    """All cards by canonical name, in the order of the card files. Read once per process."""
-    return _catalogue()[0]
+    """All cards by canonical name: dgbench's own, then those of plugins and of card folders."""
+    return _found().cards
+
+
+def card_problems() -> tuple[str, ...]:
+    """Sentences on cards of plugins and folders that cannot be used."""
+    return _found().problems
 
 
 def card(name: str) -> DatasetCard:
     """The card of a dataset, by its name or an alias; case, `_` and spaces do not matter.
 
-    Raises UnknownKeyError that suggests the nearest names.
+    Raises:
+        UnknownKeyError: no card has that name; the nearest names are suggested.
+        DataError: two cards of others have it.
     """
-    found, index = _catalogue()
-    key = index.get(_plain(name))
+    found = _found()
+    plain = _plain(name)
+    if plain in found.conflicts:
+        raise DataError(found.conflicts[plain], hint="rename one of them, or remove it")
+    key = found.index.get(plain)
     if key is None:
-        raise unknown_key("dataset", name, found)
-    return found[key]
+        error = unknown_key("dataset", name, found.cards)
+        error.hint = "\n".join([error.hint, *found.problems])
+        raise error
+    return found.cards[key]
 
 
-@cache
-def _catalogue() -> tuple[Mapping[str, DatasetCard], dict[str, str]]:
+def offer_card(entry: DatasetCard) -> None:
+    """Make a card known to this process and to those that it starts, before all others."""
+    import os
+
+    os.environ[DATASET_VARIABLE] = msgspec.json.encode(entry).decode()
+
+
+def _found() -> Catalogue:
+    return _catalogue(CARDS, (*plugin_places(), *own_places()), given_card())
+
+
+@lru_cache(maxsize=4)
+def _catalogue(own: Path, others: tuple[CardPlace, ...], given: str) -> Catalogue:
     found: dict[str, DatasetCard] = {}
     index: dict[str, str] = {}
-    for path in sorted(CARDS.glob("*.yaml")):
+    owners: dict[str, str] = {}
+    for path in sorted(own.glob("*.yaml")):
         for entry in load_cards(path):
             for name in (entry.name, *entry.aliases):
                 if index.setdefault(_plain(name), entry.name) != entry.name:
@@ -270,11 +125,55 @@ def _catalogue() -> tuple[Mapping[str, DatasetCard], dict[str, str]]:
             if entry.name in found:
                 raise DataError(f"{path.name}: there are two cards '{entry.name}'")
             found[entry.name] = entry
-    return MappingProxyType(found), index
+    conflicts: dict[str, str] = {}
+    problems: list[str] = []
+    for place, entry in _entries_of(others, problems):
+        names = [_plain(name) for name in (entry.name, *entry.aliases)]
+        taken = next((name for name in names if name in index), None)
+        if taken is None:
+            found[entry.name] = entry
+            index |= dict.fromkeys(names, entry.name)
+            owners |= dict.fromkeys(names, str(place))
+        elif taken in owners:
+            sentence = f"two cards have the name '{taken}': one of {owners[taken]}, one of {place}"
+            conflicts |= {n: sentence for n in names if n == taken or n not in index}
+            problems.append(sentence)
+        else:
+            problems.append(
+                f"the card '{entry.name}' of {place} is left out: dgbench has a dataset '{taken}'"
+            )
+    if given:
+        entry = msgspec.json.decode(given, type=DatasetCard)
+        found[entry.name] = entry
+        index[_plain(entry.name)] = entry.name
+        conflicts.pop(_plain(entry.name), None)
+    return Catalogue(MappingProxyType(found), index, conflicts, tuple(problems))
 
 
-def load_cards(path: Path) -> list[DatasetCard]:
-    """Read a file of cards strictly. Raises DataError with the place of an unknown key."""
+def _entries_of(
+    places: tuple[CardPlace, ...], problems: list[str]
+) -> list[tuple[CardPlace, DatasetCard]]:
+    """The cards of others; what is wrong with a file is added to `problems`."""
+    found = []
+    for place in places:
+        try:
+            found += [(place, entry) for entry in load_cards(place.path, own=False)]
+        except (DataError, OSError) as error:
+            problems.append(f"the cards of {place} are left out: {error}")
+    return found
+
+
+def load_cards(path: Path, *, own: bool = True) -> list[DatasetCard]:
+    """Read a file of cards strictly.
+
+    Args:
+        path: a YAML list of cards.
+        own: whether it is one of dgbench's. The cards of others may name files by an absolute
+            path, or relative to the folder of the card file.
+
+    Raises:
+        DataError: with the place of an unknown key, or a path that leads elsewhere.
+    """
     import yaml
 
     from dgbench.runtime.documents import load_yaml
@@ -286,15 +185,45 @@ def load_cards(path: Path) -> list[DatasetCard]:
     for entry in found:
         if not _plain(entry.name):
             raise DataError(f"{path.name}: a card has no name")
+        if not own and not NAME.fullmatch(entry.name):
+            raise DataError(f"{path.name}: the name '{entry.name}' of a card is not {NAME_RULE}")
         refs = [*entry.beside, *(ref for form in entry.forms for ref in form.files)]
-        paths = [ref.path for ref in refs] + [ref.bundled.path for ref in refs if ref.bundled]
-        for path_text in paths:
+        paths = [ref.path for ref in refs if own or ref.url is not None or not _absolute(ref)]
+        for path_text in paths + [ref.bundled.path for ref in refs if ref.bundled]:
             place = PurePosixPath(path_text)
             if place.is_absolute() or ".." in place.parts or not place.name:
                 raise DataError(
                     f"{path.name}: '{path_text}' of '{entry.name}' is no path in a folder"
                 )
-    return found
+    return found if own else [_beside_card(entry, path.parent) for entry in found]
+
+
+NAME = re.compile(r"[a-z0-9][a-z0-9.-]*")
+NAME_RULE = "made of lower-case letters, digits, '-' and '.'"
+
+
+def plain_name(text: str) -> str:
+    """A card's name made of any text; "" where nothing of it can be kept."""
+    return re.sub(r"[^a-z0-9.-]+", "-", text.strip().lower()).strip("-.")
+
+
+def _absolute(ref: FileRef) -> bool:
+    return Path(ref.path).is_absolute()
+
+
+def _beside_card(entry: DatasetCard, folder: Path) -> DatasetCard:
+    """The card with absolute paths for files that lie in the folder of the card file."""
+    replace = msgspec.structs.replace
+    forms = []
+    for form in entry.forms:
+        files = [
+            replace(ref, path=str((folder / ref.path).resolve()))
+            if (folder / ref.path).is_file()
+            else ref
+            for ref in form.files
+        ]
+        forms.append(replace(form, files=tuple(files)))
+    return replace(entry, forms=tuple(forms))
 
 
 def _plain(name: str) -> str:

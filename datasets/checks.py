@@ -9,6 +9,9 @@ from dgbench.datasets.events import EventStream
 from dgbench.datasets.readers.raw import Signals
 from dgbench.runtime.errors import DataError
 
+ALL_COUNTS = Counts(self_edges=0, pairs=0)
+"""Names the counts that cost something, for `count_events`."""
+
 
 def count_events(stream: EventStream, wanted: Counts) -> dict[str, int | float]:
     """The counts of a stream; the costly ones only where `wanted` names them."""

@@ -33,6 +33,7 @@ class EventStream:
         edge_feat: float32[E, D] or None.
         node_feat: float32[N, D] or None.
         label: int64[E] or None, one label per event.
+        node_label: int64[N] or None, one label per vertex, -1 where it is not known.
     """
 
     src: Tensor
@@ -46,6 +47,7 @@ class EventStream:
     edge_feat: Tensor | None = None
     node_feat: Tensor | None = None
     label: Tensor | None = None
+    node_label: Tensor | None = None
 
     @classmethod
     def build(
@@ -62,6 +64,7 @@ class EventStream:
         edge_feat: Any = None,
         node_feat: Any = None,
         label: Any = None,
+        node_label: Any = None,
         sort: bool = False,
     ) -> EventStream:
         """Validate completely, once, and return a stream.
@@ -73,7 +76,7 @@ class EventStream:
             origin: provenance; by default an unnamed real dataset.
             num_src: number of source vertices of a bipartite graph.
             eid: int64[E]; by default 0 .. E - 1 in the order given.
-            weight, edge_feat, node_feat, label: see the class.
+            weight, edge_feat, node_feat, label, node_label: see the class.
             sort: sort by time (stable, so that ties keep their order) instead of refusing
                 events that are out of order.
 
@@ -119,6 +122,9 @@ class EventStream:
         node_feat = _floats("node_feat", node_feat, 2)
         if node_feat is not None and node_feat.shape[0] != num_nodes:
             raise DataError(f"node_feat has {node_feat.shape[0]} rows; num_nodes is {num_nodes}")
+        node_label = None if node_label is None else _integers("node_label", node_label)
+        if node_label is not None and node_label.shape[0] != num_nodes:
+            raise DataError(f"node_label has {node_label.shape[0]} rows; num_nodes is {num_nodes}")
         fallen = first_descent(t)
         if fallen is not None and not sort:
             raise DataError(
@@ -138,6 +144,7 @@ class EventStream:
             origin=origin or Origin("unnamed"),
             num_src=num_src,
             node_feat=node_feat,
+            node_label=node_label,
             **columns,
         )
 
@@ -181,6 +188,7 @@ class EventStream:
             origin=self.origin,
             num_src=self.num_src,
             node_feat=self.node_feat,
+            node_label=self.node_label,
             **optional,
         )
 

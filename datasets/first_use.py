@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Final, Literal
 
@@ -27,7 +28,7 @@ CONNECT_S: Final = 3.0
 STALL_S: Final = 10.0
 """Seconds without a byte."""
 
-Source = Literal["DGBENCH_DATA", "downloaded", "fetched", "bundled", "twin", "missing"]
+Source = Literal["DGBENCH_DATA", "file", "downloaded", "fetched", "bundled", "twin", "missing"]
 
 
 class DatasetSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,8 +36,8 @@ class DatasetSource(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: canonical name of the card.
-        source: `DGBENCH_DATA`, `downloaded` before, `fetched` just now, `bundled` with dgbench,
-            the synthetic `twin`, or `missing` where there is no twin either.
+        source: `DGBENCH_DATA`, a `file` that its card names, `downloaded` before, `fetched` just
+            now, `bundled` with dgbench, the synthetic `twin`, or `missing` where there is no twin.
         reason: why it is not the real data, in words that datasets with the same cause share.
         hosts: who did not answer, where that is the reason.
     """
@@ -137,6 +138,8 @@ def _source(
         source: Source = "DGBENCH_DATA"
         if held.bundled or held.downloaded:
             source = "bundled" if held.bundled else "downloaded"
+        elif any(os.path.isabs(ref.path) for ref in held.form.files):
+            source = "file"
         return DatasetSource(name=one.name, source=source)
     reason, hosts = failed or (_unfetchable(one), ())
     twin = one.twin is not None

@@ -15,7 +15,7 @@ from dgbench.datasets.catalogue import DatasetCard, Form, card
 from dgbench.datasets.checks import compare, count_events
 from dgbench.datasets.events import EventStream
 from dgbench.datasets.origin import Origin
-from dgbench.datasets.readers import RawEvents, Signals, read
+from dgbench.datasets.readers import RawEvents, Signals, named, read
 from dgbench.datasets.sequence import (
     PackedTopology,
     SnapshotSequence,
@@ -23,7 +23,7 @@ from dgbench.datasets.sequence import (
     check_scale,
 )
 from dgbench.datasets.sources.locate import Held, find_form, missing
-from dgbench.runtime.errors import InvalidInputError, UnsupportedError
+from dgbench.runtime.errors import DataError, InvalidInputError, UnsupportedError
 from dgbench.runtime.touched import note_opened
 
 
@@ -159,22 +159,26 @@ def build_events(choice: Choice) -> EventStream:
     if isinstance(raw, Signals):
         raw = _as_events(raw)
     form = choice.held.form
-    stream = EventStream.build(
-        raw.src,
-        raw.dst,
-        raw.t,
-        num_nodes=raw.num_nodes,
-        num_src=raw.num_src,
-        weight=raw.weight,
-        edge_feat=raw.edge_feat,
-        node_feat=raw.node_feat,
-        label=raw.label,
-        sort=not form.reader.sorted,
-    )
+    try:
+        stream = EventStream.build(
+            raw.src,
+            raw.dst,
+            raw.t,
+            num_nodes=raw.num_nodes,
+            num_src=raw.num_src,
+            weight=raw.weight,
+            edge_feat=raw.edge_feat,
+            node_feat=raw.node_feat,
+            label=raw.label,
+            node_label=raw.node_label,
+            sort=not form.reader.sorted,
+        )
+    except DataError as error:
+        raise named(error, choice.held.paths) from None
     counts = count_events(stream, form.counts)
     if choice.card.kind == "signals":
         counts["snapshots"] = form.counts.snapshots or 0
-    notes = compare(choice.card, form, counts)
+    notes = (*compare(choice.card, form, counts), *raw.notes)
     kind = "subset" if form.subset else "real"
     return replace(stream, origin=Origin(choice.card.name, kind, notes=notes))
 
@@ -189,7 +193,11 @@ def build_snapshots(choice: Choice, spec: SnapshotSpec, *, fresh: bool = False) 
     from dgbench.datasets import shaping
 
     if choice.card.kind == "signals" and choice.held is not None:
-        return shaping.from_signals(choice, read(choice.held.form, choice.held.paths), spec)
+        signals = read(choice.held.form, choice.held.paths)
+        try:
+            return shaping.from_signals(choice, signals, spec)
+        except DataError as error:
+            raise named(error, choice.held.paths) from None
     stream = build_events(choice) if fresh else _prepared_events(choice)
     return shaping.from_events(stream, spec)
 
@@ -210,7 +218,7 @@ def _as_events(signals: Signals) -> RawEvents:
     )
 
 
-_OPTIONAL = ("weight", "edge_feat", "node_feat", "label")
+_OPTIONAL = ("weight", "edge_feat", "node_feat", "label", "node_label")
 
 
 def _pack_events(stream: EventStream) -> store.Pack:

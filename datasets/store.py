@@ -40,7 +40,7 @@ from dgbench.datasets.identity import Identity, identity, settle, written_bytes
 from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import DataError, DataWarning
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of the layout and of what is computed before storing; part of every hash."""
 
 LOCK_TIMEOUT_S: Final = 3600.0

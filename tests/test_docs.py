@@ -196,6 +196,7 @@ def place(tmp_path: Path) -> tuple[Path, dict[str, str]]:
         ),
         "DGBENCH_CACHE": str(tmp_path / "cache"),
         "DGBENCH_RESULTS": str(tmp_path / "results/runs"),
+        "XDG_DATA_HOME": str(tmp_path / "share"),
         "OMP_NUM_THREADS": "1",
         "NO_COLOR": "1",
         "COLUMNS": "100",

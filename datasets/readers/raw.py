@@ -24,7 +24,8 @@ class RawEvents:
         t: float64[E].
         num_nodes, num_src: sizes; num_src is None unless the graph is bipartite.
         weight: float32[E] or None. edge_feat: float32[E, D] or None. label: int64[E] or None.
-        node_feat: float32[N, D] or None.
+        node_feat: float32[N, D] or None. node_label: int64[N], -1 where not known, or None.
+        notes: how what was read differs from the file.
     """
 
     src: np.ndarray
@@ -36,6 +37,8 @@ class RawEvents:
     edge_feat: np.ndarray | None = None
     label: np.ndarray | None = None
     node_feat: np.ndarray | None = None
+    node_label: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -72,16 +75,41 @@ _CHUNK: Final = 1 << 24
 _UNPACKERS: Final[dict[str, Callable[..., Any]]] = {".gz": gzip.open, ".bz2": bz2.open}
 
 
+_COPIES: Final = 3
+"""Bytes of memory that reading takes for each byte of a file: the text, its columns, the events."""
+
+
+def free_memory() -> int:
+    """Bytes of memory that a process can still take."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def check_memory(path: Path, size: int) -> None:
+    """Refuse content that is too large for this machine's memory, before it is read."""
+    free = free_memory()
+    if _COPIES * size > free:
+        raise DataError(
+            f"{path} is too large to be read here: {size / 2**30:,.1f} GiB take about "
+            f"{_COPIES * size / 2**30:,.1f} GiB of memory, {free / 2**30:,.1f} GiB are free",
+            hint="use a part of it, or a machine with more memory",
+        )
+
+
 def read_bytes(path: Path, most: int = MAX_UNPACKED) -> bytes:
     """The content of a file, unpacked if it ends in .gz or .bz2.
 
     Raises:
-        DataError: it cannot be read, is damaged, or unpacks to more than `most` bytes.
+        DataError: it cannot be read, is damaged, unpacks to more than `most` bytes, or is too large
+            for the memory.
     """
     try:
+        check_memory(path, path.stat().st_size)
         unpack = _UNPACKERS.get(path.suffix)
         if unpack is None:
             return path.read_bytes()
+        most = min(most, free_memory() // _COPIES)
         parts, size = [], 0
         with unpack(path) as stream:
             while part := stream.read(_CHUNK):

@@ -14,9 +14,10 @@ This page is written from the commands' own help (`python docs/hooks/command_lin
 compares both. `dgbench COMMAND --help` shows the same. A mistake ends with `error:`, a hint and
 exit code 2; `--debug` at any place shows the traceback. Results go to stdout, progress to stderr.
 
-Where things are kept can be said by `DGBENCH_DATA` (real data), `DGBENCH_CACHE` (downloads,
-prepared data, calibrations) and `DGBENCH_RESULTS` (runs). `DGBENCH_OFFLINE=1` forbids downloads.
-`DGBENCH_PLUGIN_SECONDS` is how long a third party's plugin may take to be imported (10).
+Where things are kept can be said by `DGBENCH_DATA` (real data), `DGBENCH_CARDS` (cards of your
+own), `DGBENCH_CACHE` (downloads, prepared data, calibrations) and `DGBENCH_RESULTS` (runs).
+`DGBENCH_OFFLINE=1` forbids downloads. `DGBENCH_PLUGIN_SECONDS` is how long a third party's plugin
+may take to be imported (10).
 """
 
 EXIT_CODES = (

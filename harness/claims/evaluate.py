@@ -12,6 +12,7 @@ from dgbench.harness.claims.verdict import Verdict, count, decide
 from dgbench.harness.store.row import VOID, Row
 from dgbench.harness.store.standing import judged, subject
 from dgbench.harness.utilisation import gpu_idle
+from dgbench.systems.base.compare import OWN_DATA
 from dgbench.systems.base.paper import Claim, Finding, Paper
 
 log = logging.getLogger(__name__)
@@ -52,20 +53,27 @@ def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
     """Decide every claim of a paper from the rows of a run.
 
     Rows are judged first (`harness.store.standing`): those whose result is wrong, or was compared
-    with nothing, take no part, and a claim that has only such rows is void. Rows that failed for
-    other reasons are passed on, because "runs out of memory" can be what a paper claims.
+    with nothing, take no part, and a claim that has only such rows is void. Neither do rows on a
+    dataset of the user's own, which no claim is about. Rows that failed for other reasons are
+    passed on, because "runs out of memory" can be what a paper claims.
 
     Raises:
         InvalidInputError: the ledger is broken.
     """
     claims = load_ledger(paper.ledger)
     every = [row for row in _judged(rows) if row.paper == paper.name]
+    own = sorted({_dataset_of(row) for row in every if OWN_DATA in row.params})
+    every = [row for row in every if OWN_DATA not in row.params]
     mine = [row for row in every if row.status not in ("check", VOID)]
     void = _void_claims(paper, every)
     warnings: list[str] = []
     known = {claim.id for claim in claims}
     for extra in sorted(set(paper.checks) - known):
         warnings.append(f"check '{extra}' of {paper.name} has no claim in {paper.ledger.name}")
+    if own and not every:
+        said = f"the run is on '{', '.join(own)}', and the claim on data of the paper's choice"
+        found = Finding(reason=said)
+        return PaperVerdicts(paper, claims, [decide(claim, found) for claim in claims], warnings)
     verdicts = [_decide_one(paper, claim, mine, void, warnings) for claim in claims]
     for warning in warnings:
         log.warning(warning)
@@ -75,6 +83,11 @@ def evaluate(paper: Paper, rows: Sequence[Any]) -> PaperVerdicts:
 def _judged(rows: Sequence[Any]) -> list[Any]:
     """Rows as a store hands them out; rows that came from elsewhere are judged here."""
     return judged(rows) if all(isinstance(row, Row) for row in rows) else list(rows)
+
+
+def _dataset_of(row: Any) -> str:
+    """The dataset of a row that runs on the user's own."""
+    return str(row.params.get("dataset") or row.params.get("graphs"))
 
 
 def _void_claims(paper: Paper, rows: Sequence[Any]) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -27,6 +29,7 @@ def list_data(
     Example: dgbench data list --paper pipad
     """
     from dgbench import datasets
+    from dgbench.datasets.catalogue import card_problems
     from dgbench.harness.terminal.text import columns, say, say_json, wrapped
     from dgbench.runtime.errors import unknown_key
 
@@ -35,18 +38,21 @@ def list_data(
     if paper and paper not in papers:
         raise unknown_key("paper", paper, papers)
     rows = [_row(card) for card in cards.values() if not paper or paper in card.papers]
-    rows = [row for row in rows if not held or row["here"] in ("real", "part", "bundled")]
+    rows = [row for row in rows if not held or row["here"] in ("real", "file", "part", "bundled")]
     if as_json:
         say_json(rows)
         return
     width = columns()
     say(_table(rows, width))
     words = (
-        "here: real, part (a true part of it), bundled (real, comes with dgbench), fetch "
+        "nodes and edges are those of the card. here: real, file (a card of yours names it), part "
+        "(a true part of it), bundled (real, comes with dgbench), fetch "
         "(dgbench data fetch; a run does so itself where a checksum is known), twin "
         "(synthetic only). One dataset with its licence: dgbench data info NAME"
     )
     say("\n" + wrapped(words, "", width))
+    for problem in card_problems():
+        print(f"warning: {problem}", file=sys.stderr)
 
 
 @app.command("info", short_help="One dataset: counts, papers, files, licence.")
@@ -60,10 +66,13 @@ def info(
     Example: dgbench data info england-covid --time
     """
     from dgbench import datasets
+    from dgbench.datasets.measuring import as_words, measure
     from dgbench.harness.terminal.text import columns, fitted, say, say_json
 
     card = datasets.card(name)
     found = _describe(card)
+    measured = measure(card)
+    found["measured"] = measured
     if timed:
         from dgbench.datasets.timing import time_loads
 
@@ -71,7 +80,57 @@ def info(
     if as_json:
         say_json(found)
         return
-    say(fitted(_card_text(found), columns()))
+    text = [_card_text(found), *(f"  {line}" for line in as_words(card, measured))]
+    say(fitted("\n".join(text), columns()))
+
+
+@app.command("add", short_help="Make a card from a file of events.")
+def add(
+    file: Path = typer.Argument(..., help="A .csv, .tsv or .txt (also .gz), .parquet or .npz."),
+    name: str = typer.Option("", "--name", help="Name of the dataset; by default the file's."),
+    columns: str = typer.Option(
+        "", "--columns", help="src=from,dst=to,t=when[,weight=...,label=...,feature=...]."
+    ),
+    delimiter: str = typer.Option("", "--delimiter", help="comma, semicolon, tab, whitespace."),
+    header: bool = typer.Option(None, "--header/--no-header", help="Seen by itself."),
+    comment: str = typer.Option("", "--comment", help="What lines of comment begin with."),
+    ids: str = typer.Option("auto", "--ids", help="auto, compact, keep or names."),
+    bipartite: bool = typer.Option(False, "--bipartite", help="Two kinds of vertices."),
+    time_unit: str = typer.Option("", "--time-unit", help="What one of time is."),
+    snapshots: int = typer.Option(None, "--snapshots", help="Windows by default; else 100."),
+    vertices: Path = typer.Option(None, "--vertices", help="A file with a row for each vertex."),
+    vertex_columns: str = typer.Option("", "--vertex-columns", help="id=...,label=..."),
+    replace: bool = typer.Option(False, "--replace", help="Write over the card of that name."),
+) -> None:
+    """Look at a file of events and keep a card of it, so that it can be used by name.
+
+    The card goes to the first folder in DGBENCH_CARDS, or to the user's data folder; the file stays
+    where it is.
+
+    Example: dgbench data add trips.csv --columns src=from,dst=to,t=when
+    """
+    from dgbench.datasets.guessing import FileOptions
+    from dgbench.datasets.own_data import describe_file, keep_card
+    from dgbench.harness.terminal.text import columns as width
+    from dgbench.harness.terminal.text import say, wrapped
+
+    options = FileOptions(
+        columns=columns,
+        delimiter=delimiter,
+        header=header,
+        comment=comment,
+        ids=ids,
+        bipartite=bipartite,
+        time_unit=time_unit,
+        snapshots=snapshots,
+        vertices=vertices,
+        vertex_columns=vertex_columns,
+    )
+    found = describe_file(file, options, name=name, free=not name)
+    path = keep_card(found.card, replace=replace)
+    for sentence in found.sentences:
+        say(wrapped(sentence, "", width(), hanging="  "))
+    say(f"{found.card.name}: {path}")
 
 
 @app.command("fetch", short_help="Download a dataset from its publisher.")
@@ -196,6 +255,8 @@ def _row(card: Any) -> dict[str, Any]:
     here = "no"
     if held is not None:
         here = "bundled" if held.bundled else "part" if held.form.subset else "real"
+        if any(Path(ref.path).is_absolute() for ref in held.form.files):
+            here = "file"
     elif downloadable(card):
         here = "fetch"
     elif twin:
@@ -253,7 +314,8 @@ def _describe(card: Any) -> dict[str, Any]:
 def _card_text(found: dict[str, Any]) -> str:
     """The card for people."""
     words = {
-        "real": "real data",
+        "real": "its files, in DGBENCH_DATA or downloaded",
+        "file": "its files, where the card says",
         "part": "a part of the real data",
         "bundled": "bundled, the real data comes with dgbench",
         "no": "nothing",

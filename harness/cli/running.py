@@ -10,6 +10,15 @@ from typing import Any
 
 import typer
 
+from dgbench.harness.cli.own_dataset import (
+    COLUMNS,
+    COMMENT,
+    DATASET,
+    DELIMITER,
+    HEADER,
+    file_options,
+    open_dataset,
+)
 from dgbench.harness.cli.values import path_option, refuse_empty
 
 PRESET = typer.Option("quick", "--preset", help="smoke, quick, full or paper.")
@@ -38,6 +47,8 @@ class Options:
     seed: int | None
     limit: int
     offline: bool = False
+    dataset: str = ""
+    file_options: Any = None
 
     def check(self) -> None:
         """Raise for values that cannot be meant."""
@@ -52,6 +63,10 @@ class Options:
             raise DgbenchError(f"--retry is '{self.retry}', allowed: failed, all")
         if self.retry and not self.resume:
             raise DgbenchError("--retry needs a run to go on with", hint="add --resume last")
+        if self.file_options is not None and not self.dataset:
+            raise DgbenchError("--columns and the like need a file", hint="add --dataset FILE")
+        if self.dataset and self.resume:
+            raise DgbenchError("--resume goes on with the data of that run; leave out --dataset")
 
 
 def register(app: typer.Typer) -> None:
@@ -72,6 +87,11 @@ def run(
     seed: int = SEED,
     limit: int = LIMIT,
     offline: bool = OFFLINE,
+    dataset: str = DATASET,
+    columns: str = COLUMNS,
+    delimiter: str = DELIMITER,
+    header: bool = HEADER,
+    comment: str = COMMENT,
 ) -> None:
     """Run experiments and write their report.
 
@@ -81,7 +101,10 @@ def run(
 
     if not experiments and resume is None:
         raise DgbenchError("no experiment is named", hint="list them: dgbench list experiments")
-    options = Options(preset, device, resume, retry, out, seed, limit, offline)
+    options = Options(
+        *(preset, device, resume, retry, out, seed, limit, offline, dataset),
+        file_options=file_options(columns, delimiter, header, comment),
+    )
     _go(_papers_of(experiments or []), experiments or [], options)
 
 
@@ -275,12 +298,21 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
     device = options.device
     if device == "auto":
         device = "cuda" if gpu_count() else "cpu"
+    data = None
+    if options.dataset:
+        data = open_dataset(options.dataset, options.file_options, partial(_settle, options))
     last = _rows_of(list_runs(options.out)[-3:])
     elsewhere = _rows_of(_references(papers))
 
     def build() -> Plan:
         plan = Plan.build(
-            papers, experiments or None, options.preset, device, last=last, elsewhere=elsewhere
+            papers,
+            experiments or None,
+            options.preset,
+            device,
+            last=last,
+            elsewhere=elsewhere,
+            own_data=data,
         )
         if options.limit:
             _keep_groups(plan, options.limit)
@@ -291,6 +323,8 @@ def _new_plan(papers: list[Any], experiments: list[str], options: Options) -> An
     plan = settled(build, partial(_settle, options))
     if not plan.runnable:
         reasons = sorted({c.reason for c in plan.cells if c.reason}) or plan.problems
+        if data is not None and not plan.cells:
+            raise DgbenchError("; ".join(reasons) or "no cells", hint="others may: dgbench list")
         raise DgbenchError(
             f"none of {len(plan.cells)} cells can run here: {'; '.join(reasons) or 'no cells'}",
             hint="see what this machine offers: dgbench doctor",
@@ -318,6 +352,10 @@ def _plan_of(folder: Path) -> tuple[Any, list[Any]]:
 
     store = Store.open(folder)
     plan = read_plan(store)
+    if plan.own_data is not None:
+        from dgbench.harness.plan.own_data import restore
+
+        restore(plan.own_data, store.run)
     names = store.info.get("papers") or [c.cell.paper for c in plan.cells]
     return plan, [get_paper(name) for name in dict.fromkeys(names)]
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dgbench.datasets.first_use import DatasetSource
+from dgbench.harness.plan.own_data import OwnData, on_dataset
 from dgbench.harness.plan.presets import PRESETS, preset_info
 from dgbench.harness.store.row import Row
-from dgbench.runtime.errors import InvalidInputError, StoreError, unknown_key
+from dgbench.runtime.errors import InvalidInputError, StoreError, UnsupportedError, unknown_key
 from dgbench.systems.base.compare import CONTROL
 from dgbench.systems.base.experiment import Cell, Experiment
 from dgbench.systems.base.paper import Paper
@@ -84,6 +85,7 @@ class Plan(msgspec.Struct, kw_only=True):
         budget_s: steady seconds one process aims for.
         problems: sentences about experiments that could not say their cells.
         sources: where each dataset comes from, once it is settled (`harness.plan.sources`).
+        own_data: the dataset of the user's that all cells run on, or None.
     """
 
     preset: str
@@ -92,6 +94,7 @@ class Plan(msgspec.Struct, kw_only=True):
     budget_s: float = 1.0
     problems: list[str] = []
     sources: list[DatasetSource] = []
+    own_data: OwnData | None = None
 
     @classmethod
     def build(
@@ -105,6 +108,7 @@ class Plan(msgspec.Struct, kw_only=True):
         elsewhere: Iterable[Row] = (),
         control: str | None = None,
         gpus: int | None = None,
+        own_data: OwnData | None = None,
     ) -> Plan:
         """Ask experiments for their cells and order them.
 
@@ -116,6 +120,7 @@ class Plan(msgspec.Struct, kw_only=True):
                 machines, for cells that have none of this one.
             control: `none`, `paper` or `experiment`; None takes the preset's.
             gpus: GPUs here, None to look.
+            own_data: runs experiments on this dataset in the place of their own graphs.
 
         Raises:
             UnknownKeyError: a preset or an experiment is not known.
@@ -126,7 +131,9 @@ class Plan(msgspec.Struct, kw_only=True):
             raise InvalidInputError(f"'device' is '{device}', allowed: cpu, cuda")
         papers = list(papers)
         chosen = _choose(papers, experiments or ())
-        plan = cls(preset=preset, device=device, cells=[], budget_s=info.budget_s)
+        plan = cls(
+            preset=preset, device=device, cells=[], budget_s=info.budget_s, own_data=own_data
+        )
         control = info.control if control is None else control
         if device == "cuda" and gpus is None:
             from dgbench.harness.machine.facts import gpu_count
@@ -234,7 +241,10 @@ class Plan(msgspec.Struct, kw_only=True):
             if experiment.device:
                 replace = msgspec.structs.replace
                 cells = [replace(cell, device=experiment.device) for cell in cells]
-            return cells
+            return on_dataset(experiment, cells, self.own_data) if self.own_data else cells
+        except UnsupportedError as error:
+            self.problems.append(str(error))
+            return []
         except Exception as error:  # a plugin may fail in any way; the others still run
             self.problems.append(
                 f"{paper.name}/{experiment.name} cannot say its cells: "

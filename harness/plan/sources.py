@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable
 
 from dgbench.datasets.catalogue import card
 from dgbench.datasets.first_use import DatasetSource
+from dgbench.harness.plan.own_data import KEYS
 from dgbench.harness.plan.plan import Plan, PlannedCell
 from dgbench.runtime.errors import UnknownKeyError
-
-KEYS = ("dataset", "graphs")
-"""Parameters of cells that name datasets; `graphs` may name several, with spaces between."""
 
 
 def dataset_names(plan: Plan) -> list[str]:

@@ -14,6 +14,7 @@ from dgbench.harness.report.pages import common
 from dgbench.harness.report.run import FAILED, RunData, is_limits
 from dgbench.harness.report.site import MachineOnSite, SiteData
 from dgbench.harness.report.subjects import experiment_place
+from dgbench.harness.report.words import own_dataset
 from dgbench.systems.base.probes import probe
 
 LIMIT_WORDS: Final = {
@@ -273,7 +274,8 @@ def _missing(site: SiteData, runs: Sequence[RunData]) -> Iterator[dict[str, Any]
             row = status[cell["id"]]
             device = "cuda" if row.status == "no-gpu" else row.device
             preset = f" --preset {row.preset}" if row.preset != "quick" else ""
-            command = f"dgbench run {row.paper}/{row.experiment}{preset} --device {device}"
+            where = f"{row.paper}/{row.experiment}{own_dataset(row)}"
+            command = f"dgbench run {where}{preset} --device {device}"
             yield {
                 **cell,
                 "run": run,

@@ -20,6 +20,7 @@ from dgbench.harness.report.races import fastest, main_race
 from dgbench.harness.report.reuse import Sketch
 from dgbench.harness.report.run import FAILED, RunData
 from dgbench.harness.report.series import over_time_options, over_time_points
+from dgbench.harness.report.words import own_dataset
 from dgbench.harness.terminal.answer import RunFacts, answers
 from dgbench.harness.utilisation import IdleGpu, gpu_idle, mark_idle
 
@@ -192,6 +193,7 @@ def _section(
 ) -> Section:
     mine = [r for r in rows if r.experiment == experiment.name]
     command = f"dgbench run {experiment.paper}/{experiment.name}"
+    command += own_dataset(mine[0]) if mine else ""
     if run.info.get("preset") not in (None, "quick"):
         command += f" --preset {run.info['preset']}"
     answer, sketches, notes = "", [], []

@@ -6,6 +6,7 @@ from typing import Any
 
 from dgbench.harness.claims.verdict import digits, show
 from dgbench.harness.figures.palette import VERDICTS
+from dgbench.systems.base.compare import OWN_DATA
 
 WORDS = (
     ("claim", "One quantitative statement of a paper, with its place and the printed number."),
@@ -36,11 +37,18 @@ WORDS = (
 ABBREVIATIONS = dict(WORDS)
 
 
+def own_dataset(row: Any) -> str:
+    """The option that names the user's dataset of a row, or ""."""
+    if OWN_DATA not in row.params:
+        return ""
+    return f" --dataset {row.params.get('dataset') or row.params.get('graphs')}"
+
+
 def row_command(row: Any) -> str:
     """The command that measures a row's experiment again."""
     if row.paper == "-":
         return "dgbench doctor"
-    command = f"dgbench run {row.paper}/{row.experiment}"
+    command = f"dgbench run {row.paper}/{row.experiment}{own_dataset(row)}"
     if row.preset != "quick":
         command += f" --preset {row.preset}"
     return f"{command} --device {row.asked}"

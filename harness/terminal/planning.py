@@ -36,7 +36,10 @@ def plan_head(
     )
     lines = [wrapped(f"{head}, {when}", "", width, hanging=_INDENT)]
     for paper in papers:
-        lines.append(wrapped(claims_line(paper, plan.device), _INDENT, width))
+        said = claims_line(paper, plan.device)
+        if plan.own_data is not None:
+            said = f"on '{plan.own_data.card.name}', so no claim of {paper.name} is decided"
+        lines.append(wrapped(said, _INDENT, width))
     if plan.on_cpu:
         said = f"{plan.on_cpu} of them measure the CPU, whatever device is asked for"
         lines.append(wrapped(said, _INDENT, width))

@@ -16,6 +16,9 @@ from dgbench.runtime.statistics import pooled_ratio
 
 CONTROL = "control"
 """Parameter that marks the second A of an A/A pair; such rows belong to no contender."""
+OWN_DATA = "content"
+"""Parameter of a cell that runs on a dataset of the user's: the hash of what that holds. No claim
+of a paper rests on such a row."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ class Experiment(ABC):
     reading: ClassVar[str] = ""  # how our reading differs from the paper, shown on the page
     main_race: ClassVar[MainRace | None] = None  # where it tells how much faster the system is
     device: ClassVar[Literal["", "cpu"]] = ""  # `cpu`: all of its cells, see `Cell.device`
+    own_data: ClassVar[str] = ""  # why it cannot run on a dataset of the user's; "" if it can
 
     @abstractmethod
     def cells(self, preset: Preset, device: str) -> list[Cell]:

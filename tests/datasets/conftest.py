@@ -16,9 +16,10 @@ from dgbench.datasets.sources import find_form, hashing
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
-    """Nothing is read from or written to the user's cache."""
+    """Nothing is read from or written to the user's cache and folder of cards."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("DGBENCH_CACHE", str(folder))
+    monkeypatch.setenv("DGBENCH_CARDS", str(folder / "cards"))  # no card of the user's
     monkeypatch.setattr(hashing, "_MEMORY", {})
     return folder
 

@@ -49,6 +49,80 @@ def test_info_and_time(capsys, tiny):
     assert found["held_form"] == "held"
 
 
+def test_info_counts_what_is_there_and_marks_what_the_card_has_wrong(capsys, tiny):
+    tiny.card["published"] = {"nodes": 3, "edges": 7}
+    tiny.save()
+    found = json.loads(run(capsys, "info", "tiny", "--json")[1])["measured"]
+    counts = {"nodes": 3, "edges": 5, "self_edges": 1, "pairs": 4, "t_first": 10, "t_last": 40}
+    assert found["counts"] == {**counts, "isolated": 0, "duplicates": 0, "distinct_times": 4}
+    assert found["differences"] == {"edges": {"published": 7}}
+    assert "published says 7  DIFFERENT" in run(capsys, "info", "tiny")[1]
+    tiny.counts = {"edges": 6}  # a card that is wrong of its own file
+    tiny.save()
+    found = json.loads(run(capsys, "info", "tiny", "--json")[1])["measured"]
+    assert found["counts"]["edges"] == 5
+    assert found["differences"]["edges"] == {"card": 6, "published": 7}
+    tiny.put(b"no gzip", hashed=False)
+    found = json.loads(run(capsys, "info", "tiny", "--json")[1])["measured"]
+    assert (found["counts"], "tiny.csv.gz" in found["fault"]) == ({}, True)
+
+
+def test_info_counts_nothing_where_the_data_is_not(capsys, monkeypatch):
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+    assert json.loads(run(capsys, "info", "gdelt", "--json")[1])["measured"]["counts"] == {}
+    assert "measured: nothing" in run(capsys, "info", "gdelt")[1]
+
+
+def test_add_writes_a_card_that_works_by_name(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("DGBENCH_CARDS", str(tmp_path / "cards"))
+    file = tmp_path / "trips.csv"
+    file.write_text("from,to,when\nann,bob,2\nbob,ann,1\n")
+    code, out, _ = run(capsys, "add", str(file))
+    assert (code, "src = 'from'" in out, "not in time order" in out) == (0, True, True)
+    assert (tmp_path / "cards" / "trips.yaml").is_file()
+    (row,) = [r for r in json.loads(run(capsys, "list", "--json")[1]) if r["name"] == "trips"]
+    assert (row["here"], row["edges"]) == ("file", 2)
+    assert run(capsys, "verify", "trips")[0] == 0
+    code, _, err = run(capsys, "add", str(file), "--name", "trips")
+    assert (code, "there is a dataset 'trips' already" in err) == (2, True)
+    assert run(capsys, "add", str(file), "--name", "trips", "--replace", "--snapshots", "7")[0] == 0
+    from dgbench import datasets
+
+    assert datasets.card("trips").snapshots == 7
+    assert len(datasets.open_events("trips")) == 2
+    file.write_text("from,to,when\nann,bob,2\n")
+    code, out, _ = run(capsys, "verify", "trips")
+    assert (code, "not the file of the card" in out) == (1, True)
+
+
+def test_add_of_a_parquet_file_keeps_what_its_columns_are(capsys, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from dgbench import datasets
+
+    columns = {"a": [1, 2], "b": [2, 1], "when": [1.5, 2.5], "x": [3.0, 4.0], "y": [5, 6]}
+    parquet.write_table(pa.table(columns), tmp_path / "rides.parquet")
+    roles = "src=a,dst=b,t=when,feature=x,feature=y"
+    assert run(capsys, "add", str(tmp_path / "rides.parquet"), "--columns", roles)[0] == 0
+    assert datasets.open_events("rides").edge_feat.tolist() == [[3, 5], [4, 6]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--name", "wikipedia"), "there is a dataset 'wikipedia' already"),
+        (("--name", "My Trips"), "the name is 'My Trips'"),
+        (("--colums", "src=a"), "No such option"),
+        (("--columns", "src=from,dst=to,t=then"), "column 'then' is not known"),
+    ],
+)
+def test_add_refuses_with_one_sentence(capsys, tmp_path, arguments, words):
+    (tmp_path / "a.csv").write_text("from,to,when\n1,2,2\n")
+    code, _, err = run(capsys, "add", str(tmp_path / "a.csv"), *arguments)
+    assert (code, words in " ".join(err.split()), "Traceback" in err) == (2, True, False)
+
+
 def test_a_misspelt_name_ends_without_a_traceback(capsys):
     code, _, err = run(capsys, "info", "wikipdia")
     assert code == 2

@@ -64,7 +64,7 @@ def test_a_card_that_does_not_match_is_refused_with_both_values(tiny):
 
 def test_an_unsorted_file_is_refused_unless_the_card_says_so(tiny):
     tiny.write([ROWS[1], ROWS[0], *ROWS[2:]])
-    with pytest.raises(DataError, match=r"t\[1\] = 10\.0 comes after t\[0\] = 20\.0"):
+    with pytest.raises(DataError, match=r"line 2: t must not decrease, and 10\.0 follows 20\.0"):
         open_events("tiny")
     tiny.reader["sorted"] = False
     tiny.save()
@@ -77,8 +77,8 @@ def test_an_unsorted_file_is_refused_unless_the_card_says_so(tiny):
     ("row", "words"),
     [
         ("-1,2,1,50", "src = -1"),
-        ("1,2,nan,50", r"row 6: the column `weight` is empty or not"),
-        ("1,2,1,nan", r"row 6: the column `t` is empty or not a number"),
+        ("1,2,nan,50", r"line 6: the column `weight` is empty or not"),
+        ("1,2,1,nan", r"line 6: the column `t` is empty or not a number"),
     ],
 )
 def test_bad_rows_are_refused(tiny, row, words):

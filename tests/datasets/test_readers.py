@@ -7,8 +7,8 @@ import pytest
 
 from dgbench.datasets.catalogue import ReaderSpec
 from dgbench.datasets.readers import signals, tables
+from dgbench.datasets.readers.columns import compact
 from dgbench.datasets.readers.raw import read_bytes
-from dgbench.datasets.readers.tables import compact
 from dgbench.runtime.errors import DataError
 
 
@@ -54,7 +54,7 @@ def test_names_are_numbered_in_order_of_appearance(tmp_path):
         tmp_path,
         "B1,zoe,5,10\nA1,adam,4,11\nB1,adam,3,12\n",
         columns=("dst", "src", "weight", "t"),
-        ids="names",
+        ids="names-bipartite",
     )
     assert raw.src.tolist() == [0, 1, 1]
     assert raw.dst.tolist() == [2, 3, 2]
@@ -81,7 +81,7 @@ def test_lines_may_end_in_any_way(tmp_path, end):
 
 
 @pytest.mark.parametrize("text", ["", "u,i,ts\n"])
-@pytest.mark.parametrize("ids", ["compact", "bipartite", "keep", "names"])
+@pytest.mark.parametrize("ids", ["compact", "bipartite", "keep", "names", "names-bipartite"])
 def test_a_table_without_rows(tmp_path, text, ids):
     raw = table(tmp_path, text, columns=COLUMNS, skip=1, ids=ids)
     assert raw.src.size == raw.dst.size == raw.t.size == raw.num_nodes == 0
@@ -90,11 +90,11 @@ def test_a_table_without_rows(tmp_path, text, ids):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("1,2,3\n1,-2,3\n", r"row 2: dst = -2; ids must be >= 0"),
+        ("1,2,3\n1,-2,3\n", r"line 2: dst = -2; ids must be >= 0"),
         ("1,2\n", "2 columns in its first row; its card says 3"),
         ("1,2,3\n1,2\n", "Expected 3 columns, got 2"),
         ("1,2,3\n1,x,3\n", "x"),
-        ("1,2,3\n1,,3\n", "row 2: the column `dst` is empty"),
+        ("1,2,3\n1,,3\n", "line 2: the column `dst` is empty"),
         ("1,99999999999999999999,3\n", "99999999999999999999"),
         ("1,2,soon\n", "soon"),
     ],
@@ -107,7 +107,7 @@ def test_a_bad_row_is_named(tmp_path, text, words):
 def test_a_bad_date_is_named(tmp_path):
     with pytest.raises(DataError, match="YYYY-MM-DD"):
         table(tmp_path, "1,2,yesterday\n", columns=COLUMNS, time="date")
-    with pytest.raises(DataError, match=r"row 2: .* before year 1"):
+    with pytest.raises(DataError, match=r"line 2: .* before year 1"):
         table(tmp_path, "1,2,0001-01-01\n1,2,0000-12-31\n", columns=COLUMNS, time="date")
 
 

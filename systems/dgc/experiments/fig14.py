@@ -64,6 +64,7 @@ class Fig14(Experiment):
         "dgc-s731-synthetic",
         "dgc-fig14-nonuniform-trend",
     )
+    own_data = "its graphs are synthetic, with given degrees and lifetimes"
     question = "Does partition by chunks gain as snapshots and sequences get less even?"
     reading = (
         "Totals are the paper's, scaled: vertices and edges summed over 100 snapshots. It prints "

@@ -27,11 +27,11 @@ from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
     EXACT,
-    KEPT,
     PLAIN,
     before_ranks,
     contenders,
     dataset_title,
+    kept,
     replicas_equal,
     task_of,
 )
@@ -104,8 +104,8 @@ class Fig18(Experiment):
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         preset, ranks = context.preset, int(cell.params["ranks"])  # type: ignore[arg-type]
         dataset, model = str(cell.params["dataset"]), str(cell.params["model"])
-        kept = STEPS.get(preset, {}).get(dataset, KEPT[dataset][preset])
-        task = task_of(dataset, model, preset, lr=LR, snapshots=kept)
+        snapshots = STEPS.get(preset, {}).get(dataset, kept(dataset, preset))
+        task = task_of(dataset, model, preset, lr=LR, snapshots=snapshots)
         data = load_sequences(task)
         with one_thread():
             oracle = SequenceOracle(task, data, context.device)

@@ -87,11 +87,11 @@ class Fig4(Experiment):
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
-        preset = context.preset
+        preset, graphs = context.preset, str(cell.params["graphs"])
         every = contenders()
         return race(
             jobs_of(
-                sets(preset)[str(cell.params["graphs"])],
+                sets(preset).get(graphs, (graphs,)),
                 (MODEL,),
                 preset,
                 {name: every[name] for name in BASELINE_NAMES},

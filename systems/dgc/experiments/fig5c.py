@@ -36,6 +36,7 @@ BINS: Final[dict[Preset, dict[str, int | None]]] = {
     "paper": dict.fromkeys((TWIN, "sx-mathoverflow", "wikipedia", "email-eu-core")),
 }
 """Windows that the whole time of a graph is cut into; None: the usual number."""
+BINS_OF_OTHERS: Final[dict[Preset, int]] = {"smoke": 5, "quick": 17}
 RANKS: Final = {"smoke": 1, "quick": 4, "full": 4, "paper": 4}
 TURNS: Final = {"smoke": 1, "quick": 6, "full": 12, "paper": 20}
 
@@ -111,7 +112,7 @@ class Fig5c(Experiment):
 
 def quarters(dataset: str, preset: Preset) -> Iterator[Job]:
     """The four parts of a graph, each with its target."""
-    bins = BINS[preset][dataset]
+    bins = BINS[preset].get(dataset, BINS_OF_OTHERS.get(preset))
     graph = BY_NAME[dataset]
     fields: dict[str, Any] = {"snapshots": None, "bins": bins or graph.bins}
     task = workload(graph, MODEL, preset, **fields)

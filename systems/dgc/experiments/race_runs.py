@@ -92,6 +92,10 @@ KEPT: Final[dict[str, dict[Preset, int | None]]] = {
 """Snapshots that a race runs over, the last ones; so many that an epoch takes tens of milliseconds
 in quick and up to a second in full. The last eight but one of email-Eu are empty, and the last of
 amazon-magazine are thin."""
+KEPT_OF_OTHERS: Final[dict[Preset, int | None]] = {
+    **{"smoke": 3, "quick": 10, "full": 40, "paper": None},
+}
+"""The same of a dataset of the user's."""
 
 
 def contenders(*, fused: Sequence[str] = (), link: Link = "gloo") -> dict[str, RankSettings]:
@@ -110,10 +114,15 @@ def contenders(*, fused: Sequence[str] = (), link: Link = "gloo") -> dict[str, R
     return {name: replace(settings, wire=wire) for name, settings in found.items()}
 
 
+def kept(dataset: str, preset: Preset) -> int | None:
+    """Snapshots that a race on a graph runs over; None: all."""
+    return KEPT.get(dataset, KEPT_OF_OTHERS)[preset]
+
+
 def task_of(dataset: str, model: str, preset: Preset, **fields: Any) -> SequenceWorkload:
     """What a race trains: the last snapshots of a graph, so many as `KEPT` says."""
     return workload(
-        BY_NAME[dataset], model, preset, **{"snapshots": KEPT[dataset][preset], **fields}
+        BY_NAME[dataset], model, preset, **{"snapshots": kept(dataset, preset), **fields}
     )
 
 
@@ -427,7 +436,11 @@ def races(rows: Sequence[Any], experiment: str, **params: Any) -> list[Race]:
     models = {name: i for i, name in enumerate(MODEL_TITLES)}
     return sorted(
         found.values(),
-        key=lambda r: (order[r.dataset.partition("#")[0]], r.dataset, models[r.model]),
+        key=lambda r: (
+            order.get(r.dataset.partition("#")[0], len(order)),
+            r.dataset,
+            models[r.model],
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dgbench.systems.base import Preset
+from dgbench.systems.base.own_graphs import GraphsByName
 
 if TYPE_CHECKING:
     from dgbench.systems.base.sequences import SequenceWorkload
@@ -70,7 +71,9 @@ HELD: Final = (
 """Real data held here, in the windows of their cards: what decides where a twin may not."""
 
 ALL: Final = GRAPHS + HELD
-BY_NAME: Final = {graph.name: graph for graph in ALL}
+BY_NAME: Final = GraphsByName(
+    ALL, lambda card: Graph(card.name, card.title, None, "", ONE, {}, real=True)
+)
 
 MODELS: Final = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
 MODEL_TITLES: Final = {

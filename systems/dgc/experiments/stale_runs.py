@@ -93,11 +93,12 @@ STEPS: Final[dict[str, tuple[int | None, int | None, int | None, int | None]]] =
     "stack": (4, 6, 24, None),
 }
 """Snapshots that a model runs over, the last ones."""
+STEPS_OF_OTHERS: Final = (2, 4, 16, None)
 
 
 def steps(name: str, preset: Preset) -> int | None:
     """Snapshots of a graph at a preset; None: all."""
-    return STEPS[name][PRESETS.index(preset)]
+    return STEPS.get(name, STEPS_OF_OTHERS)[PRESETS.index(preset)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,7 @@ class Encoding(Experiment):
     name = "encoding"
     title = "Section 3.2: making and applying a difference"
     claims = ("esdg-s32-gd-bytes",)
+    own_data = "its random graphs have the sizes that the paper prints"
     question = (
         "What does a difference cost to make and to apply, and is it exactly as large as said?"
     )

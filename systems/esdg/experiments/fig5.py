@@ -100,6 +100,7 @@ class Fig5(Experiment):
         "esdg-tab2-hyper-time-egcn",
         "esdg-s65-idle-when-t-small",
     )
+    own_data = "it projects to the sizes that the paper prints of its graphs"
     question = "How does an epoch shrink with the number of ranks, and what stops it?"
     reading = (
         "Measured are processes of this machine with one thread each, as a CPU analogue: one rank "

@@ -101,6 +101,7 @@ class Fig7(Experiment):
         "esdg-s63-weak-sizes",
         "esdg-s63-weak-n",
     )
+    own_data = "its graphs are random ones that grow with the number of ranks"
     question = "Does throughput grow with the ranks when the graph grows with them?"
     reading = (
         "Random graphs by the paper's recipe: 256 snapshots, three random pairs per vertex, 2^14 "

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dgbench.systems.base import Preset
+from dgbench.systems.base.own_graphs import GraphsByName
 from dgbench.systems.base.timeline import TimelineWorkload
 
 PRESETS: Final = ("smoke", "quick", "full", "paper")
@@ -73,7 +74,9 @@ COUNTED: Final = (
     Graph("wikipedia", "Wikipedia", None, 10, 10, ONE, {}, real=True),
     Graph("email-eu-core", "email-Eu", None, 10, 10, ONE, {}, real=True),
 )
-BY_NAME: Final = {graph.name: graph for graph in COUNTED}
+BY_NAME: Final = GraphsByName(
+    COUNTED, lambda card: Graph(card.name, card.title, None, 10, 10, ONE, {}, real=True)
+)
 
 MODELS: Final = ("tm_gcn", "cd_gcn", "evolvegcn_o")
 MODEL_TITLES: Final = {"tm_gcn": "TM-GCN", "cd_gcn": "CD-GCN", "evolvegcn_o": "EvolveGCN"}

@@ -29,6 +29,7 @@ class Table1(Experiment):
         "esdg-tab1-amlsim",
     )
     device = "cpu"
+    own_data = "it compares graphs with the sizes that the paper prints of them"
     question = "Are the graphs the ones that the paper describes, and how long must edges live?"
     reading = (
         "nnz are distinct edges of each snapshot without self loops, summed over snapshots. The "

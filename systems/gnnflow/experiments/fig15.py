@@ -55,6 +55,7 @@ class Fig15(Experiment):
     name = NAME
     title = "Figure 15: throughput on more and more GPUs"
     device = "cpu"
+    own_data = "it projects from the first events of GDELT at full size"
     question = "How does training scale with ranks, and is GNNFlow ahead at every number of them?"
     reading = (
         "Every rank has the whole graph and a batch of its own, the batches before the last event "

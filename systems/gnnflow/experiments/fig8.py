@@ -139,7 +139,7 @@ class Fig8(Experiment):
 
         params, preset = cell.params, context.preset
         graph, model = BY_NAME[str(params["dataset"])], str(params["model"])
-        scale, names = runs(preset)[graph.name, model]
+        scale, names = runs(preset).get((graph.name, model), (graph.scale(preset), ALL))
         task = workload(graph, model, preset, scale=scale)
         return race(names, task, load_stream(task), graph, LENGTHS[preset], device=context.device)
 

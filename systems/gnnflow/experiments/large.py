@@ -49,6 +49,7 @@ class Large(Experiment):
     name = NAME
     title = "Section 6.4: graphs beyond one machine"
     device = "cpu"
+    own_data = "it counts memory at the sizes that the paper prints of its graphs"
     question = "Do MAG and LDBC need several machines, and is LDBC as large as they say?"
     reading = (
         "What MAG needs follows from its printed sizes. LDBC's memory is counted on a twin in as "

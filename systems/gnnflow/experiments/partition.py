@@ -114,7 +114,7 @@ class Partition(Experiment):
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph, preset = BY_NAME[str(cell.params["dataset"])], context.preset
-        kinds = GRAPHS.get(preset, GRAPHS["full"])[graph.name]
+        kinds = GRAPHS.get(preset, GRAPHS["full"]).get(graph.name, (BALANCE, CUTS, SERVING))
         work = {BALANCE: _balance, CUTS: _cuts, SERVING: _serving}
         with one_thread():
             events = _events(graph, preset)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dgbench.systems.base import Preset
+from dgbench.systems.base.own_graphs import GraphsByName, span_of
 
 if TYPE_CHECKING:
     from dgbench.systems.base.stream import StreamWorkload
@@ -101,7 +102,12 @@ HELD: Final = (
 hour; Epinions has eleven stamps of time and a round for each."""
 
 ALL: Final = GRAPHS + HELD
-BY_NAME: Final = {graph.name: graph for graph in ALL}
+BY_NAME: Final = GraphsByName(
+    ALL,
+    lambda card: Graph(card.name, card.title, True, 128, 172, (span_of(card) or 1.0) / 100, ONE,
+                       window=(span_of(card) or 1.0) / 30, real=True),
+)  # fmt: skip
+"""A dataset of the user's has a hundred rounds, and windows of a thirtieth of it."""
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
 

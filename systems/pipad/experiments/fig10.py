@@ -217,7 +217,7 @@ def speedups(rows: Sequence[Any]) -> list[dict[str, Any]]:
     rows = [r for r in rows if r.experiment == "fig10"]
     points = []
     seen = {(r.params["dataset"], r.params["model"]) for r in rows}
-    for graph in ALL:
+    for graph in BY_NAME.among([name for name, _ in seen]):
         for model in MODELS:
             if (graph.name, model) not in seen:
                 continue

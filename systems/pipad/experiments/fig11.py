@@ -264,9 +264,7 @@ def layer_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     present = {r.params["dataset"] for r in mine}
     raced = [*METHODS[1:], *({CUSPARSE} & {r.params["system"] for r in mine})]
     points = []
-    for graph in ALL:
-        if graph.name not in present:
-            continue
+    for graph in BY_NAME.among(present):
         for system in raced:
             points.append(_ratio_point(rows, graph.name, system, graph.feature_dim))
     return points
@@ -302,7 +300,7 @@ def limit_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     on_gpu = "device_copy_gbs" in machine[-1].values
     limit = machine[-1].values["device_copy_gbs" if on_gpu else "copy_gbs_all"]
     points = []
-    for graph in ALL:
+    for graph in BY_NAME.among({r.params["dataset"] for r in select(rows, experiment="fig11")}):
         mine = select(
             rows, experiment="fig11", dataset=graph.name, dim=graph.feature_dim, system="pipad"
         )

@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from dgbench.systems.base import Preset, Workload
+from dgbench.systems.base.own_graphs import GraphsByName, vertices_of
+
+MAX_SMALL: Final = 100_000
+"""Vertices up to which a dataset of the user's counts as small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,11 @@ EXTRAS: Final = (
     Graph("sx-mathoverflow", "sx-mathoverflow", True, 5, (1.0, 1.0, 1.0, 1.0), {}),
 )
 ALL: Final = GRAPHS + EXTRAS
-BY_NAME: Final = {graph.name: graph for graph in ALL}
+BY_NAME: Final = GraphsByName(
+    ALL,
+    lambda card: Graph(card.name, card.title, (vertices_of(card) or 0) <= MAX_SMALL, 5,
+                       (1.0, 1.0, 1.0, 1.0), {}),
+)  # fmt: skip
 MODELS: Final = ("evolvegcn", "mpnn_lstm", "tgcn_model")
 MODEL_TITLES: Final = {
     "evolvegcn": "EvolveGCN",

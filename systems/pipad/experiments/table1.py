@@ -35,6 +35,7 @@ class Table1(Experiment):
         "pipad-s51-feature-dims",
     )
     device = "cpu"
+    own_data = "it compares graphs with the sizes that the paper prints of them"
     question = "Are the graphs the ones that the paper describes?"
     reading = (
         "Self edges count where the source has them. A number counts as equal when it rounds to "

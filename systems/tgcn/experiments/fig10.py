@@ -78,6 +78,7 @@ class Fig10(Experiment):
     paper = "tgcn"
     name = NAME
     title = "Figure 10: more GPUs, with P2P and without"
+    own_data = "it projects to the sizes that the paper prints of its graphs"
     question = "What do 4 and 8 devices gain, and what does P2P have to do with it?"
     reading = (
         "Virtual devices of one process train alike, and what they pass on is counted. 4 and 8 "

@@ -61,6 +61,7 @@ class Large(Experiment):
     paper = "tgcn"
     name = NAME
     title = "Graphs beyond one GPU"
+    own_data = "it plans memory at the sizes that the paper prints of its graphs"
     question = "What fits into 32 GB, and what does T-GCN need where nothing fits?"
     reading = (
         "Bytes follow from the printed sizes: state of every vertex with two layers of 64, and all "

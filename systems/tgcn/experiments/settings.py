@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dgbench.systems.base import Preset
+from dgbench.systems.base.own_graphs import GraphsByName
 
 if TYPE_CHECKING:
     from dgbench.systems.base.interactions import InteractionWorkload
@@ -81,7 +82,9 @@ HELD: Final = (
 """Real data held here: what decides where a twin may not."""
 
 ALL: Final = GRAPHS + HELD
-BY_NAME: Final = {graph.name: graph for graph in ALL}
+BY_NAME: Final = GraphsByName(
+    ALL, lambda card: Graph(card.name, card.title, card.bipartite, ONE, real=True)
+)
 TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
 SMALL_NAMES: Final = TWIN_NAMES[:3]
 """The graphs that both baselines can train on; on Twitter they run out of memory (section 6.2)."""

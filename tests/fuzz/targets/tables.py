@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from fractions import Fraction
 
 import numpy as np
 
@@ -19,7 +20,7 @@ FORMS = {
     for form in card.forms
     if form.reader.format == "table"
 }
-_DELIMITER = {"comma": ",", "space": " ", "tab": "\t"}
+_DELIMITER = {"comma": ",", "space": " ", "tab": "\t", "whitespace": " "}
 _FIELD = {
     **{"src": "7", "dst": "3", "t": "11", "weight": "1.5", "label": "0", "skip": "x"},
     "rest": "0.25",
@@ -82,9 +83,11 @@ def check(spec: ReaderSpec, raw, text: bytes) -> None:
     if columns[-1] == "rest":
         columns[-1:] = ["feature"] * (len(rows[0]) - len(columns) + 1)
     place = {role: number for number, role in enumerate(columns)}
+    # Times that float64 cannot tell apart are counted from the first one, which a note says.
+    first = min(Fraction(fields[place["t"]]) for fields in rows) if raw.notes else 0
     for row, fields in enumerate(rows):
         sane(len(fields) == len(columns), f"row {row + 1} has {len(fields)} fields")
-        same_numbers(spec, raw, row, {role: fields[at] for role, at in place.items()})
+        same_numbers(spec, raw, row, {role: fields[at] for role, at in place.items()}, first)
     same_vertices(spec, raw, [[fields[place[s]] for fields in rows] for s in ("src", "dst")])
 
 
@@ -95,16 +98,21 @@ def plain_rows(spec: ReaderSpec, text: bytes) -> list[list[str]]:
     """
     words = text.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
     lines = re.split("\r\n|\n|\r", words)
-    while spec.comment and lines and lines[0].startswith(spec.comment):
-        lines.pop(0)
+    if spec.comment:
+        lines = [line for line in lines if not line.lstrip(" \t").startswith(spec.comment)]
     if not "".join(lines).encode("utf-8", "surrogateescape").strip():
         return []
+    if spec.delimiter == "whitespace":
+        lines = [re.sub("[ \t\f\v]+", " ", line).strip(" ") for line in lines]
     return [line.split(_DELIMITER[spec.delimiter]) for line in lines[spec.skip :] if line]
 
 
-def same_numbers(spec: ReaderSpec, raw, row: int, fields: dict[str, str]) -> None:
+def same_numbers(
+    spec: ReaderSpec, raw, row: int, fields: dict[str, str], first: Fraction | int
+) -> None:
     if spec.time == "number" and "t" in fields:
-        sane(raw.t[row] == float(fields["t"]), f"time {fields['t']!r} became {raw.t[row]}")
+        wanted = float(Fraction(fields["t"]) - first) if first else float(fields["t"])
+        sane(raw.t[row] == wanted, f"time {fields['t']!r} became {raw.t[row]}")
     if spec.time == "date":
         day = datetime.date.fromisoformat(fields["t"].strip())
         days = (day - datetime.date(1970, 1, 1)).days
@@ -123,7 +131,7 @@ def whole(word: str) -> int:
 
 def same_vertices(spec: ReaderSpec, raw, sides: list[list[str]]) -> None:
     """Two ends are one vertex where their names are equal, and only there."""
-    numbers = [side if spec.ids == "names" else [whole(v) for v in side] for side in sides]
+    numbers = [side if spec.ids.startswith("names") else [whole(v) for v in side] for side in sides]
     one_set = raw.num_src is None
     names = [[(0 if one_set else k, v) for v in side] for k, side in enumerate(numbers)]
     flat = [*names[0], *names[1]]
@@ -133,7 +141,7 @@ def same_vertices(spec: ReaderSpec, raw, sides: list[list[str]]) -> None:
         return
     sane(len(set(zip(flat, ids, strict=True))) == len(set(flat)) == len(set(ids)), "ids were mixed")
     sane(raw.num_nodes == len(set(ids)), f"{raw.num_nodes} vertices for {len(set(ids))} ids")
-    if spec.ids != "names":
+    if not spec.ids.startswith("names"):
         ordered = sorted(set(zip(flat, ids, strict=True)))
         sane([i for _, i in ordered] == sorted(set(ids)), "ids are out of order")
 

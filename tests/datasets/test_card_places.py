@@ -1,0 +1,155 @@
+"""Cards and readers of others: folders, installed packages, and names that two of them share."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import yaml
+
+from dgbench import datasets
+from dgbench.datasets import card_places, catalogue
+from dgbench.runtime.errors import DataError, UnknownKeyError
+
+CSV = "src,dst,t\n1,2,3\n2,3,4\n"
+
+
+def entry(name: str, path: str = "events.csv", **reader) -> dict:
+    spec = {"format": "table", "columns": ["src", "dst", "t"], "skip": 1, **reader}
+    form = {"name": "file", "files": [{"path": path}], "reader": spec}
+    return {"name": name, "title": name, "about": "A test.", "snapshots": 2, "forms": [form]}
+
+
+def card_file(folder, *entries, name="cards.yaml"):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "events.csv").write_text(CSV)
+    (folder / name).write_text(yaml.safe_dump(list(entries)))
+    return folder
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder of cards in DGBENCH_CARDS."""
+    folder = tmp_path / "own"
+    monkeypatch.setenv("DGBENCH_CARDS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Installs a package that nobody may import, with cards and a reader."""
+    site = tmp_path / "site"
+
+    def install(*entries, reader: str = "", name: str = "other_data"):
+        card_file(site / name / "cards", *entries)
+        body = "" if reader else "raise SystemExit('imported')"
+        (site / name / "__init__.py").write_text(body)
+        (site / name / "reading.py").write_text(reader)
+        info = site / f"{name}-1.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (info / "entry_points.txt").write_text(
+            f"[dgbench.datasets]\n{name} = {name}.cards\n"
+            f"[dgbench.readers]\nodd-format = {name}.reading:read\n"
+        )
+        monkeypatch.syspath_prepend(str(site))
+        card_places._plugins.cache_clear()
+
+    yield install
+    card_places._plugins.cache_clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "other_data"]:
+        del sys.modules[name]
+
+
+def test_a_card_of_a_folder_is_opened_by_name(own):
+    assert "mine" not in datasets.cards()
+    card_file(own, entry("mine"))
+    assert len(datasets.open_events("Mine", "real")) == 2
+    card_file(own, entry("mine-2"))  # an edited file is read again
+    assert "mine-2" in datasets.cards()
+
+
+def test_a_card_of_a_package_is_opened_without_importing_it(package):
+    package(entry("theirs"))
+    assert len(datasets.open_events("theirs", "real")) == 2
+    assert "other_data" not in sys.modules
+
+
+def test_a_reader_of_a_package_reads_its_format(package):
+    package(
+        entry("theirs", format="odd-format"),
+        reader="import numpy as np\n"
+        "from dgbench.datasets.readers import RawEvents\n"
+        "def read(paths, spec):\n"
+        "    n = len(paths[0].read_text().splitlines())\n"
+        "    return RawEvents(np.arange(n), np.arange(n), np.arange(n) * 1.0, num_nodes=n)\n",
+    )
+    assert datasets.open_events("theirs", "real").num_nodes == 3
+
+
+@pytest.mark.parametrize(
+    ("reader", "words"),
+    [
+        ("raise ValueError('broken on import')", "'odd-format' .*broken on import"),
+        ("def read(paths, spec): return 7", "'odd-format' gave int"),
+    ],
+)
+def test_a_broken_reader_is_named(package, reader, words):
+    package(entry("theirs", format="odd-format"), reader=reader)
+    with pytest.raises(DataError, match=words):
+        datasets.open_events("theirs", "real")
+    assert datasets.card("wikipedia").name == "wikipedia"
+
+
+def test_an_unknown_format_is_answered_with_the_nearest(own):
+    card_file(own, entry("mine", format="tabel"))
+    with pytest.raises(UnknownKeyError, match="'tabel'") as caught:
+        datasets.open_events("mine", "real")
+    assert "table" in caught.value.hint
+
+
+def test_two_cards_of_one_name_are_refused_when_it_is_used(own, package):
+    package(entry("twice"), entry("theirs"))
+    card_file(own, {**entry("mine"), "aliases": ["twice"]})
+    for name in ("twice", "mine"):
+        with pytest.raises(DataError, match=r"two cards have the name 'twice': .*other_data.*own"):
+            datasets.card(name)
+    assert datasets.card("theirs").name == "theirs"
+    assert len(catalogue.card_problems()) == 1
+
+
+def test_a_card_of_others_never_replaces_one_of_dgbench(own):
+    before = datasets.card("wikipedia")
+    card_file(own, entry("wikipedia"), entry("mine"))
+    assert datasets.card("wikipedia") == before
+    assert datasets.card("mine").name == "mine"
+    (problem,) = catalogue.card_problems()
+    assert "'wikipedia'" in problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- [unclosed",
+        "- {name: mine, title: A, about: x., colour: red}",
+        "- {name: My Trips, title: A, about: x.}",
+        "- {name: mine, title: A, about: x., forms: [{name: f, files: [{path: ../x.csv}], "
+        "reader: {format: table}}]}",
+        "- {name: mine, title: A, about: x., forms: [{name: f, files: [{path: /x.csv, "
+        "url: 'https://a.example/x'}], reader: {format: table}}]}",
+    ],
+)
+def test_a_wrong_card_file_is_left_out_and_said(own, text):
+    card_file(own, entry("other"))
+    (own / "wrong.yaml").write_text(text)
+    assert datasets.card("other").name == "other"
+    with pytest.raises(UnknownKeyError) as caught:
+        datasets.card("mine")
+    assert "wrong.yaml" in caught.value.hint
+
+
+def test_files_of_a_card_lie_beside_it_or_where_it_says(own, tmp_path):
+    (tmp_path / "far.csv").write_text("src,dst,t\n5,6,7\n")
+    card_file(own, entry("near"), entry("far", path=str(tmp_path / "far.csv")))
+    assert len(datasets.open_events("near", "real")) == 2
+    assert len(datasets.open_events("far", "real")) == 1

@@ -1,0 +1,220 @@
+"""Experiments run on a dataset of the user's own, and no claim of a paper rests on that."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from dgbench.datasets import guessing
+from dgbench.harness.claims.evaluate import evaluate
+from dgbench.harness.cli import main
+from dgbench.harness.plan import Plan, own_data
+from dgbench.harness.store import Row, Store, list_runs
+from dgbench.runtime.errors import (
+    DataError,
+    InvalidInputError,
+    MissingDataError,
+    UnknownKeyError,
+    UnsupportedError,
+)
+from dgbench.systems.base import RunContext
+from dgbench.systems.base.compare import OWN_DATA
+from dgbench.systems.base.registry import get_paper
+
+PAPERS = {name: get_paper(name) for name in ("pipad", "esdg", "dgc", "gnnflow", "tgcn")}
+EXPERIMENTS = {f"{n}/{e.name}": e for n, paper in PAPERS.items() for e in paper.experiments}
+CHEAP = {
+    "pipad/fig10": {"check": True, "system": "pipad", "model": "tgcn_model"},
+    "esdg/smoothing": {},
+    "dgc/fig4": {},
+    "dgc/fig3": {},
+    "gnnflow/table3": {},
+    "tgcn/depth": {},
+}
+"""Experiments of which one cell is run, and params that choose it."""
+
+
+@pytest.fixture(autouse=True)
+def _private(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("DGBENCH_CACHE", str(tmp_path_factory.getbasetemp() / "own-cache"))
+    monkeypatch.setenv("DGBENCH_CARDS", str(tmp_path_factory.getbasetemp() / "own-cards"))
+    monkeypatch.setenv("DGBENCH_DATASET", "")
+    monkeypatch.delenv("DGBENCH_DATA", raising=False)
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A dataset of three columns: 60 vertices, 2,000 events."""
+    draw = np.random.default_rng(1)
+    times = np.sort(draw.integers(0, 10**6, 2000))
+    rows = zip(draw.integers(0, 60, 2000), draw.integers(0, 60, 2000), times, strict=True)
+    file = tmp_path / "my.csv"
+    file.write_text("src,dst,t\n" + "".join(f"{s},{d},{t}\n" for s, d, t in rows))
+    return file
+
+
+@pytest.mark.parametrize("preset", ["smoke", "full"])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_takes_a_dataset_or_says_why_not(name, preset, table):
+    experiment = EXPERIMENTS[name]
+    data, _ = own_data.own_data(str(table))
+    planned = experiment.cells(preset, "cpu")
+    if experiment.own_data or not any({"dataset", "graphs"} & c.params.keys() for c in planned):
+        with pytest.raises(UnsupportedError, match=rf"{name} cannot run on 'my': \w+ \w+ .*"):
+            own_data.on_dataset(experiment, planned, data)
+        return
+    cells = own_data.on_dataset(experiment, planned, data)
+    assert cells
+    for cell in cells:
+        assert "my" in (cell.params.get("dataset"), cell.params.get("graphs"))
+        assert cell.params[OWN_DATA] == data.content
+        assert cell.params.get("scale", 1.0) == 1.0
+    assert len({(cell.group, str(sorted(cell.params.items()))) for cell in cells}) == len(cells)
+
+
+@pytest.mark.parametrize("name", CHEAP)
+def test_cells_run_on_the_dataset_and_figures_show_it(name, table):
+    experiment = EXPERIMENTS[name]
+    data, _ = own_data.own_data(str(table))
+    cells = own_data.on_dataset(experiment, experiment.cells("smoke", "cpu"), data)
+    cell = next(c for c in cells if CHEAP[name].items() <= c.params.items())
+    found = experiment.run(cell, RunContext("cpu", "smoke", threads=1, budget_s=0.05))
+    assert (found.data["dataset"], bool(found.data["twin"])) == ("my", False)
+    row = Row(
+        id="a", paper=experiment.paper, experiment=experiment.name, params=cell.params,
+        preset="smoke", values=found.values, counters=found.counters, samples=found.samples,
+        data=found.data, deviation=found.deviation,
+    )  # fmt: skip
+    points = [point for spec in experiment.figures() for point in spec.points([row])]
+    if name != "pipad/fig10":  # its one cell is a check
+        assert any("my" in str(value) for point in points for value in point.values())
+    experiment.answer([row])
+
+
+def test_the_race_of_pipad_draws_the_dataset(table):
+    from dgbench.systems.pipad.experiments.fig10 import speedups
+
+    rows = [
+        Row(id=f"{s}{r}", paper="pipad", experiment="fig10", round=r, group="g",
+            params={"dataset": "my", "model": "tgcn_model", "system": s, OWN_DATA: "0"},
+            values={"end_to_end_s": seconds})
+        for s, seconds in (("pygt", 2.0), ("pipad", 1.0)) for r in (1, 2)
+    ]  # fmt: skip
+    own_data.own_data(str(table))
+    (point,) = speedups(rows)
+    assert (point["row"], point["value"]) == ("my", pytest.approx(2))
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_no_claim_is_decided_by_rows_on_a_dataset_of_the_users(paper):
+    """A row that would decide claims does not, once it is marked as the user's."""
+    plugin = PAPERS[paper]
+    rows = [
+        Row(id=f"{n}", paper=paper, experiment=e.name, group="g",
+            params={"dataset": "my", "model": "tgn", "system": paper, OWN_DATA: "0"})
+        for n, e in enumerate(plugin.experiments)
+    ]  # fmt: skip
+    found = evaluate(plugin, rows)
+    assert {v.verdict for v in found.verdicts} == {"not run here"}
+    assert all("'my'" in v.reason for v in found.verdicts)
+    assert not found.warnings
+
+
+def test_own_rows_change_no_verdict_of_others():
+    plugin = PAPERS["pipad"]
+
+    def rows(mark):
+        return [
+            Row(id=f"{s}{r}{mark}", paper="pipad", experiment="fig10", round=r, group=f"g{mark}",
+                params={"dataset": "hepth", "model": "tgcn_model", "system": s, **mark},
+                values={"end_to_end_s": seconds}, samples=[seconds])
+            for s, seconds in (("pygt", 2.0), ("pygt-g", 2.0), ("pipad", 1.0)) for r in (1, 2, 3)
+        ]  # fmt: skip
+
+    alone = evaluate(plugin, rows({}))
+    both = evaluate(plugin, [*rows({}), *rows({OWN_DATA: "0"})])
+    assert [v.verdict for v in both.verdicts] == [v.verdict for v in alone.verdicts]
+    assert [v.rows for v in both.verdicts] == [v.rows for v in alone.verdicts]
+
+
+def test_a_plan_keeps_the_dataset_and_refuses_a_changed_file(table, monkeypatch):
+    data, sentences = own_data.own_data(str(table))
+    assert any("2,000 events of 60 vertices" in sentence for sentence in sentences)
+    plan = Plan.build([PAPERS["pipad"]], ["fig9"], "smoke", "cpu", own_data=data)
+    assert not plan.problems
+    again = msgspec.convert(msgspec.to_builtins(plan), Plan)  # as a run keeps it
+    assert (again.own_data, again.fault) == (data, "")
+    monkeypatch.setenv("DGBENCH_DATASET", "")  # another shell
+    own_data.restore(again.own_data, "run")
+    assert own_data.is_card("my")
+    text = table.read_text()
+    table.write_text(text + "1,2,1000000\n")
+    with pytest.raises(DataError, match=r"my\.csv has changed since run run began"):
+        own_data.restore(again.own_data, "run")
+    other, _ = own_data.own_data(str(table))
+    twin = Plan.build([PAPERS["pipad"]], ["fig9"], "smoke", "cpu", own_data=other)
+    assert {c.hash for c in twin.cells}.isdisjoint(c.hash for c in plan.cells)
+    table.unlink()
+    with pytest.raises(MissingDataError, match="not there any more"):
+        own_data.restore(again.own_data, "run")
+
+
+def test_what_cannot_be_the_dataset_is_refused(tmp_path, table):
+    with pytest.raises(UnknownKeyError, match="'wikiped' is not known") as caught:
+        own_data.own_data("wikiped")
+    assert "--dataset FILE" in caught.value.hint
+    with pytest.raises(MissingDataError, match="there is no file"):
+        own_data.own_data(str(tmp_path / "gone.csv"))
+    with pytest.raises(MissingDataError, match="real data of 'gdelt' is not here"):
+        own_data.own_data("gdelt")
+    with pytest.raises(InvalidInputError, match="'covid19-england' is a card"):
+        own_data.own_data("covid19-england", guessing.FileOptions(columns="src=1,dst=2,t=3"))
+    assert own_data.own_data("England_Covid")[0].card.name == "covid19-england"
+
+
+def run(capsys, *arguments):
+    try:
+        main(["run", *arguments])
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    out, err = capsys.readouterr()
+    return code, out, " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["pipad/table1", "--dataset", "{}"], "pipad/table1 cannot run on 'my': it compares"),
+        (["pipad/fig9", "--columns", "src=a,dst=b,t=c"], "add --dataset FILE"),
+        (["pipad/fig9", "--dataset", "{}", "--columns", "src=a"], "no column for `dst`"),
+        (["--resume", "last", "--dataset", "{}"], "leave out --dataset"),
+        (["pipad/fig9", "--dataset", "{}", "--header=maybe"], "does not take a value"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence(capsys, tmp_path, table, arguments, words):
+    filled = [word.replace("{}", str(table)) for word in arguments]
+    code, _, err = run(capsys, *filled, "--out", str(tmp_path / "runs"))
+    assert (code, words in err, "Traceback" in err) == (2, True, False), err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_table_of_three_columns_is_raced_and_resumed(capsys, tmp_path, table, monkeypatch):
+    out = ["--out", str(tmp_path / "runs")]
+    wanted = ["pipad/fig9", "--dataset", str(table), "--preset", "smoke", "--device", "cpu"]
+    code, said, err = run(capsys, *wanted, *out)
+    assert code == 0, said + err
+    assert "no claim of pipad is decided" in err
+    (path,) = list_runs(tmp_path / "runs")
+    rows = [row for row in Store.open(path).rows() if row.paper == "pipad"]
+    assert rows
+    assert all(row.ok for row in rows)
+    assert {row.data["dataset"] for row in rows} == {"my"}
+    assert len({row.params[OWN_DATA] for row in rows}) == 1
+    pages = "".join(page.read_text() for page in path.rglob("*.html"))
+    assert "dgbench run pipad/fig9 --dataset my" in pages
+    table.write_text("src,dst,t\n1,2,3\n")
+    monkeypatch.setenv("DGBENCH_DATASET", "")
+    code, _, err = run(capsys, "--resume", "last", *out)
+    assert (code, "has changed since run" in err) == (2, True)
