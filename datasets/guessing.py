@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
@@ -136,7 +136,7 @@ def guess_arrays(path: Path, kind: str, options: FileOptions) -> TableGuess:
     ids = _ids_of(options, ["1"] if numbers else ["name"])
     stored = there[fields["t"]]
     clock = any(word in stored for word in ("timestamp", "date", "<M8", "datetime"))
-    time = "timestamp" if clock else "number"
+    time: Literal["number", "timestamp"] = "timestamp" if clock else "number"
     if stored in ("string", "large_string") or stored.startswith("<U"):
         time = "timestamp"
     reader = ReaderSpec(format=kind, fields=fields, ids=ids, time=time)
@@ -188,7 +188,7 @@ class _Sniffed(msgspec.Struct):
             raise DataError(f"{path} has a header and no rows")
         for number, row in enumerate(rows):
             if len(row) != len(names):
-                layout = VertexSpec(columns=tuple(names), delimiter=delimiter, skip=int(header),
+                layout = VertexSpec(columns=tuple(names), delimiter=delimiter, skip=int(header),  # type: ignore[arg-type]
                                     comment=comment)  # fmt: skip
                 raise TextTable(path, layout, plain.data).fault(
                     number, f"it has {len(row)} columns, {len(names)} are expected ({delimiter})"

@@ -96,7 +96,7 @@ def describe_file(
     stream = build_events(Choice(card, Held(form, tuple(paths)), []))
     if not len(stream):
         raise DataError(f"{path} has no events")
-    counts = Counts(**count_events(stream, ALL_COUNTS))
+    counts = msgspec.convert(count_events(stream, ALL_COUNTS), Counts)
     ordered = bool((stream.eid[1:] > stream.eid[:-1]).all()) if stream.eid is not None else True
     form = msgspec.structs.replace(
         form, reader=msgspec.structs.replace(reader, sorted=ordered), counts=counts
@@ -118,7 +118,8 @@ def keep_card(card: DatasetCard, *, replace: bool = False) -> Path:
     found = cards()
     holder = next((one for one in found.values() if card.name in (one.name, *one.aliases)), None)
     if (holder is not None or path.is_file()) and not (replace and path.is_file()):
-        where = f"in {path}" if path.is_file() else f"as '{holder.name}'"
+        other = "" if holder is None else holder.name
+        where = f"in {path}" if path.is_file() else f"as '{other}'"
         raise InvalidInputError(
             f"there is a dataset '{card.name}' already, {where}",
             hint="--name gives this one another name"

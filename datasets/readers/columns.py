@@ -119,10 +119,8 @@ def number(src: Any, dst: Any, spec: ReaderSpec, fault: Fault) -> NumberedIds:
             row = int((column < 0).argmax())
             raise fault(row, f"{name} = {column[row]}; ids must be >= 0")
     if spec.ids == "keep":
-        nodes = spec.nodes
-        if nodes is None:
-            nodes = int(max(src.max(initial=-1), dst.max(initial=-1))) + 1
-        return NumberedIds(src, dst, nodes)
+        largest = int(max(src.max(initial=-1), dst.max(initial=-1)))
+        return NumberedIds(src, dst, largest + 1 if spec.nodes is None else spec.nodes)
     if spec.ids == "bipartite":
         first, sources = compact(src)
         second, destinations = compact(dst)
@@ -159,8 +157,9 @@ def _add_vertices(
     rows = np.array([place.get(key, -1) for key in _plain(keys)], np.int64)
     here = rows >= 0
     if np.unique(rows[here]).size != here.sum():
-        seen: set[int] = set()
-        row = next(r for r, at in enumerate(rows) if at >= 0 and (at in seen or seen.add(at)))
+        held = np.flatnonzero(here)
+        first = np.unique(rows[held], return_index=True)[1]
+        row = int(np.setdiff1d(held, held[first])[0])
         raise table.fault(row, f"the vertex {_plain(keys)[row]} is listed twice")
     lacking = ids.nodes - int(here.sum())
     if label is not None:

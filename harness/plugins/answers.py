@@ -23,7 +23,8 @@ _HEAD: Final = struct.Struct("<I")
 
 def serve(sock: socket.socket, kind: str, name: str) -> None:
     """Import a plugin, then answer questions about it until the command closes its end."""
-    me, plugin, error = os.getpid(), None, ""
+    me, plugin = os.getpid(), None
+    error: str | BaseException = ""
     try:
         found = registry.find_system(name) if kind == "system" else registry.find_paper(name)
         error = found.reason if isinstance(found, Broken) else ""

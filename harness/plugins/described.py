@@ -109,7 +109,8 @@ class DescribedExperiment(Experiment):
         for name in ("paper", "name", "title", "question", "claims", "reading", "device"):
             setattr(self, name, getattr(facts, name))
         self.place, self.process = place, process
-        self.main_race = _race(facts.main_race, self._ratio_reader) if facts.main_race else None
+        race = _race(facts.main_race, self._ratio_reader) if facts.main_race else None
+        setattr(self, "main_race", race)  # noqa: B010  (of this experiment, not of the class)
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         """Its cells; none may be another paper's or experiment's. Raises PluginError."""
