@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ import pytest
 import skips
 import tree_check
 from hypothesis import settings
+
+# A job in the background of a shell is started with Ctrl-C ignored, and so are its processes.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test looks for a network; those of downloads have a server of their own and unset this.
 os.environ["DGBENCH_OFFLINE"] = "1"

@@ -62,6 +62,7 @@ class Oracle:
         self.trainer = plain(torch.float64)
         self._allowed: dict[str, float] | None = None
         self._known: dict[int, dict[str, Tensor]] = {}
+        self._chosen: list[int] = []
 
     def frames(self, count: int = FRAMES) -> list[int]:
         """Frames to compare: drawn ones in time order, and the last."""
@@ -131,6 +132,22 @@ class Oracle:
                     allowed[name] = min(LOOSEST, max(allowed[name], PLAIN_SHARE * gap))
             checks = judged(allowed, plain)
         return checks
+
+    def ask(self, name: str, trainer: Trainer, when: str = "") -> list[ResultCheck]:
+        """Checks of a trainer with the parameters that it has now, one of several settings.
+
+        All settings are compared on the same frames: drawn ones and the last at first, the last
+        alone after they were timed.
+
+        Args:
+            name: of the setting that the trainer runs with.
+            when: what it did before; "" at first.
+        """
+        if not self._chosen:
+            self._chosen = self.frames()
+        self.load(trainer.state())
+        part = ", ".join(text for text in (name, when) if text)
+        return self.compare(trainer, self._chosen[-1:] if when else self._chosen, when=part)
 
     def train(self, trainer: Trainer, *, system: str = "", released: bool = False) -> ResultCheck:
         """A check of the losses of the first steps of training, from equal parameters."""

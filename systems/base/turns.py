@@ -12,102 +12,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from dgbench.runtime.errors import CheckFailed, UnsupportedError
+from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.statistics import paired_ratio, pooled_ratio
 from dgbench.systems.base import Preset, RunContext, Workload
 from dgbench.systems.base.compare import Ratio
-from dgbench.systems.base.data import describe
-from dgbench.systems.base.oracle import AGAINST, Oracle
-from dgbench.systems.base.race import oracle_of, relative
 from dgbench.systems.base.registry import get_system
-from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.timeline import TimelineWorkload
 
 if TYPE_CHECKING:
-    from dgbench.datasets import SnapshotSequence
-
-
-@dataclass(frozen=True, slots=True)
-class Truth:
-    """What the reference answers in float64 on frame 0, or where it is open, on any frame.
-
-    Attributes:
-        output: of the last snapshot. gradients: by name.
-        allowed: relative deviation that is float32 rounding on this workload.
-        data: the `data` field of a measurement.
-        oracle: the reference itself, asked with the parameters of a trainer.
-        frames: which it is asked for, drawn once and the last; after timing the last alone.
-    """
-
-    output: Tensor
-    gradients: dict[str, Tensor]
-    allowed: float
-    data: dict[str, Any]
-    oracle: Oracle | None = None
-    frames: tuple[int, ...] = (0,)
-
-    @classmethod
-    def of(
-        cls,
-        task: Workload | TimelineWorkload,
-        context: RunContext,
-        data: SnapshotSequence | None = None,
-    ) -> Truth:
-        """Open the reference of a task in float64: `reference`, or `PlainTimeline`.
-
-        Args:
-            task: what is trained.
-            context: names the device.
-            data: of a timeline, where its snapshots are open already.
-        """
-        oracle = oracle_of(task, context, data)
-        plain = oracle.trainer
-        found = describe(plain.data)  # type: ignore[attr-defined]
-        allowed = max(oracle.allowed().values())
-        return cls(
-            plain.evaluate(0), plain.gradients(0), allowed, found, oracle, tuple(oracle.frames())
-        )
-
-    def checks(self, name: str, trainer: Trainer, when: str = "") -> list[ResultCheck]:
-        """Checks of outputs and gradients of a trainer, with the parameters that it has now.
-
-        Args:
-            name: of the setting that the trainer runs with.
-            trainer: before or after it was timed.
-            when: what it did before.
-        """
-        part = ", ".join(text for text in (name, when) if text)
-        if self.oracle is not None:
-            self.oracle.load(trainer.state())
-            frames = self.frames[-1:] if when else self.frames
-            return self.oracle.compare(trainer, frames, when=part)
-        about = {"against": AGAINST, "part": part}
-        return [
-            close("outputs", trainer.evaluate(0), self.output, self.allowed, **about),
-            close("gradients", trainer.gradients(0), self.gradients, self.allowed, **about),
-        ]
-
-    def gap(self, output: Tensor, gradients: Mapping[str, Tensor]) -> float:
-        """Relative deviation of an output, or of all gradients as one vector if that is more."""
-        flat = [
-            torch.cat([of[name].double().flatten() for name in self.gradients])
-            for of in (gradients, self.gradients)
-        ]
-        return max(relative(output, self.output), relative(*flat))
-
-    def check(self, name: str, trainer: Trainer) -> float:
-        """The gap of a trainer; raises CheckFailed where it is more than rounding."""
-        gap = self.gap(trainer.evaluate(0), trainer.gradients(0))
-        if not gap <= self.allowed:
-            raise CheckFailed(
-                f"'{name}' deviates from the reference by {gap:.2g}, allowed are {self.allowed:.2g}"
-            )
-        return gap
+    pass
 
 
 @dataclass(frozen=True, slots=True)

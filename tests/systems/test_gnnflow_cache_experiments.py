@@ -61,7 +61,8 @@ def test_eight_share_the_events_and_draw_anew(stream: EventStream) -> None:
 
 def test_traffic_is_counted_by_hand(stream: EventStream) -> None:
     run = opened(batch=30, chunks=1)
-    found = table3.count(run, 3)
+    found, check = table3.count(run, 3)
+    assert check.passed
     assert found["events"] == 90
     assert found["node unique"] <= 3 * 20
     assert found["edge unique"] <= found["edge requests"]

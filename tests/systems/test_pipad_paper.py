@@ -66,6 +66,7 @@ def _rows(experiment, keep, preset="smoke") -> list[Row]:
                         samples=found.samples,
                         warmup=found.warmup,
                         deviation=found.deviation,
+                        checks=found.checks,
                         data=found.data,
                         notes=found.notes,
                     )

@@ -21,7 +21,8 @@ task = Workload(dataset="hepth", source="twin", scale=1 / 64, snapshots=18, mode
                 feature_dim=4, hidden_dim=8)
 found = checked("torch-csr", task, RunContext("cpu", "smoke", 1))
 speed = timed("torch-csr", task, RunContext("cpu", "smoke", 1, budget_s=0.05))
-print(json.dumps({"deviation": found.deviation, "samples": len(speed.samples)}))
+passed = all(check.passed for check in (*found.checks, *speed.checks))
+print(json.dumps({"passed": passed, "samples": len(speed.samples)}))
 """
 
 
@@ -66,7 +67,7 @@ def test_plugin_is_listed_and_a_broken_one_is_not_fatal(installed: dict[str, str
 
 def test_plugin_trains_like_the_reference(installed: dict[str, str]) -> None:
     found = json.loads(run(installed, "-c", CHECK))
-    assert max(found["deviation"][k] for k in ("output", "gradient", "loss")) < 1e-5
+    assert found["passed"]
     assert found["samples"] >= 3
 
 

@@ -86,8 +86,12 @@ def test_contenders_of_dgc_train_over_nccl(monkeypatch, model):
 def test_dgc_races_take_what_connects_the_ranks(monkeypatch):
     """The default of a race suits devices: Gloo between CPUs, NCCL between GPUs."""
     monkeypatch.setattr(dgc_turns, "launch", launch_on_nccl)
-    truth_of = race_runs.truth_of
-    monkeypatch.setattr(race_runs, "truth_of", lambda task, data, _: truth_of(task, data, "cpu"))
+    oracle = race_runs.SequenceOracle
+
+    def on_cpu(task, data, _, **about):
+        return oracle(task, data, "cpu", **about)
+
+    monkeypatch.setattr(race_runs, "SequenceOracle", on_cpu)
     job = race_runs.Job(
         "tiny", tiny_workload(hidden_dim=8), SEQUENCE, {"dgc": small(RankSettings())}
     )

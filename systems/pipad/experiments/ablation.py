@@ -15,10 +15,11 @@ from typing import Any
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.race import open_trainer
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.turns import Truth, gain_of, gains, take_turns
+from dgbench.systems.base.turns import gain_of, gains, take_turns
 from dgbench.systems.pipad.experiments.main_races import RECURRENCE
 from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 
@@ -126,7 +127,7 @@ class Ablation(Experiment):
         graph = BY_NAME[str(params["dataset"])]
         task = workload(graph, str(params["model"]), context.preset)
         chosen = settings(str(params["link"]), str(params["kind"]))
-        truth = Truth.of(task, context)
+        oracle = oracle_of(task, context)
         opened: dict[str, Trainer] = {}
         gaps, checks = {}, []
         try:
@@ -136,13 +137,13 @@ class Ablation(Experiment):
                 trainer = open_trainer(get_system("pipad"), task, own, switches)
                 opened[name] = trainer
                 trainer.prepare()
-                checks += truth.checks(name, trainer)
+                checks += oracle.ask(name, trainer)
                 gaps[name] = checks[-2].gap
             budget_s = context.budget_s * BUDGETS[context.preset]
             found, sent = take_turns(opened, TURNS[context.preset], budget_s)
             if context.round == 1:
                 for name, trainer in opened.items():
-                    checks += truth.checks(name, trainer, "after the timed steps")
+                    checks += oracle.ask(name, trainer, "after the timed steps")
             notes = list(getattr(opened[ON], "notes", [])) if ON in opened else []
         finally:
             for trainer in opened.values():
@@ -164,7 +165,7 @@ class Ablation(Experiment):
             samples=found[main],
             deviation={"output": max(gaps.values())},
             checks=checks,
-            data=truth.data,
+            data=describe(oracle.trainer.data),
             notes=notes,
         )
 

@@ -30,11 +30,12 @@ from dgbench.systems.base import (
     Workload,
 )
 from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.race import open_trainer
+from dgbench.systems.base.data import describe
+from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.turns import TURN_INTERVAL, Truth, take_turns
+from dgbench.systems.base.turns import TURN_INTERVAL, take_turns
 from dgbench.systems.base.turns import gain_of as pooled_gain
 from dgbench.systems.base.turns import gains as timed_gains
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
@@ -238,7 +239,7 @@ def _on_workers(items: Sequence[tuple[Csr | SlicedCsr, Tensor]]) -> tuple[float,
 
 def _train(task: Workload, context: RunContext) -> Measurement:
     """Steps of PiPAD with slices and with CSR, in turns, both compared with the reference."""
-    truth = Truth.of(task, context)
+    oracle = oracle_of(task, context)
     opened: dict[str, Trainer] = {}
     try:
         for name in ("sliced", "csr"):
@@ -249,13 +250,13 @@ def _train(task: Workload, context: RunContext) -> Measurement:
             own.meter = Meter(device=context.device)
             opened[name] = open_trainer(get_system("pipad"), task, own, switches)
             opened[name].prepare()
-        checks = [check for name, t in opened.items() for check in truth.checks(name, t)]
+        checks = [check for name, t in opened.items() for check in oracle.ask(name, t)]
         gap = max(check.gap for check in checks if check.of == "outputs")
         budget_s = context.budget_s * BUDGETS
         found, sent = take_turns(opened, TURNS[context.preset], budget_s)
         if context.round == 1:
             for name, trainer in opened.items():
-                checks += truth.checks(name, trainer, "after the timed steps")
+                checks += oracle.ask(name, trainer, "after the timed steps")
     finally:
         for trainer in opened.values():
             trainer.close()
@@ -267,7 +268,7 @@ def _train(task: Workload, context: RunContext) -> Measurement:
         samples=found["sliced"],
         deviation={"output": gap},
         checks=checks,
-        data=truth.data,
+        data=describe(oracle.trainer.data),
     )
 
 

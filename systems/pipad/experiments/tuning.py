@@ -14,8 +14,8 @@ from dgbench.runtime.statistics import paired_ratio, pooled_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
+from dgbench.systems.base.race import oracle_of
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.turns import Truth
 from dgbench.systems.pipad.experiments.fig10 import workloads
 from dgbench.systems.pipad.experiments.settings import (
     BY_NAME,
@@ -85,11 +85,11 @@ class Tuning(Experiment):
             kept = frame_bytes(opened["1"])
             found, losses = _turns(opened, context.budget_s * BUDGETS)
             tuned = opened[TUNED]
-            truth = Truth.of(task, context)
+            oracle = oracle_of(task, context)
             checks = [
                 check
                 for name, trainer in opened.items()
-                for check in truth.checks(name, trainer, "after the timed steps")
+                for check in oracle.ask(name, trainer, "after the timed steps")
             ]
             report, notes = tuned.report(), list(getattr(tuned, "notes", []))
             data = describe(tuned.data)  # type: ignore[attr-defined]
