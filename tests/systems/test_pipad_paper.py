@@ -146,7 +146,7 @@ def _trained(dataset, model, system) -> list[Row]:
     found = experiment.run(cell, RunContext("cpu", "smoke", 1, budget_s=0.02))
     row = _row(experiment, cell, f"{dataset}-{system}", round=1, status="ok",
                values=found.values, counters=found.counters, samples=found.samples,
-               data=found.data)  # fmt: skip
+               data=found.data, checks=found.checks)  # fmt: skip
     return [structs.replace(row, preset="quick")]
 
 
