@@ -38,12 +38,17 @@ class PerturbedArithmetic(TorchDispatchMode):
     other, moves by up to `UNIT` times the root of n of the sum of the sizes of its terms: terms
     that cancel leave their rounding behind. Norms are taken apart, so that the error of a mean
     moves all entries of a column together.
+
+    Args:
+        seed: of the errors.
+        alike: one error for all entries of a column: rows that are alike are rounded alike, and
+            a sum over them does not average that out.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, alike: bool = False) -> None:
         super().__init__()
         self._pool: dict[torch.device, Tensor] = {}
-        self._seed, self._place = seed, random.Random(seed)
+        self._seed, self._place, self._alike = seed, random.Random(seed), alike
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -67,7 +72,8 @@ class PerturbedArithmetic(TorchDispatchMode):
     def _perturbed(self, tensor: Tensor, size: Tensor | None = None) -> Tensor:
         if tensor.dtype != torch.float64 or tensor.layout != torch.strided:
             return tensor
-        error = self._errors(tensor.numel(), tensor.device).view(tensor.shape)
+        own = tensor.shape[-1:] if self._alike and tensor.dim() > 1 else tensor.shape
+        error = self._errors(math.prod(own), tensor.device).view(own)
         found = torch.addcmul(tensor, tensor if size is None else size, error)
         # What hides scores from a softmax is infinite, and stays it.
         return torch.where(found.isfinite(), found, tensor)
@@ -186,12 +192,13 @@ def rounding(
     Args:
         answer: computes the tensors from the start, in float64 and by torch's operators.
         exact: what it computes undisturbed.
-        draws: perturbed runs; the largest deviation of each tensor counts.
+        draws: perturbed runs, in every second of which rows are rounded alike; the largest
+            deviation of each tensor counts.
         seed: of the perturbations.
     """
     worst = dict.fromkeys(exact, 0.0)
     for draw in range(draws):
-        with PerturbedArithmetic(seed + draw):
+        with PerturbedArithmetic(seed + draw, alike=draw % 2 == 1):
             found = {name: tensor.detach().cpu() for name, tensor in answer().items()}
         for name, gap in deviations(found, exact).items():
             worst[name] = max(worst[name], gap)
