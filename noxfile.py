@@ -30,7 +30,7 @@ nox.options.error_on_missing_interpreters = True
 
 ROOT = Path(__file__).resolve().parent
 PROGRAMS = ROOT / ".nox" / "dgbench" / ("Scripts" if os.name == "nt" else "bin")
-PACKAGES = ["kernels_cuda", "datasets", "runtime", "models", "systems", "harness"]
+PACKAGES = ["kernels_cuda", "datasets", "runtime", "models", "lab", "systems", "harness"]
 LINTED = [
     "src", *PACKAGES, "benchmarks", "scripts", "tests", "docs/hooks", "noxfile.py",
 ]  # fmt: skip

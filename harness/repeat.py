@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from dgbench.harness.quantities import PACE, Quantity, quantities, ratio_of
 from dgbench.harness.samples import raced
+from dgbench.lab.compare import without_control
 from dgbench.runtime.statistics import Interval, t_quantile
-from dgbench.systems.base.compare import without_control
 
 LEVEL: Final = 0.95
 """Rate at which the intervals of ratios should hold what they are of."""

@@ -17,9 +17,9 @@ from typing import Any, Final
 import msgspec
 
 from dgbench.harness.store import Store
+from dgbench.lab.compare import without_control
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.statistics import measurable
-from dgbench.systems.base.compare import without_control
 
 LEAST: Final = 6
 """Samples that decide something."""

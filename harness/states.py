@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from dgbench.harness.store import Store, find_run, list_runs
+from dgbench.lab.compare import control_ratios, without_control
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, UnknownKeyError, unknown_key
-from dgbench.systems.base.compare import control_ratios, without_control
 
 REFERENCE: Final = Path("results") / "reference"
 """Where kept runs of machines are, seen from the top of a checkout."""

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from dgbench.harness.probes.series import Track, unpack
-from dgbench.systems.base.probes import Probe, probe
+from dgbench.lab.probes import Probe, probe
 
 IDLE_PERCENT: Final = 20.0
 """A race in which SM active stays below this says little about a GPU."""

@@ -50,7 +50,7 @@ IMPORTED = [
     "matplotlib.pyplot", "typer", "rich.console", "pytest", "hypothesis",
 ]  # fmt: skip
 
-SOURCES = ["src", "kernels_cuda", "datasets", "runtime", "models", "systems", "harness"]
+SOURCES = ["src", "kernels_cuda", "datasets", "runtime", "models", "lab", "systems", "harness"]
 SOURCE_FILES = ["pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE"]
 # Environment variables that a compiler or the build reads.
 BUILD_VARIABLES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CMAKE_", "SKBUILD_", "DGBENCH_")

@@ -30,8 +30,8 @@ from dgbench.harness.report.folders import beside, put, swap
 from dgbench.harness.store import Row, Store, find_run
 from dgbench.harness.store.files import to_checked, to_line
 from dgbench.harness.store.row import encode
+from dgbench.lab.compare import CONTROL
 from dgbench.runtime.errors import DgbenchError, InvalidInputError, StoreError
-from dgbench.systems.base.compare import CONTROL
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")

@@ -12,9 +12,9 @@ from soak_watch import Watch
 
 from dgbench.harness.runner.listener import Listener
 from dgbench.harness.terminal.text import table
+from dgbench.lab.probes import probe
 from dgbench.runtime.errors import InvalidInputError, StoreError
 from dgbench.runtime.statistics import Interval, paired_ratio
-from dgbench.systems.base.probes import probe
 
 PAIRS = 40
 """Cells that the old and the new run share at the end."""

@@ -8,14 +8,15 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FLOORS = ["kernels_cuda", "datasets", "runtime", "models", "systems", "harness"]
+FLOORS = ["kernels_cuda", "datasets", "runtime", "models", "lab", "systems", "harness"]
 BELOW = {
     "kernels_cuda": {"runtime"},
     "datasets": {"kernels_cuda", "runtime"},
     "runtime": {"kernels_cuda"},
     "models": {"kernels_cuda", "datasets", "runtime"},
-    "systems": {"kernels_cuda", "datasets", "runtime", "models"},
-    "harness": {"kernels_cuda", "datasets", "runtime", "models", "systems"},
+    "lab": {"runtime"},
+    "systems": {"kernels_cuda", "datasets", "runtime", "models", "lab"},
+    "harness": {"kernels_cuda", "datasets", "runtime", "models", "lab", "systems"},
 }
 PLAIN = {"dgbench.runtime.errors", "dgbench.runtime.meter", "dgbench.runtime.touched"}
 

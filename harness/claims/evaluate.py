@@ -12,8 +12,8 @@ from dgbench.harness.claims.verdict import Verdict, count, decide
 from dgbench.harness.store.row import VOID, Row
 from dgbench.harness.store.standing import judged, subject
 from dgbench.harness.utilisation import gpu_idle
-from dgbench.systems.base.compare import OWN_DATA
-from dgbench.systems.base.paper import Claim, Finding, Paper
+from dgbench.lab.compare import OWN_DATA
+from dgbench.lab.paper import Claim, Finding, Paper
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import msgspec
 import yaml
 
+from dgbench.lab.paper import Claim
 from dgbench.runtime.documents import load_yaml
 from dgbench.runtime.errors import InvalidInputError, unknown_key
-from dgbench.systems.base.paper import Claim
 
 _FIELDS = tuple(field.name for field in msgspec.structs.fields(Claim))
 

@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from dgbench.systems.base.paper import Claim, Finding
+from dgbench.lab.paper import Claim, Finding
 
 Word = Literal["reproduced", "direction only", "contradicted", "not run here"]
 

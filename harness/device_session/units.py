@@ -14,9 +14,9 @@ import yaml
 
 from dgbench.harness.claims.evaluate import PaperVerdicts
 from dgbench.harness.plan import GroupKey, Plan
+from dgbench.lab.paper import Claim
 from dgbench.runtime.documents import load_yaml
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.base.paper import Claim
 
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dgbench.lab.experiment import Measurement, RunContext
 from dgbench.systems.base import Workload
-from dgbench.systems.base.experiment import Measurement, RunContext
 from dgbench.systems.base.race import timed
 
 WORKLOAD = Workload(

@@ -12,6 +12,8 @@ from dgbench.datasets.catalogue import DatasetCard, card, offer_card
 from dgbench.datasets.guessing import FileOptions
 from dgbench.datasets.own_data import content_of, describe_file
 from dgbench.datasets.sources.hashing import file_sha256
+from dgbench.lab.compare import OWN_DATA
+from dgbench.lab.experiment import Cell, Experiment
 from dgbench.runtime.errors import (
     DataError,
     InvalidInputError,
@@ -19,8 +21,6 @@ from dgbench.runtime.errors import (
     UnknownKeyError,
     UnsupportedError,
 )
-from dgbench.systems.base.compare import OWN_DATA
-from dgbench.systems.base.experiment import Cell, Experiment
 
 KEYS = ("dataset", "graphs")
 """Parameters of cells that name datasets; `graphs` may name several, with spaces between."""

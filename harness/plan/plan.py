@@ -15,10 +15,10 @@ from dgbench.datasets.first_use import DatasetSource
 from dgbench.harness.plan.own_data import OwnData, on_dataset
 from dgbench.harness.plan.presets import PRESETS, preset_info
 from dgbench.harness.store.row import Row
+from dgbench.lab.compare import CONTROL
+from dgbench.lab.experiment import Cell, Experiment
+from dgbench.lab.paper import Paper
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnsupportedError, unknown_key
-from dgbench.systems.base.compare import CONTROL
-from dgbench.systems.base.experiment import Cell, Experiment
-from dgbench.systems.base.paper import Paper
 
 if TYPE_CHECKING:
     from dgbench.harness.store import Store

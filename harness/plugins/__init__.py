@@ -14,9 +14,9 @@ from typing import Final
 
 from dgbench.harness.plugins.described import DescribedSystem, describe_paper, describe_system
 from dgbench.harness.plugins.process import PluginError, PluginProcess
+from dgbench.lab.paper import Paper
 from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base import registry
-from dgbench.systems.base.paper import Paper
 from dgbench.systems.base.registry import Broken, paper_names, system_names
 from dgbench.systems.base.system import System
 

@@ -13,8 +13,8 @@ import msgspec
 
 from dgbench.harness.plugins.process import answer_of
 from dgbench.harness.store.row import Row
+from dgbench.lab.paper import Claim, Paper
 from dgbench.systems.base import registry
-from dgbench.systems.base.paper import Claim, Paper
 from dgbench.systems.base.registry import Broken
 from dgbench.systems.base.system import System
 

@@ -10,9 +10,8 @@ import msgspec
 
 from dgbench.harness.plugins.process import PluginError, PluginProcess
 from dgbench.harness.runner.readable import message, readable
-from dgbench.runtime.errors import DgbenchError
-from dgbench.systems.base.compare import Ratio
-from dgbench.systems.base.experiment import (
+from dgbench.lab.compare import Ratio
+from dgbench.lab.experiment import (
     Cell,
     Experiment,
     FigureSpec,
@@ -20,8 +19,9 @@ from dgbench.systems.base.experiment import (
     Preset,
     RunContext,
 )
-from dgbench.systems.base.main_race import MainRace, RaceComparison
-from dgbench.systems.base.paper import Claim, Finding, Paper
+from dgbench.lab.main_race import MainRace, RaceComparison
+from dgbench.lab.paper import Claim, Finding, Paper
+from dgbench.runtime.errors import DgbenchError
 from dgbench.systems.base.system import Technique
 
 Title = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]

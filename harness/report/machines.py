@@ -15,7 +15,7 @@ from dgbench.harness.report.run import FAILED, RunData, is_limits
 from dgbench.harness.report.site import MachineOnSite, SiteData
 from dgbench.harness.report.subjects import experiment_place
 from dgbench.harness.report.words import own_dataset
-from dgbench.systems.base.probes import probe
+from dgbench.lab.probes import probe
 
 LIMIT_WORDS: Final = {
     "threads": ("threads", ""),

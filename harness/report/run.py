@@ -10,8 +10,8 @@ from typing import Any, Final
 from dgbench.harness.figures.style import Context
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.verdicts import clock, dataset_kinds
+from dgbench.lab.compare import control_ratios, without_control
 from dgbench.runtime.statistics import noise_floor
-from dgbench.systems.base.compare import control_ratios, without_control
 
 ROWS_A_PAGE: Final = 150
 """Rows that one page shows; pages of more rows would be slow to open and to sort."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.harness.probes.series import Series, Track, unpack
-from dgbench.systems.base.compare import CONTROL
-from dgbench.systems.base.probes import probe
+from dgbench.lab.compare import CONTROL
+from dgbench.lab.probes import probe
 
 MOST: Final = 4
 """Processes side by side, at most."""

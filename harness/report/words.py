@@ -6,7 +6,7 @@ from typing import Any
 
 from dgbench.harness.claims.verdict import digits, show
 from dgbench.harness.figures.palette import VERDICTS
-from dgbench.systems.base.compare import OWN_DATA
+from dgbench.lab.compare import OWN_DATA
 
 WORDS = (
     ("claim", "One quantitative statement of a paper, with its place and the printed number."),

@@ -21,6 +21,8 @@ from dgbench.harness.probes.series import tell
 from dgbench.harness.runner.credible import against_loops, negative_counters, without_witness
 from dgbench.harness.runner.protocol import UNWRITTEN, Job, Result
 from dgbench.harness.runner.readable import message, readable
+from dgbench.lab.compare import CONTROL
+from dgbench.lab.experiment import Cell, Experiment, Measurement, RunContext
 from dgbench.runtime import touched
 from dgbench.runtime.errors import (
     CheckFailed,
@@ -30,8 +32,6 @@ from dgbench.runtime.errors import (
     MissingPackageError,
     UnsupportedError,
 )
-from dgbench.systems.base.compare import CONTROL
-from dgbench.systems.base.experiment import Cell, Experiment, Measurement, RunContext
 
 MEASUREMENT_BYTES = 1 << 20
 """Most bytes of a measurement; those of all papers stay below 50 kB."""

@@ -12,8 +12,8 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from dgbench.lab.experiment import Measurement
 from dgbench.runtime.steady import Loop
-from dgbench.systems.base.experiment import Measurement
 
 SHARE: Final = 0.05
 """Share of a loop's wall time that its samples may leave unexplained, or its phases exceed."""

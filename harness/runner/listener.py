@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from dgbench.harness.plan import Plan
     from dgbench.harness.runner.run import Summary
     from dgbench.harness.store import Row
-    from dgbench.systems.base.experiment import Cell
+    from dgbench.lab.experiment import Cell
 
 
 class Listener:

@@ -13,8 +13,8 @@ from dgbench.harness.runner.credible import against_wall
 from dgbench.harness.runner.protocol import UNWRITTEN, Result, signal_name
 from dgbench.harness.runner.readable import readable
 from dgbench.harness.store import Row
-from dgbench.systems.base.experiment import Cell
-from dgbench.systems.base.probes import sources
+from dgbench.lab.experiment import Cell
+from dgbench.lab.probes import sources
 
 TAIL_LINES, TAIL_BYTES = 24, 2000
 

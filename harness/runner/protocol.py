@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from dgbench.lab.experiment import Cell, Measurement
 from dgbench.runtime.errors import DgbenchError
-from dgbench.systems.base.experiment import Cell, Measurement
 
 UNWRITTEN = 74
 """Exit code of a cell's process that could not write its result (EX_IOERR of sysexits.h)."""

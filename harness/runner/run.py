@@ -30,11 +30,11 @@ from dgbench.harness.runner.protocol import UNWRITTEN, Job
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.runner.scratch import Scratch, mark_of
 from dgbench.harness.store import FAILED, LACKING, Row, Store
+from dgbench.lab.compare import CONTROL, control_ratios
+from dgbench.lab.experiment import Cell
 from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.runtime.statistics import noise_floor
 from dgbench.runtime.threads import default_threads
-from dgbench.systems.base.compare import CONTROL, control_ratios
-from dgbench.systems.base.experiment import Cell
 from dgbench.systems.base.registry import get_paper
 
 MEMORY_SHARE = 0.95

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import msgspec
 
+from dgbench.lab.probes import probe
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import StoreError
-from dgbench.systems.base.probes import probe
-from dgbench.systems.base.result_checks import ResultCheck
 
 RESIDENT = probe("gpu_kernel_resident_percent")
 SCHEMA = 2

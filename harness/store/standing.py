@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from dgbench.harness.store.row import VOID, Row
-from dgbench.systems.base.compare import CONTROL
+from dgbench.lab.compare import CONTROL
 
 CHECK = "check"
 """Parameter of cells that only compare, and stand for the cell with the same other parameters."""

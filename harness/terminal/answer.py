@@ -12,10 +12,10 @@ from dgbench.harness.figures.noise import side
 from dgbench.harness.store.row import FAILED, VOID
 from dgbench.harness.store.standing import judged
 from dgbench.harness.utilisation import IdleGpu, gpu_idle
+from dgbench.lab.compare import Ratio, control_ratios, without_control
+from dgbench.lab.main_race import MainRace, RaceComparison
+from dgbench.lab.result_checks import NUMERIC
 from dgbench.runtime.statistics import noise_floor
-from dgbench.systems.base.compare import Ratio, control_ratios, without_control
-from dgbench.systems.base.main_race import MainRace, RaceComparison
-from dgbench.systems.base.result_checks import NUMERIC
 
 Outcome = Literal["faster", "slower", "no difference", "not counted", "not run"]
 Fault = Literal["", "failed", "check failed", "not checked", "unreadable", "missing"]

@@ -1,6 +1,6 @@
 """What every system, experiment and paper is made of."""
 
-from dgbench.systems.base.experiment import (
+from dgbench.lab.experiment import (
     Cell,
     Experiment,
     FigureSpec,
@@ -8,7 +8,7 @@ from dgbench.systems.base.experiment import (
     Preset,
     RunContext,
 )
-from dgbench.systems.base.paper import Check, Claim, Finding, Paper
+from dgbench.lab.paper import Check, Claim, Finding, Paper
 from dgbench.systems.base.registry import (
     Broken,
     find_paper,

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch._decomp import get_decompositions
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dgbench.systems.base.result_checks import LOOSEST, deviations
+from dgbench.lab.result_checks import LOOSEST, deviations
 
 UNIT = 2.0**-24
 """Largest relative error of one float32 operation."""

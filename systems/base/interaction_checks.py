@@ -17,13 +17,13 @@ import msgspec
 import torch
 from torch import Tensor
 
+from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.models.streaming import build_interaction_model
 from dgbench.systems.base.conditioning import rounding, tolerances
 from dgbench.systems.base.interaction_trainer import InteractionTrainer
 from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
 from dgbench.systems.base.plain_interactions import PlainInteractions, PlainVertex
 from dgbench.systems.base.plain_jodie import PlainJodie, PlainJodieVertex
-from dgbench.systems.base.result_checks import ResultCheck, close, equal
 
 AGAINST: Final = "float64 oracle, edge by edge"
 EVENTS: Final = 8

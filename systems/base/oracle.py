@@ -20,9 +20,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, deviations
 from dgbench.models.dtdg.mpnn_lstm import FrameNorm
 from dgbench.systems.base.conditioning import rounding, tolerances
-from dgbench.systems.base.result_checks import LOOSEST, ResultCheck, close, deviations
 from dgbench.systems.base.system import Trainer
 
 FRAMES: Final = 2

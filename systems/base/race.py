@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from dgbench.lab.experiment import Measurement, RunContext
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime import touched
 from dgbench.runtime.errors import CheckFailed, UnsupportedError
 from dgbench.runtime.readback import AHEAD, Readback
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.base.experiment import Measurement, RunContext
 from dgbench.systems.base.oracle import Oracle
 from dgbench.systems.base.registry import get_system
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.system import System, Trainer
 from dgbench.systems.base.timeline import PlainTimeline, TimelineWorkload, load_timeline
 from dgbench.systems.base.workload import Workload

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, distributions, entry_points
 
+from dgbench.lab.paper import Paper
 from dgbench.runtime.errors import DgbenchError, unknown_key
-from dgbench.systems.base.paper import Paper
 from dgbench.systems.base.system import System
 
 SYSTEMS = "dgbench.systems"

@@ -7,16 +7,14 @@ trainers of frames and of timelines alike.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
-from dgbench.runtime.statistics import paired_ratio, pooled_ratio
 from dgbench.systems.base import Preset, RunContext, Workload
-from dgbench.systems.base.compare import Ratio
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.timeline import TimelineWorkload
@@ -146,44 +144,6 @@ def _spent(trainer: Trainer) -> dict[str, float]:
     return {**trainer.meter.phases(), **trainer.meter.spent}
 
 
-TURN_INTERVAL = "95 % interval of the median over turns"
-"""What a figure says of the intervals of `gains`."""
-ROUND_INTERVAL = "95 % interval over processes, over turns where one ran"
-"""The same where cells run in several rounds: where vertices and blocks come to lie in memory is
-settled once a process, so that many turns of one process tell a gain too sharply."""
-
-
 def turn_rounds(preset: Preset) -> int:
     """Rounds of a cell whose gains differ from process to process; a smoke run decides nothing."""
     return 1 if preset == "smoke" else 5
-
-
-def gains(name: str, slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
-    """Values of a row: `gain`, `low` and `high` of this name, from the times of paired turns.
-
-    Order statistics bound the median ratio, since single turns have outliers; fewer than six turns
-    have no interval.
-    """
-    ratio = paired_ratio(slow, fast, method="sign")
-    found = {f"gain {name}": ratio.value}
-    if ratio.low is not None and ratio.high is not None:
-        found |= {f"low {name}": ratio.low, f"high {name}": ratio.high}
-    return found
-
-
-def gain_of(rows: Sequence[Any], name: str) -> Ratio:
-    """A gain over the rounds; with one round, the interval over its turns."""
-    values = [row.values[f"gain {name}"] for row in rows]
-    pooled = pooled_ratio([(values, [1.0] * len(values))])
-    low, high = pooled.low, pooled.high
-    if len(rows) == 1:
-        low, high = (rows[0].values.get(f"{end} {name}") for end in ("low", "high"))
-    return Ratio(
-        value=pooled.value,
-        low=low,
-        high=high,
-        n=pooled.n,
-        rows=[row.id for row in rows],
-        deviation=max((gap for row in rows for gap in row.deviation.values()), default=None),
-        twin=any(bool(row.data.get("twin")) for row in rows),
-    )

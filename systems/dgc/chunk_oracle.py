@@ -7,9 +7,9 @@ import copy
 import torch
 from torch import Tensor
 
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.models.attention import plain_attend_rows
 from dgbench.models.sequence import CONTINUES, FROM_ZERO
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.dgc.chunk_times import ChunkPass, ChunkTimer, LocalChunk
 from dgbench.systems.dgc.sequence_oracle import close_to_exact
 

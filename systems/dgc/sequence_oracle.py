@@ -16,9 +16,9 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
+from dgbench.lab.result_checks import ResultCheck, at_most, close, deviations
 from dgbench.systems.base.conditioning import LEAST, rounding, tolerances
 from dgbench.systems.base.plain_sequences import PlainSequences
-from dgbench.systems.base.result_checks import ResultCheck, at_most, close, deviations
 from dgbench.systems.base.sequences import SequenceTrainer, SequenceWorkload
 
 if TYPE_CHECKING:

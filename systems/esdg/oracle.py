@@ -11,8 +11,8 @@ import msgspec
 import torch
 from torch import Tensor
 
+from dgbench.lab.result_checks import LOOSEST, ResultCheck, close
 from dgbench.systems.base.conditioning import LEAST, rounding, tolerances
-from dgbench.systems.base.result_checks import LOOSEST, ResultCheck, close
 from dgbench.systems.base.timeline import (
     PlainTimeline,
     TimelineTrainer,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.collectives import (
     Communicator,
     Traffic,
@@ -30,7 +31,6 @@ from dgbench.runtime.errors import InvalidInputError, unknown_key
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.ranks import TRAINING, launch
 from dgbench.systems.base.ranked import alone, instrumented, time_epochs
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.transport import Transport, check_transport, use_transport
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult

@@ -16,7 +16,7 @@ from dgbench.kernels_cuda import memory_model as model
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import SlicedCsr, slice_csr
-from dgbench.systems.base.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, equal
 
 SLICE = 32
 """Entries of a slice at most."""

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.lab.result_checks import ResultCheck, at_most, close, equal
 from dgbench.systems.base.interaction_baseline import SAVED, BaselineTrainer
-from dgbench.systems.base.result_checks import ResultCheck, at_most, close, equal
 
 EDGES: Final = "count over all edges"
 LOOP: Final = "loop over a drawn interval"

@@ -10,11 +10,11 @@ from dgc_ranks import as_ranks
 from dgc_tiny import random_sequence, tiny_workload
 
 from dgbench.kernels_cuda import attention, build_info
+from dgbench.lab.result_checks import largest
 from dgbench.models import SEQUENCE_MODELS
 from dgbench.models import attention as models
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import relative
-from dgbench.systems.base.result_checks import largest
 from dgbench.systems.base.sequences import (
     vertex_steps,
 )

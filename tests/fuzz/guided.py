@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.fuzz.target import Target, targets
 
 WATCHED = ("dgbench.datasets", "dgbench.harness", "dgbench.runtime.statistics",
-           "dgbench.systems.base.compare", "tarfile", "zipfile", "gzip", "yaml",
+           "dgbench.lab.compare", "tarfile", "zipfile", "gzip", "yaml",
            "numpy.lib._format_impl", "numpy.lib.format", "numpy.lib._npyio_impl")  # fmt: skip
 LATE_S = 240
 """A child that takes this much longer than it was given (it also has to start) hangs."""

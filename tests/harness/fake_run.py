@@ -16,9 +16,9 @@ from passed_checks import PASSED
 
 from dgbench.harness.figures.style import Context
 from dgbench.harness.store import Row, Store
+from dgbench.lab.compare import paired
+from dgbench.lab.main_race import MainRace, RaceComparison, paired_systems
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Finding, Measurement, Paper
-from dgbench.systems.base.compare import paired
-from dgbench.systems.base.main_race import MainRace, RaceComparison, paired_systems
 
 CONTEXT = Context(
     machine="2x Xeon (invented)",

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dgbench.systems.base.result_checks import ResultCheck
+from dgbench.lab.result_checks import ResultCheck
 
 PASSED = ResultCheck(of="outputs", against="oracle", gap=1e-7, tolerance=1e-5, compared=9)

@@ -79,9 +79,9 @@ import os, sys, time
 from pathlib import Path
 
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Paper
-from dgbench.systems.base.compare import paired
-from dgbench.systems.base.evidence import finding
-from dgbench.systems.base.main_race import MainRace, RaceComparison, paired_systems
+from dgbench.lab.compare import paired
+from dgbench.lab.evidence import finding
+from dgbench.lab.main_race import MainRace, RaceComparison, paired_systems
 from dgbench.systems.base.registry import get_system
 
 

@@ -15,7 +15,7 @@ from dgbench.harness.report.build import build_report
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.answer import RunFacts, answers, paper_answer
 from dgbench.harness.terminal.answer_words import MAX_LENGTH, MAX_SENTENCES, answer_text
-from dgbench.systems.base.main_race import MainRace, RaceComparison, gain_in_rows, paired_systems
+from dgbench.lab.main_race import MainRace, RaceComparison, gain_in_rows, paired_systems
 
 CHECKS = {"check": True}
 TITLES = {"covid": "England-Covid", "tgcn": "T-GCN model", "mpnn": "MPNN-LSTM"}

@@ -9,8 +9,8 @@ from passed_checks import PASSED
 
 from dgbench.harness.claims import count, evaluate, load_ledger
 from dgbench.harness.store import Row
+from dgbench.lab.paper import Finding, Paper
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
-from dgbench.systems.base.paper import Finding, Paper
 
 CLAIM = """
 - id: toy-{n}

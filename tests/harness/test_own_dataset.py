@@ -11,6 +11,7 @@ from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.cli import main
 from dgbench.harness.plan import Plan, own_data
 from dgbench.harness.store import Row, Store, list_runs
+from dgbench.lab.compare import OWN_DATA
 from dgbench.runtime.errors import (
     DataError,
     InvalidInputError,
@@ -19,7 +20,6 @@ from dgbench.runtime.errors import (
     UnsupportedError,
 )
 from dgbench.systems.base import RunContext
-from dgbench.systems.base.compare import OWN_DATA
 from dgbench.systems.base.registry import get_paper
 
 PAPERS = {name: get_paper(name) for name in ("pipad", "esdg", "dgc", "gnnflow", "tgcn")}

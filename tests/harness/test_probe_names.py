@@ -14,11 +14,11 @@ from dgbench.harness.probes.cpu import Surroundings
 from dgbench.harness.probes.gpm import METRICS
 from dgbench.harness.runner import Listener, run_plan
 from dgbench.harness.store import Row, Store
+from dgbench.lab.probes import PROBES, probe, sources
 from dgbench.runtime.errors import UnknownKeyError
-from dgbench.systems.base.probes import PROBES, probe, sources
 
 ROOT = Path(__file__).parents[2]
-WRITERS = {"harness/runner/outcome.py", "harness/runner/run.py", "systems/base/probes.py"}
+WRITERS = {"harness/runner/outcome.py", "harness/runner/run.py", "lab/probes.py"}
 
 
 def test_a_name_that_nobody_writes_is_refused_with_the_nearest():
@@ -84,7 +84,7 @@ def test_nobody_looks_probes_up_by_a_string():
 
 def test_utilisation_is_read_from_what_nvml_wrote():
     """T-GCN's and PiPAD's claims of utilisation find the rows of a device."""
-    from dgbench.systems.base.paper import Claim
+    from dgbench.lab.paper import Claim
     from dgbench.systems.base.registry import get_paper
 
     probes = {"gpu_kernel_resident_percent": 42.0}

@@ -17,8 +17,8 @@ from dgbench.harness.repeat import LEVEL, Pair, agreement, coverage
 from dgbench.harness.runner.run import Summary
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.agreement import agreement_text
+from dgbench.lab.compare import gains
 from dgbench.runtime.statistics import Interval
-from dgbench.systems.base.turns import gains
 
 
 def cell(name, **fields):

@@ -17,9 +17,9 @@ from dgbench.harness.report.failures import without_result
 from dgbench.harness.report.run import load_run, machine_name
 from dgbench.harness.report.words import paper_value
 from dgbench.harness.store import Row
+from dgbench.lab.paper import Claim
 from dgbench.runtime.errors import StoreError
 from dgbench.systems.base import FigureSpec
-from dgbench.systems.base.paper import Claim
 
 PAGES = ("report.html", "papers/index.html", "papers/toy.html", "runs/index.html",
          "how-to-read.html")  # fmt: skip

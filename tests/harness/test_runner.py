@@ -27,10 +27,10 @@ from dgbench.harness.runner.child import explain
 from dgbench.harness.runner.outcome import gib
 from dgbench.harness.runner.protocol import name_of, signal_name
 from dgbench.harness.store import Store
+from dgbench.lab.compare import CONTROL, control_ratios
 from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.runtime.ranks import TRAINING
 from dgbench.runtime.statistics import noise_floor
-from dgbench.systems.base.compare import CONTROL, control_ratios
 
 LIGHT = ("torch",)
 """The server of a test need not import torch-geometric."""

@@ -13,8 +13,8 @@ from dgbench.harness.claims import evaluate
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import VOID, decode, encode
 from dgbench.harness.store.standing import UNCOMPARED, judged, subject, wrong_results
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import get_paper
-from dgbench.systems.base.result_checks import ResultCheck
 
 KEPT = sorted(
     path.parent for path in Path("results/reference").glob("*/*/rows.jsonl.gz")

@@ -23,8 +23,7 @@ from dgbench.harness.store import (
 from dgbench.harness.store import files as files_module
 from dgbench.harness.store import row as row_module
 from dgbench.harness.store.files import from_line, to_line
-from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
-from dgbench.systems.base.compare import (
+from dgbench.lab.compare import (
     by_group,
     control_ratios,
     paired,
@@ -32,6 +31,7 @@ from dgbench.systems.base.compare import (
     select,
     without_control,
 )
+from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 
 
 def row(system="x", number=1, **more):

@@ -30,8 +30,8 @@ from dgbench.harness.report.run import load_run, slug
 from dgbench.harness.report.sections import collect, put_figures, sketches_of
 from dgbench.harness.store import Row
 from dgbench.harness.utilisation import IDLE
+from dgbench.lab.compare import paired
 from dgbench.systems.base import Broken, find_paper
-from dgbench.systems.base.compare import paired
 
 REFERENCES = sorted(
     path.parent

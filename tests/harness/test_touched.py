@@ -19,9 +19,9 @@ from dgbench.harness.store import Row, Store
 from dgbench.harness.store.row import decode, encode
 from dgbench.harness.terminal.planning import plan_head
 from dgbench.kernels_cuda import build_info
+from dgbench.lab.evidence import ids, strength
 from dgbench.runtime import touched
 from dgbench.systems.base import Finding
-from dgbench.systems.base.evidence import ids, strength
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgbench.harness.claims.verdict import GLYPHS, decide, digits, show, tolerance_of
-from dgbench.systems.base.paper import Claim, Finding
+from dgbench.lab.paper import Claim, Finding
 
 
 def claim(**changes) -> Claim:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dgbench.systems.base.compare import Ratio
+from dgbench.lab.compare import Ratio
 
 
 @pytest.mark.parametrize(

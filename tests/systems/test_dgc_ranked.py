@@ -6,10 +6,10 @@ import pytest
 import torch
 from dgc_tiny import random_sequence, tiny_workload
 
+from dgbench.lab.result_checks import largest
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import relative
-from dgbench.systems.base.result_checks import largest
 from dgbench.systems.base.sequences import (
     sequence_model,
     vertex_steps,

@@ -15,8 +15,8 @@ from test_dgc_stale_runs import scattered
 from dgbench.harness.claims import evaluate
 from dgbench.harness.store import Store
 from dgbench.harness.store.standing import judged
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base.conditioning import rounding
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.sequences import vertex_steps
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.chunk_samples import cuts_of

@@ -8,11 +8,11 @@ from dgc_tiny import random_sequence, tiny_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dgbench.lab.result_checks import largest
 from dgbench.models import SEQUENCE_MODELS
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import relative
-from dgbench.systems.base.result_checks import largest
 from dgbench.systems.base.workload import Workload
 from dgbench.systems.dgc.partition import ChunkSettings, bundled
 from dgbench.systems.dgc.settings_run import RankSettings

@@ -11,12 +11,12 @@ from dgc_tiny import random_sequence, sequence_of, tiny_workload
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dgbench.lab.result_checks import largest
 from dgbench.models import SEQUENCE_MODELS
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.race import relative
-from dgbench.systems.base.result_checks import largest
 from dgbench.systems.base.sequences import (
     sequence_model,
     vertex_steps,

@@ -15,7 +15,7 @@ from esdg_difference_rows import (
 
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.store.row import Row
-from dgbench.systems.base.result_checks import equal
+from dgbench.lab.result_checks import equal
 from dgbench.systems.esdg import PAPER
 from dgbench.systems.esdg.experiments import encoding, fig4, smoothing, table1
 from dgbench.systems.esdg.experiments.settings import BY_NAME

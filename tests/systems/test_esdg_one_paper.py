@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
+from dgbench.lab.result_checks import equal
 from dgbench.models import build_model
 from dgbench.systems.base import RunContext
-from dgbench.systems.base.result_checks import equal
 from dgbench.systems.esdg import PAPER
 from dgbench.systems.esdg.checks import checkpoint
 from dgbench.systems.esdg.experiments import ablation, memory

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from dgbench.datasets import EventStream
+from dgbench.lab.laws import fit, gini
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.base.laws import fit, gini
 from dgbench.systems.gnnflow import PAPER
 from dgbench.systems.gnnflow.checks import cache as cache_checks
 from dgbench.systems.gnnflow.checks import traffic

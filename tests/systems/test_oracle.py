@@ -6,11 +6,11 @@ import pytest
 import torch
 from tiny_data import serve, tiny_sequence, tiny_workload
 
+from dgbench.lab.experiment import RunContext
+from dgbench.lab.result_checks import LOOSEST, close, deviations, equal
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import get_system, race
 from dgbench.systems.base.conditioning import LEAST, PerturbedArithmetic, rounding, tolerances
-from dgbench.systems.base.experiment import RunContext
-from dgbench.systems.base.result_checks import LOOSEST, close, deviations, equal
 
 MODELS = ("tgcn_model", "evolvegcn", "mpnn_lstm")
 

@@ -17,9 +17,9 @@ from dgbench.harness.figures import Context, time_split
 from dgbench.harness.figures.style import styled
 from dgbench.harness.store.row import Row
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import RunContext, get_system, turns
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.pipad import PAPER
 from dgbench.systems.pipad.experiments import ablation, fig3, fig4, fig12, table2
 from dgbench.systems.pipad.experiments.settings import BY_NAME, workload

@@ -15,7 +15,7 @@ EXAMPLE = Path(__file__).parents[1] / "plugin" / "torch_csr_system.py"
 CHECK = """
 import json
 from dgbench.systems.base import Workload
-from dgbench.systems.base.experiment import RunContext
+from dgbench.lab.experiment import RunContext
 from dgbench.systems.base.race import checked, timed
 task = Workload(dataset="hepth", source="twin", scale=1 / 64, snapshots=18, model="tgcn_model",
                 feature_dim=4, hidden_dim=8)

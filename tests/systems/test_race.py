@@ -7,12 +7,12 @@ import time
 import pytest
 from tiny_data import serve, tiny_sequence, tiny_workload
 
+from dgbench.lab.experiment import RunContext
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.readback import Readback
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import get_system, race
-from dgbench.systems.base.experiment import RunContext
 
 
 @pytest.mark.parametrize("system", ["reference", "pygt", "pipad"])

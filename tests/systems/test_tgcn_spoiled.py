@@ -16,10 +16,10 @@ import dgbench.systems.tgcn.experiments as tgcn_experiments
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.store.row import Row
 from dgbench.harness.store.standing import judged
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.interaction_baseline import BaselineTrainer
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.tgcn import PAPER, program
 from dgbench.systems.tgcn.experiments import depth, fig7, races, scaling_runs
 from dgbench.systems.tgcn.experiments.single_draws import SegmentTree

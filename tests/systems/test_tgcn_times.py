@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from dgbench.lab.paper import Claim
 from dgbench.systems.base import RunContext
-from dgbench.systems.base.paper import Claim
 from dgbench.systems.tgcn.checks import ablation as ablation_checks
 from dgbench.systems.tgcn.checks import end_to_end, memory, times
 from dgbench.systems.tgcn.experiments import ablation, fig6, races, table2, table3

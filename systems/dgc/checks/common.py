@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dgbench.systems.base import Check
-from dgbench.systems.base.evidence import (
+from dgbench.lab.evidence import (
     finding,
     from_ratio,
     ids,
@@ -14,6 +13,7 @@ from dgbench.systems.base.evidence import (
     strength,
     uses_twin,
 )
+from dgbench.systems.base import Check
 from dgbench.systems.dgc.experiments.settings import GRAPHS
 
 __all__ = [

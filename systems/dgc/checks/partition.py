@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from dgbench.lab.compare import select
+from dgbench.lab.paper import Evidence
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.paper import Evidence
 from dgbench.systems.dgc.checks.common import (
     any_graph,
     finding,

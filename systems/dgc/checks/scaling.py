@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, Final
 
+from dgbench.lab.compare import Ratio
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import Ratio
 from dgbench.systems.dgc.checks import scaling_baselines, scaling_convergence
 from dgbench.systems.dgc.checks.common import any_graph, finding, from_ratio, missing, strength
 from dgbench.systems.dgc.checks.race_words import in_order, rows_of, where

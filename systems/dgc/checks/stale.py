@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import select
 from dgbench.systems.dgc.checks.common import any_graph, finding, missing, some
 from dgbench.systems.dgc.experiments.fig11 import end, epochs_of, found_graphs
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF, MODEL_OF, MODEL_TITLES

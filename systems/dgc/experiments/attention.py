@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from dgbench.kernels_cuda.attention import packed_attention
+from dgbench.lab.compare import paired, select
+from dgbench.lab.result_checks import ResultCheck, close, deviations
 from dgbench.models.attention import plain_packed_attention
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.conditioning import LEAST as TOLERANCE
-from dgbench.systems.base.result_checks import ResultCheck, close, deviations
 from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.sequence_oracle import AGAINST, close_to_exact
 

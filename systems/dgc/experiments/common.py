@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.statistics import geometric_mean
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
 
 PARTITION_TITLES = {

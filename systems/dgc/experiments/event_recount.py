@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dgbench.datasets.transforms import equal_windows
-from dgbench.systems.base.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.dgc.experiments.recount import AGAINST, drawn
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from dgbench.lab.compare import select
+from dgbench.lab.experiment import Cell
 from dgbench.systems.base import FigureSpec, Measurement, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.experiment import Cell
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.stale_base import HELD_NAMES, StaleTable, missing_points
 from dgbench.systems.dgc.experiments.stale_runs import EPOCHS, Job

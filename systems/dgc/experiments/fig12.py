@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from dgbench.lab.compare import TURN_INTERVAL, Ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio
-from dgbench.systems.base.turns import TURN_INTERVAL
 from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
 from dgbench.systems.dgc.experiments.fig12_rows import (
     NAME,

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Final
 
+from dgbench.lab.compare import Ratio, select
+from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.runtime.statistics import pooled_ratio
-from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.systems.dgc.experiments.projection import LINKS, Epoch, with_share
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,

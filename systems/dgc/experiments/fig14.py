@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dgbench.kernels_cuda.supergraph import Supergraph
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.dgc.experiments.common import PARTITION_TITLES, failed, failures, one_thread
 from dgbench.systems.dgc.experiments.lifetimes import gini
 from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race

@@ -11,13 +11,13 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from dgbench.lab.compare import Ratio, gain_of, gains, rounds_of, select
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, rounds_of, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck
-from dgbench.systems.base.turns import gain_of, gains, turn_rounds
+from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.dgc.experiments.common import (
     devices_lacking,
     failed,

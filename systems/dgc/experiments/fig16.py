@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph, chunk_traffic
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, at_most, close
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, at_most, close
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.assignment import assign_chunks
 from dgbench.systems.dgc.chunk_oracle import check_chunk

@@ -10,10 +10,10 @@ from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from dgbench.lab.compare import select
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes, gini
 from dgbench.systems.dgc.experiments.recount import computed, unevenness

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, quarters
 from dgbench.systems.dgc.experiments.recount import computed

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from dgbench.lab.compare import Ratio, select
 from dgbench.runtime.statistics import median, paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.chunk_oracle import check_chunk

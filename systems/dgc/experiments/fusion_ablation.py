@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
+from dgbench.lab.compare import ROUND_INTERVAL, gain_of, gains, rounds_of, select
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import rounds_of, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import relative
-from dgbench.systems.base.turns import ROUND_INTERVAL, gain_of, gains, turn_rounds, turns_of
+from dgbench.systems.base.turns import turn_rounds, turns_of
 from dgbench.systems.dgc.experiments.boundary_loads import count_boundary, recounted_loads
 from dgbench.systems.dgc.experiments.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.experiments.common import (

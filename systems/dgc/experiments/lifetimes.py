@@ -13,9 +13,9 @@ import numpy as np
 from dgbench import datasets
 from dgbench.datasets import EventStream
 from dgbench.datasets.transforms import equal_windows
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import Preset
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.dgc.experiments.event_recount import EventRecount
 from dgbench.systems.dgc.experiments.settings import Graph
 

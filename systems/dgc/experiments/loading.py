@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
+from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.systems.base.race import relative
-from dgbench.systems.base.result_checks import ResultCheck, at_most
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence

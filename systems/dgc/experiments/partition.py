@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.dgc.experiments.common import (
     PARTITION_TITLES,
     failed,

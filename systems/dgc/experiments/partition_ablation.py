@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.dgc.experiments.common import failed, failures, one_thread, panel
 from dgbench.systems.dgc.experiments.partition_rows import (
     CONTROLS,

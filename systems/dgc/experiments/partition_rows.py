@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.dgc.controls import timed_cut
 from dgbench.systems.dgc.experiments.recount import EdgeRecount, computed, counted, drawn
 from dgbench.systems.dgc.partition import (

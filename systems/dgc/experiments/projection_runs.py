@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from msgspec.structs import replace as changed
 
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.sequences import (
     SequenceWorkload,
     load_sequences,

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from msgspec.structs import replace as changed
 
+from dgbench.lab.compare import Ratio, select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.sequences import (
     SequenceTask,
     SequenceWorkload,

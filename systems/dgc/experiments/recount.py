@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dgbench.systems.base.result_checks import ResultCheck, close, equal
+from dgbench.lab.result_checks import ResultCheck, close, equal
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import close
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import close
 from dgbench.systems.base.sequences import load_sequences
 from dgbench.systems.dgc.experiments.common import one_thread
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS

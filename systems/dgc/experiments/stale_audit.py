@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.dgc.experiments.recount import EdgeRecount, width_of
 from dgbench.systems.dgc.experiments.stale_workers import Boundary, StaleWorkers, Workers
 from dgbench.systems.dgc.stale import StaleSettings

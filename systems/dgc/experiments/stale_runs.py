@@ -16,12 +16,12 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
+from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.base.conditioning import LEAST
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.base.sequences import (
     SequenceWorkload,
     load_sequences,

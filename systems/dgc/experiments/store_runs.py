@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
+from dgbench.lab.result_checks import close
 from dgbench.runtime.collectives import Communicator, stack
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Measurement
-from dgbench.systems.base.result_checks import close
 from dgbench.systems.base.sequences import load_sequences
 from dgbench.systems.dgc.exchange import PlainRows
 from dgbench.systems.dgc.experiments.stale_runs import WORKERS, Job, place_chunks

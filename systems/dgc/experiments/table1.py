@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench import datasets
+from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes
 from dgbench.systems.dgc.experiments.recount import computed, counted

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import FigureSpec
-from dgbench.systems.base.compare import select
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
 from dgbench.systems.dgc.experiments.stale_base import (
     COMMON_READING,

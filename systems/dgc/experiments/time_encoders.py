@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base.race import relative
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.dgc.sequence_oracle import close_to_exact
 
 if TYPE_CHECKING:

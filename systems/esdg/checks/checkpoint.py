@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import Ratio, gain_of, select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.turns import gain_of
 from dgbench.systems.esdg.checks.common import finding, missing, strength
 from dgbench.systems.esdg.experiments.memory import SHARES, block_counts, least_ranks, slower
 from dgbench.systems.esdg.experiments.settings import BY_NAME, GRAPHS, MODEL_TITLES

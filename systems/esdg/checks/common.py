@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from dgbench.systems.base.evidence import finding, from_ratio, missing, some, strength
+from dgbench.lab.evidence import finding, from_ratio, missing, some, strength
 
 __all__ = ["as_printed", "finding", "from_ratio", "missing", "printed", "some", "strength"]
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from dgbench.lab.compare import Ratio, select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.esdg.checks.common import (
     NEEDS_CUDA,
     finding,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import select
 from dgbench.systems.esdg.checks.common import as_printed, finding, missing, strength
 from dgbench.systems.esdg.experiments import fig5_curves, fig7
 from dgbench.systems.esdg.experiments.projection import (

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.base.compare import select
 from dgbench.systems.esdg.checks.common import finding, missing, strength
 from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, slowdown
 from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS

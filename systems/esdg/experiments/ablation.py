@@ -13,14 +13,14 @@ from math import sqrt
 from statistics import median
 from typing import Any, Final
 
+from dgbench.lab.compare import Ratio, gain_of, gains, select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
-from dgbench.systems.base.turns import gain_of, gains, turns_of
+from dgbench.systems.base.turns import turns_of
 from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,

@@ -21,9 +21,9 @@ from dgbench.kernels_cuda.difference import (
     plain_bytes,
     rebuild,
 )
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import equal
 from dgbench.systems.esdg.experiments.common import Occurrences, one_thread
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, gain_of, gains, select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains, turns_of
+from dgbench.systems.base.turns import turns_of
 from dgbench.systems.esdg.experiments.common import (
     Changes,
     Occurrences,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dgbench.lab.compare import TURN_INTERVAL, gain_of
+from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.base.timeline import load_timeline
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.fig5_curves import NAME, curves, ranked_rows
 from dgbench.systems.esdg.experiments.fig5_points import (

@@ -8,8 +8,8 @@ from functools import lru_cache
 from statistics import median
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.base.compare import select
 from dgbench.systems.esdg.experiments.parts import costs_of
 from dgbench.systems.esdg.experiments.projection import (
     TABLE2_STEPS,

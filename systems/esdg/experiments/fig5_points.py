@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dgbench.systems.base.turns import gain_of
+from dgbench.lab.compare import gain_of
 from dgbench.systems.esdg.experiments.fig5_curves import (
     NAME,
     curves,

@@ -14,12 +14,12 @@ import msgspec
 import torch
 from torch import Tensor
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.timeline import (
     PlainTimeline,
     TimelineTask,

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from dgbench.lab.compare import paired, select
+from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.experiments import fig5, fig5_curves
 from dgbench.systems.esdg.experiments.common import devices_lacking

@@ -1,6 +1,6 @@
 """The races that say how much faster ESDG's two techniques make an epoch."""
 
-from dgbench.systems.base.main_race import MainRace, RaceComparison, gain_in_rows
+from dgbench.lab.main_race import MainRace, RaceComparison, gain_in_rows
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 from dgbench.systems.esdg.experiments.table2_runs import LEAN
 

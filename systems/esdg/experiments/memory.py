@@ -12,14 +12,14 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any, Final
 
+from dgbench.lab.compare import Ratio, gain_of, gains, select
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.models import TimelineModel, build_model
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline, smooth
-from dgbench.systems.base.turns import gain_of, gains, take_turns
+from dgbench.systems.base.turns import take_turns
 from dgbench.systems.esdg.experiments.memory_points import (
     block_counts,
     peak_points,

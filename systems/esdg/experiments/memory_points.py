@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.turns import gain_of
+from dgbench.lab.compare import gain_of, select
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 
 WAYS = (("the paper's way", "paper "), ("ours", ""))

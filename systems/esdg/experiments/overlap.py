@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
+from dgbench.lab.compare import TURN_INTERVAL, gains, select
+from dgbench.lab.result_checks import equal
 from dgbench.runtime.statistics import median_interval
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import equal
 from dgbench.systems.base.timeline import load_timeline
-from dgbench.systems.base.turns import TURN_INTERVAL, gains
 from dgbench.systems.esdg.experiments.overlap_turns import (
     MESSAGE_S,
     Medium,

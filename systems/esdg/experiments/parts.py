@@ -11,15 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.lab.compare import gains
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.collectives import GroupCommunicator, TrafficMatrix
 from dgbench.runtime.collectives.group import Method
 from dgbench.runtime.ranks import launch
 from dgbench.runtime.topology import AlphaBeta, Point, fit, measure_exchange
 from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
-from dgbench.systems.base.turns import gains
 from dgbench.systems.esdg.experiments.projection import (
     GPUS_PER_NODE,
     ITEM,

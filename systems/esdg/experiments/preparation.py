@@ -11,12 +11,11 @@ from typing import Any, Final
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.lab.compare import Ratio, gain_of, gains, select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.timeline import load_timeline
-from dgbench.systems.base.turns import gain_of, gains
 from dgbench.systems.esdg.experiments.recount import OVER_EDGES, partition_check
 from dgbench.systems.esdg.experiments.settings import BY_NAME, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.collectives import Communicator, Traffic, TrafficMatrix, stack
 from dgbench.runtime.ranks import TRAINING, launch
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.base.transport import Transport, bind, carrier, use_transport
 from dgbench.systems.esdg.oracle import ResultRequest, TimelineOracle, TimelineResult

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.models import build_model
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.ranks import launch
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.timeline import (
     PlainTimeline,
     TimelineTask,

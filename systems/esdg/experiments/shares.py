@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from dgbench.datasets import SnapshotSequence
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.collectives import Communicator, TrafficMatrix
 from dgbench.runtime.collectives.communicator import Reduction
 from dgbench.runtime.collectives.exchange import Arrived, Ticket
 from dgbench.runtime.errors import InvalidInputError, UnsupportedError
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.experiments.recount import parted
 from dgbench.systems.esdg.oracle import TimelineOracle, TimelineResult

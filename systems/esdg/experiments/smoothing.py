@@ -12,9 +12,9 @@ import torch
 from dgbench.datasets.transforms import factors, m_transform
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import encode_sequence
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.esdg.experiments.common import (
     Changes,
     Occurrences,

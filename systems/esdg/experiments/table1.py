@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.datasets.transforms import EdgeLives
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences, failures
 from dgbench.systems.esdg.experiments.recount import OVER_EDGES, RawEdges, change_share, first_life
 from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, GRAPHS, Graph

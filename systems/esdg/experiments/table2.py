@@ -6,10 +6,9 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import TURN_INTERVAL, gain_of, select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.transport import TITLES, Transport
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.main_races import PARTITIONS
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS

@@ -8,9 +8,10 @@ from statistics import median
 from typing import Any, Final
 
 from dgbench.datasets import SnapshotSequence
+from dgbench.lab.compare import gains
+from dgbench.lab.result_checks import close, equal
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.result_checks import close, equal
 from dgbench.systems.base.timeline import (
     TimelineTask,
     TimelineWorkload,
@@ -18,7 +19,6 @@ from dgbench.systems.base.timeline import (
     timeline_model,
 )
 from dgbench.systems.base.transport import Transport
-from dgbench.systems.base.turns import gains
 from dgbench.systems.esdg.experiments.rank_turns import RankTurns, take_rank_turns
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,

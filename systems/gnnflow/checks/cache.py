@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import gain_of, select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.turns import gain_of
 from dgbench.systems.gnnflow.checks.common import finding, from_ratio, missing, some, strength
 from dgbench.systems.gnnflow.experiments.cache_ablation import START, TITLES, average
 from dgbench.systems.gnnflow.experiments.cache_play import GPUS, KINDS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from dgbench.systems.base.evidence import (
+from dgbench.lab.evidence import (
     finding,
     from_ratio,
     ids,

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import gain_of, select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.turns import gain_of
 from dgbench.systems.gnnflow.checks import partitioned
 from dgbench.systems.gnnflow.checks.common import (
     finding,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import gain_of
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.turns import gain_of
 from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
 from dgbench.systems.gnnflow.experiments import fig15, large, table7
 from dgbench.systems.gnnflow.experiments.common import graph_title

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.compare import Ratio, select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
 from dgbench.systems.gnnflow.experiments import fig13
 from dgbench.systems.gnnflow.experiments.common import graph_title

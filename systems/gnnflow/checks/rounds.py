@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.compare import Ratio, gain_of, select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.turns import gain_of
 from dgbench.systems.gnnflow.checks.common import (
     NEEDS_CUDA,
     finding,

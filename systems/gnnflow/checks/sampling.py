@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import floor, log2
 from typing import Any, Final
 
+from dgbench.lab.compare import Ratio
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import Ratio
 from dgbench.systems.gnnflow.checks.common import finding, missing, of_the_paper, strength
 from dgbench.systems.gnnflow.experiments import fig12
 from dgbench.systems.gnnflow.experiments.common import graph_title

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import select
 from dgbench.systems.gnnflow.checks.common import finding, missing
 from dgbench.systems.gnnflow.experiments.common import graph_title
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DATASET_OF

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import select
 from dgbench.systems.gnnflow.checks.common import finding, missing, papers_graphs, some
 from dgbench.systems.gnnflow.experiments.fig5 import KINDS, law
 from dgbench.systems.gnnflow.experiments.settings import (

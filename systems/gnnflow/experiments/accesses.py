@@ -18,8 +18,8 @@ from torch import Tensor
 from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.temporal_sample import sample_hops, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Preset
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.stream import (
     StreamData,
     StreamWorkload,

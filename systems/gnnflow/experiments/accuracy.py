@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import close
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.race import TOLERANCE
-from dgbench.systems.base.result_checks import close
 from dgbench.systems.gnnflow.experiments.accuracy_runs import READING, Size, task_of
 from dgbench.systems.gnnflow.experiments.common import (
     failed,

@@ -9,11 +9,11 @@ from typing import Final
 
 import torch
 
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Preset
 from dgbench.systems.base.registry import get_system
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload
 from dgbench.systems.base.stream_data import StreamData
 from dgbench.systems.gnnflow.dgl_access import DglAccess

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.temporal_store import BlockPolicy
-from dgbench.systems.base.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.gnnflow.block_counts import BlockCounts
 
 VERTICES: Final = 40

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import torch
 
+from dgbench.lab.compare import TURN_INTERVAL, gain_of, gains, select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, equal
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.gnnflow.cache import CacheCounts, FeatureCache, TableRows
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.accesses import Accesses

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from dgbench.systems.base.result_checks import ResultCheck, equal
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.gnnflow.experiments.accesses import Access
 from dgbench.systems.gnnflow.experiments.settings import LAMBDA
 

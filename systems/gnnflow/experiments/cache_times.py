@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.lab.compare import gains
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Measurement, RunContext
-from dgbench.systems.base.result_checks import ResultCheck, equal
-from dgbench.systems.base.turns import gains
 from dgbench.systems.gnnflow.cache import FeatureCache, TableRows
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Access, Accesses
 from dgbench.systems.gnnflow.experiments.cache_checks import (

@@ -11,11 +11,10 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from dgbench.lab.compare import TURN_INTERVAL, gain_of, gains, select
+from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, at_most
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.gnnflow.contenders import CONTENDERS, Contender, Events, Truth
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data

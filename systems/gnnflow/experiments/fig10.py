@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.gnnflow.experiments.accuracy_runs import (
     READING,
     Difference,

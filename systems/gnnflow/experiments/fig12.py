@@ -15,11 +15,11 @@ from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.temporal_counts import count_walk
 from dgbench.kernels_cuda.temporal_sample import sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
+from dgbench.lab.compare import Ratio, gain_of, gains, rounds_of, select
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, rounds_of, select
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
-from dgbench.systems.base.turns import gain_of, gains, turn_rounds
+from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
+from dgbench.lab.compare import by_group, paired, select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import by_group, paired, select
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.gnnflow.experiments import sample_checks
 from dgbench.systems.gnnflow.experiments.common import (
     failed,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import TURN_INTERVAL, gain_of, select
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.gnnflow.cache import CacheCounts
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.cache_checks import (

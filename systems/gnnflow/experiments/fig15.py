@@ -8,11 +8,10 @@ from typing import Any, Final
 
 import torch
 
+from dgbench.lab.compare import gains, select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.stream import negatives_of
-from dgbench.systems.base.turns import gains
 from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
 from dgbench.systems.gnnflow.experiments.common import failed, failures, one_thread
 from dgbench.systems.gnnflow.experiments.partition import first_events

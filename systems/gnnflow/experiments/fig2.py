@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.stream import load_stream
 from dgbench.systems.gnnflow.experiments.baseline_runs import (
     BASELINE_TITLES,

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import torch
 
+from dgbench.lab.compare import select
+from dgbench.lab.laws import fit, gini
+from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.laws import fit, gini
-from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.gnnflow.experiments.accesses import Access, Accesses
 from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES, STATIC_MODELS

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import TURN_INTERVAL, gain_of, select
+from dgbench.lab.main_race import MainRace, RaceComparison, gain_in_rows
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.main_race import MainRace, RaceComparison, gain_in_rows
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, model_title
 from dgbench.systems.gnnflow.experiments.round_race import (
     BARE,

@@ -10,10 +10,9 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from dgbench.lab.compare import TURN_INTERVAL, gain_of, gains, select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, equal
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, model_title
 from dgbench.systems.gnnflow.experiments.round_race import (
     GNNFLOW,

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import torch
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.base.stream_memory import VertexMemory
 from dgbench.systems.gnnflow.experiments.block_checks import (
     PlainBlocks,

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import torch
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,

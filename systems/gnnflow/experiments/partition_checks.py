@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 
 EDGES = "count over all edges"
 

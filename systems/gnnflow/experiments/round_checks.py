@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dgbench.systems.base.result_checks import ResultCheck, close
+from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload
 from dgbench.systems.gnnflow.experiments.common import one_thread
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream

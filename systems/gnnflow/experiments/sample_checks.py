@@ -10,9 +10,9 @@ import msgspec
 import torch
 from torch import Tensor
 
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.plain_sampler import PlainGraph, plain_sample
 from dgbench.systems.base.plain_stream import PlainStream
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.stream import StreamData, StreamWorkload
 
 ROOTS: Final = 12

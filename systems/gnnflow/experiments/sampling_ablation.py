@@ -12,11 +12,11 @@ import torch
 from dgbench.kernels_cuda.temporal_counts import count_walk
 from dgbench.kernels_cuda.temporal_sample import sample_between, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.lab.compare import ROUND_INTERVAL, gain_of, gains, rounds_of, select
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import rounds_of, select
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
-from dgbench.systems.base.turns import ROUND_INTERVAL, gain_of, gains, turn_rounds
+from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.contenders import Events
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.base.stream import load_stream
 from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.baseline_runs import (

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.row_cache import RowCache
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
 from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
 from dgbench.systems.gnnflow.experiments.settings import (

@@ -15,9 +15,9 @@ import torch
 
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.gnnflow.experiments.common import failed, failures
 from dgbench.systems.gnnflow.experiments.settings import GRAPHS
 

@@ -12,9 +12,9 @@ import torch
 from dgbench import datasets
 from dgbench.datasets import twins
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, at_most, close, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, at_most, close, equal
 from dgbench.systems.gnnflow.block_counts import DESCRIBED_BLOCK, BlockCounts
 from dgbench.systems.gnnflow.experiments.block_checks import PlainBlocks, plain_blocks
 from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, origin_data

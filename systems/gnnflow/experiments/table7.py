@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import torch
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
@@ -284,7 +284,7 @@ def _train(cell: Cell, preset: Preset) -> Measurement:
 
 
 def _said(runs: dict[str, Any], data: Any, batch: int) -> Measurement:
-    from dgbench.systems.base.turns import gains
+    from dgbench.lab.compare import gains
 
     found = Measurement(data=data.describe(), counters={"batch": batch})
     values, losses = found.values, runs[OURS].losses

@@ -22,10 +22,10 @@ from torch import Tensor
 from torch.nn import functional
 
 import dgbench.models.ctdg.attend as attend
+from dgbench.lab.result_checks import LOOSEST, ResultCheck, close, deviations
 from dgbench.models.ctdg import MemoryRows
 from dgbench.models.ctdg.time_encoding import TimeEncoding
 from dgbench.systems.base.conditioning import UNIT
-from dgbench.systems.base.result_checks import LOOSEST, ResultCheck, close, deviations
 from dgbench.systems.base.stream import StreamData, StreamTrainer, StreamWorkload, batches
 from dgbench.systems.base.stream_memory import HeldWrites, MemoryState
 from dgbench.systems.gnnflow.experiments.common import one_thread

@@ -11,11 +11,10 @@ from typing import Any, Final
 
 import torch
 
+from dgbench.lab.compare import gain_of, gains, select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, equal
-from dgbench.systems.base.turns import gain_of, gains
 from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.common import (
     failed,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.evidence import from_ratio, ids, missing_finding, strength, uses_twin
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.base.evidence import from_ratio, ids, missing_finding, strength, uses_twin
 
 __all__ = [
     "counted",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.compare import Ratio, paired, select
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.base.compare import Ratio, paired, select
 from dgbench.systems.pipad.checks.common import from_ratio, missing_finding, strength
 from dgbench.systems.pipad.experiments.fig11 import layer_ratio
 from dgbench.systems.pipad.experiments.settings import BY_NAME

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import median, quantiles
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.pipad.checks.common import (
     counted,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.base.compare import select
 from dgbench.systems.pipad.checks.common import (
     NEEDS_CUDA,
     ids,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.base.compare import select
 from dgbench.systems.pipad.checks.common import counted, missing_finding
 from dgbench.systems.pipad.experiments.settings import EPOCHS, FRAME, GRAPHS
 from dgbench.systems.pipad.experiments.table1 import agrees

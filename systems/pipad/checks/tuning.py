@@ -8,8 +8,8 @@ from math import exp, log
 from statistics import fmean
 from typing import Any
 
+from dgbench.lab.compare import Ratio, select
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.pipad.checks import mechanisms
 from dgbench.systems.pipad.checks.common import counted, ids, missing_finding, strength, uses_twin
 from dgbench.systems.pipad.experiments.fig9 import AT_DIM, AT_RATE, SIZES, Key, ratios

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from dgbench.lab.compare import select
+from dgbench.lab.probes import probe
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.probes import probe
 from dgbench.systems.pipad.checks.common import NEEDS_CUDA, ids, missing_finding, uses_twin
 from dgbench.systems.pipad.experiments.settings import BY_NAME
 from dgbench.systems.pipad.experiments.table2 import BUSY

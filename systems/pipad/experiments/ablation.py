@@ -12,14 +12,14 @@ from math import sqrt
 from statistics import median
 from typing import Any
 
+from dgbench.lab.compare import Ratio, gain_of, gains, select
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.turns import gain_of, gains, take_turns
+from dgbench.systems.base.turns import take_turns
 from dgbench.systems.pipad.experiments.main_races import RECURRENCE
 from dgbench.systems.pipad.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.compare import paired, select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.race import checked, timed
 from dgbench.systems.pipad.experiments.main_races import TRAINING
 from dgbench.systems.pipad.experiments.settings import (

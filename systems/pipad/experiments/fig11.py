@@ -12,11 +12,11 @@ from torch import Tensor
 from dgbench.datasets.transforms import factors
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.lab.compare import paired, select
+from dgbench.lab.result_checks import at_most
 from dgbench.runtime.steady import measure_steady
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import paired, select
 from dgbench.systems.base.race import TOLERANCE, relative
-from dgbench.systems.base.result_checks import at_most
 from dgbench.systems.base.training import coordinates
 from dgbench.systems.pipad.engine import merging_pays
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph

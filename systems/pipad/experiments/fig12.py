@@ -19,6 +19,10 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_csr
 from dgbench.kernels_cuda.variants import warp_clocks
 from dgbench.kernels_cuda.work_items import time_items
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, select
+from dgbench.lab.compare import gain_of as pooled_gain
+from dgbench.lab.compare import gains as timed_gains
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import (
     Cell,
@@ -29,15 +33,11 @@ from dgbench.systems.base import (
     RunContext,
     Workload,
 )
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.base.turns import TURN_INTERVAL, take_turns
-from dgbench.systems.base.turns import gain_of as pooled_gain
-from dgbench.systems.base.turns import gains as timed_gains
+from dgbench.systems.base.turns import take_turns
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import (
     ALL,

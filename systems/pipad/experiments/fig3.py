@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from dgbench.lab.compare import select
+from dgbench.lab.probes import probe
+from dgbench.lab.result_checks import equal
 from dgbench.systems.base import (
     Cell,
     Experiment,
@@ -21,10 +24,7 @@ from dgbench.systems.base import (
     Workload,
 )
 from dgbench.systems.base import data as workload_data
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.probes import probe
 from dgbench.systems.base.race import timed
-from dgbench.systems.base.result_checks import equal
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,

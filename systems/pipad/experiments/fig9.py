@@ -11,11 +11,11 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.lab.compare import Ratio, select
+from dgbench.lab.result_checks import at_most
 from dgbench.runtime.statistics import pooled_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.race import TOLERANCE, relative
-from dgbench.systems.base.result_checks import at_most
 from dgbench.systems.pipad.experiments.common import data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME
 from dgbench.systems.pipad.groups import SNAPSHOTS, aggregation, made_group, race, sequence_of

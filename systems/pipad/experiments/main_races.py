@@ -1,6 +1,6 @@
 """The races that say how much faster PiPAD is, and how much of that is ours."""
 
-from dgbench.systems.base.main_race import (
+from dgbench.lab.main_race import (
     MainRace,
     RaceComparison,
     gain_in_rows,

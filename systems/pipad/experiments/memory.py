@@ -11,9 +11,9 @@ from typing import Any
 from dgbench.datasets import SnapshotSequence
 from dgbench.kernels_cuda import memory_model as model
 from dgbench.kernels_cuda.slices import slice_csr
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import equal
 from dgbench.systems.pipad.experiments.common import data_of, names, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME
 from dgbench.systems.pipad.partitions import Partitions, split

@@ -12,10 +12,10 @@ import torch
 
 from dgbench.kernels_cuda.aggregate import aggregate_parts, spmm
 from dgbench.kernels_cuda.overlap import PartTopology
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base import Cell, Experiment, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.race import TOLERANCE, checked_after, relative
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base.training import FrameTask
 from dgbench.systems.pipad.analyzer import Analyzer
 from dgbench.systems.pipad.experiments.common import data_of, names, open_graph

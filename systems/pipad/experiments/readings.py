@@ -18,10 +18,10 @@ from dgbench.kernels_cuda.aggregate import aggregate_parts
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import Granularity, PartTopology
 from dgbench.kernels_cuda.slices import slice_csr
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.race import TOLERANCE, relative
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.pipad.experiments.common import QUICK, SMOKE, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME
 from dgbench.systems.pipad.partitions import on_device, split

@@ -13,8 +13,8 @@ from dgbench.datasets import SnapshotSequence
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.kernels_cuda.slices import coo_words, csr_words, slice_csr
+from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.training import coordinates
 from dgbench.systems.pipad.experiments.common import data_of, names, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME

@@ -12,9 +12,9 @@ from dgbench import datasets
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, equal
 from dgbench.systems.pipad.experiments.common import data_of, names, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, GRAPHS, Graph
 from dgbench.systems.pipad.recounts import drawn, edges_of

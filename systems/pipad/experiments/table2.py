@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.base.race import timed
 from dgbench.systems.pipad.experiments.fig10 import METHODS, QUICK_GRAPHS, SMOKE_GRAPHS
 from dgbench.systems.pipad.experiments.settings import (

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from dgbench.lab.compare import Ratio, select
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio, pooled_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import oracle_of
 from dgbench.systems.base.system import Trainer

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dgbench.lab.compare import gain_of, select
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.turns import gain_of
 from dgbench.systems.tgcn.checks.common import finding, missing, strength
 from dgbench.systems.tgcn.experiments.ablation import NAME, STEPS
 from dgbench.systems.tgcn.experiments.settings import BY_NAME

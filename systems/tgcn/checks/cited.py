@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import select
 from dgbench.systems.tgcn.checks.common import finding, missing
 from dgbench.systems.tgcn.experiments.cited import MARIUS_HOURS, NAME, TWITTER_EDGES, derived
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from dgbench.systems.base.evidence import (
+from dgbench.lab.evidence import (
     finding,
     from_ratio,
     ids,
@@ -14,7 +14,7 @@ from dgbench.systems.base.evidence import (
     strength,
     uses_twin,
 )
-from dgbench.systems.base.paper import Evidence
+from dgbench.lab.paper import Evidence
 from dgbench.systems.tgcn.experiments.settings import GRAPHS
 
 __all__ = [

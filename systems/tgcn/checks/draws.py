@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import Ratio
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import Ratio
 from dgbench.systems.tgcn.checks.common import CPU_EVIDENCE, finding, missing
 from dgbench.systems.tgcn.experiments.fig8 import (
     HALF,

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dgbench.lab.compare import Ratio, gain_of, select
+from dgbench.lab.probes import probe
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.probes import probe
-from dgbench.systems.base.turns import gain_of
 from dgbench.systems.tgcn.checks.common import (
     NEEDS_CUDA,
     finding,

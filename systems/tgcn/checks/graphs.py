@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.laws import DECIDED
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.laws import DECIDED
 from dgbench.systems.tgcn.checks.common import finding, missing, of_the_paper
 from dgbench.systems.tgcn.experiments.common import panel
 from dgbench.systems.tgcn.experiments.settings import DATASET_OF, GRAPHS, PRINTED_TITLE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import select
 from dgbench.systems.tgcn.checks.common import (
     NEEDS_CUDA,
     finding,

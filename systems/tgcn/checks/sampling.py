@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from dgbench.lab.compare import Ratio, select
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.base.compare import Ratio, select
 from dgbench.systems.tgcn.checks.common import (
     CPU_EVIDENCE,
     finding,

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.runtime.documents import load_yaml
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.tgcn.experiments.common import failed, failures
 from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES, TABLE2, TABLE3
 

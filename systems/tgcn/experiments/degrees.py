@@ -7,8 +7,8 @@ from typing import Final
 
 import numpy as np
 
+from dgbench.lab.laws import Laws, fit
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.systems.base.laws import Laws, fit
 
 CANDIDATES: Final = 24
 """Starts of a tail that are tried."""

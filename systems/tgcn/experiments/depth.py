@@ -9,8 +9,8 @@ import torch
 
 from dgbench.kernels_cuda.edge_sampling import EdgeSample, sample_layerwise, sample_nodewise
 from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import close, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import close, equal
 from dgbench.systems.tgcn.experiments.common import (
     devices_lacking,
     failed,

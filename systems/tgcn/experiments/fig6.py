@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import TURN_INTERVAL, gain_of, gains, select
+from dgbench.lab.main_race import MainRace, RaceComparison, gain_in_rows
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.main_race import MainRace, RaceComparison, gain_in_rows
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.tgcn.experiments.common import failed, failures, panel
 from dgbench.systems.tgcn.experiments.races import (
     DYGNN,

@@ -9,11 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, gain_of, gains, select
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.result_checks import ResultCheck
-from dgbench.systems.base.turns import TURN_INTERVAL, gain_of, gains
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import Ratio, gain_of, select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import Ratio, select
-from dgbench.systems.base.turns import gain_of
 from dgbench.systems.tgcn.experiments.common import failed, failures, one_thread
 from dgbench.systems.tgcn.experiments.methods import BASE, LINEAR, TITLES, series_of
 from dgbench.systems.tgcn.experiments.single_draws import (

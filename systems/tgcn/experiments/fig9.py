@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import t_quantile
 from dgbench.systems.base import (
@@ -20,8 +22,6 @@ from dgbench.systems.base import (
     RunContext,
     get_system,
 )
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, close
 from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel, threads
 from dgbench.systems.tgcn.experiments.settings import (
     BY_NAME,

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import torch
 
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Preset
-from dgbench.systems.base.result_checks import ResultCheck
 from dgbench.systems.tgcn.experiments.settings import BY_NAME, PRESETS, workload
 
 if TYPE_CHECKING:

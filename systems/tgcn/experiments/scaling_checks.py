@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import torch
 
+from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.systems.base import RunContext
-from dgbench.systems.base.result_checks import ResultCheck, close, equal
 from dgbench.systems.tgcn.experiments.races import start_checks
 
 if TYPE_CHECKING:

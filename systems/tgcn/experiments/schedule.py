@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from dgbench.lab.compare import select
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.tgcn.experiments.common import (
     devices_lacking,
     failed,

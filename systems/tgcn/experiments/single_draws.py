@@ -12,10 +12,10 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.segment_tree import SegmentTree
 from dgbench.kernels_cuda.weighted import DrawStats, draw_many, draw_without_replacement
+from dgbench.lab.compare import gains
+from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.base.result_checks import ResultCheck, at_most, equal
-from dgbench.systems.base.turns import gains
 from dgbench.systems.tgcn.experiments.common import synthetic_data
 from dgbench.systems.tgcn.experiments.frontier import METHODS as FRONTIER_METHODS
 from dgbench.systems.tgcn.experiments.frontier import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.base.compare import select
 from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel
 from dgbench.systems.tgcn.experiments.races import (
     DYGNN,

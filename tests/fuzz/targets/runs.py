@@ -13,7 +13,7 @@ from dgbench.harness.report.run import load_run
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.files import from_line, to_line
 from dgbench.harness.store.row import decode, encode
-from dgbench.systems.base.experiment import Cell
+from dgbench.lab.experiment import Cell
 from tests.fuzz.target import sane, scratch, target
 
 NUMBERS = (

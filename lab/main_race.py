@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dgbench.systems.base.compare import Ratio, paired, select
-from dgbench.systems.base.turns import gain_of
+from dgbench.lab.compare import Ratio, gain_of, paired, select
 
 RatioReader = Callable[[Sequence[Any], Mapping[str, str]], Ratio | None]
 """(rows of a workload, the workload) -> time of the rival over time of the subject, or None where

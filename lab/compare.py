@@ -12,13 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import pooled_ratio
+from dgbench.runtime.statistics import paired_ratio, pooled_ratio
 
 CONTROL = "control"
 """Parameter that marks the second A of an A/A pair; such rows belong to no contender."""
 OWN_DATA = "content"
 """Parameter of a cell that runs on a dataset of the user's: the hash of what that holds. No claim
 of a paper rests on such a row."""
+
+
+TURN_INTERVAL = "95 % interval of the median over turns"
+"""What a figure says of the intervals of `gains`."""
+ROUND_INTERVAL = "95 % interval over processes, over turns where one ran"
+"""The same where cells run in several rounds: where vertices and blocks come to lie in memory is
+settled once a process, so that many turns of one process tell a gain too sharply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +157,37 @@ def paired(
         rows=list(used),
         deviation=max(deviations, default=None),
         twin=any(bool(row.data.get("twin")) for row in used.values()),
+    )
+
+
+def gains(name: str, slow: Sequence[float], fast: Sequence[float]) -> dict[str, float]:
+    """Values of a row: `gain`, `low` and `high` of this name, from the times of paired turns.
+
+    Order statistics bound the median ratio, since single turns have outliers; fewer than six turns
+    have no interval.
+    """
+    ratio = paired_ratio(slow, fast, method="sign")
+    found = {f"gain {name}": ratio.value}
+    if ratio.low is not None and ratio.high is not None:
+        found |= {f"low {name}": ratio.low, f"high {name}": ratio.high}
+    return found
+
+
+def gain_of(rows: Sequence[Any], name: str) -> Ratio:
+    """A gain over the rounds; with one round, the interval over its turns."""
+    values = [row.values[f"gain {name}"] for row in rows]
+    pooled = pooled_ratio([(values, [1.0] * len(values))])
+    low, high = pooled.low, pooled.high
+    if len(rows) == 1:
+        low, high = (rows[0].values.get(f"{end} {name}") for end in ("low", "high"))
+    return Ratio(
+        value=pooled.value,
+        low=low,
+        high=high,
+        n=pooled.n,
+        rows=[row.id for row in rows],
+        deviation=max((gap for row in rows for gap in row.deviation.values()), default=None),
+        twin=any(bool(row.data.get("twin")) for row in rows),
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dgbench.systems.base.compare import Ratio
-from dgbench.systems.base.paper import Evidence, Finding
+from dgbench.lab.compare import Ratio
+from dgbench.lab.paper import Evidence, Finding
 
 
 def strength(rows: Iterable[Any]) -> Evidence:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 
+from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
-from dgbench.systems.base.result_checks import ResultCheck
 
 if TYPE_CHECKING:
-    from dgbench.systems.base.main_race import MainRace
+    from dgbench.lab.main_race import MainRace
 
 Preset = Literal["smoke", "quick", "full", "paper"]
 Scalar = str | int | float | bool | None

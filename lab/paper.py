@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from dgbench.systems.base.experiment import Experiment
+from dgbench.lab.experiment import Experiment
 
 Evidence = Literal["measured", "analogue", "counted", "projected"]
 

@@ -1,0 +1,1 @@
+"""What experiments and claims are made of: cells, observations, comparisons, verbs, charts."""
