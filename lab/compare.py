@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dgbench.lab.metrics import METRICS
+from dgbench.lab.table import Entry, Table
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import paired_ratio, pooled_ratio
 
@@ -103,6 +105,10 @@ def quantity(row: Any, value: str) -> float | None:
     for where in (row.values, row.counters, row.phases):
         if value in where:
             return float(where[value])
+    if value in METRICS:
+        for one in row.observations:
+            if one.metric == value and not one.dims:
+                return float(one.value)
     return None
 
 
@@ -189,6 +195,110 @@ def gain_of(rows: Sequence[Any], name: str) -> Ratio:
         deviation=max((gap for row in rows for gap in row.deviation.values()), default=None),
         twin=any(bool(row.data.get("twin")) for row in rows),
     )
+
+
+def ratio_of(found: Table) -> Ratio | None:
+    """The ratio that processes formed over their turns, pooled over the processes.
+
+    Args:
+        found: observations of one metric of kind ratio, one a process; with a single process the
+            interval is that over its turns.
+    """
+    if not found:
+        return None
+    values = found.values
+    pooled = pooled_ratio([(values, [1.0] * len(values))])
+    low, high = pooled.low, pooled.high
+    if len(values) == 1:
+        low, high = found[0].of.low, found[0].of.high
+    return _resting_on(found.rows, pooled.value, low, high, pooled.n)
+
+
+def ratio(numerator: Table, denominator: Table) -> Ratio | None:
+    """The ratio numerator/denominator of observations of the same group and round.
+
+    Args:
+        numerator, denominator: observations of one metric. Dimensions of which the two sides have
+            no value in common (the system, the setting) tell them apart; all others say which
+            observations belong together.
+
+    Returns:
+        The ratio (of times: how many times faster the denominator is), or None where no pair
+        exists. Values that are not positive form no pair.
+
+    Raises:
+        InvalidInputError: the dimensions do not tell which observations belong together.
+    """
+    cells: dict[tuple, tuple[list[Entry], list[Entry]]] = defaultdict(lambda: ([], []))
+    for side, table in enumerate((numerator, denominator)):
+        for one in table:
+            where = f"{one.row.paper}/{one.row.experiment}", one.row.group, one.row.round
+            cells[where][side].append(one)
+    apart = _apart(numerator, denominator)
+    groups: dict[tuple, tuple[list[float], list[float]]] = {}
+    used: dict[str, Any] = {}
+    for (experiment, group, number), (tops, bottoms) in cells.items():
+        pairs = _match_entries(tops, bottoms, apart, f"group '{group}', round {number}")
+        for key, top, bottom in pairs:
+            if top.value <= 0 or bottom.value <= 0:
+                continue
+            above, below = groups.setdefault((experiment, group, key), ([], []))
+            above.append(float(top.value))
+            below.append(float(bottom.value))
+            used[top.row.id], used[bottom.row.id] = top.row, bottom.row
+    if not groups:
+        return None
+    found = pooled_ratio(list(groups.values()))
+    return _resting_on(list(used.values()), found.value, found.low, found.high, found.n)
+
+
+def _resting_on(
+    rows: Sequence[Any], value: float, low: float | None, high: float | None, n: int
+) -> Ratio:
+    return Ratio(
+        value=value,
+        low=low,
+        high=high,
+        n=n,
+        rows=[row.id for row in rows],
+        deviation=max((abs(gap) for row in rows for gap in row.deviation.values()), default=None),
+        twin=any(bool(row.data.get("twin")) for row in rows),
+    )
+
+
+def _apart(numerator: Table, denominator: Table) -> set[str]:
+    """Dimensions of which the two sides have no value in common."""
+    sides: list[dict[str, set]] = [defaultdict(set), defaultdict(set)]
+    for found, table in zip(sides, (numerator, denominator), strict=True):
+        for one in table:
+            for name, value in one.place:
+                found[name].add(value)
+    return {name for name in {*sides[0], *sides[1]} if not sides[0][name] & sides[1][name]}
+
+
+def _match_entries(
+    tops: list[Entry], bottoms: list[Entry], apart: set[str], where: str
+) -> list[tuple[tuple, Entry, Entry]]:
+    if not tops or not bottoms:
+        return []
+    if len(tops) == 1 and len(bottoms) == 1:
+        return [((), tops[0], bottoms[0])]
+
+    def by_key(entries: list[Entry]) -> dict[tuple, list[Entry]]:
+        found: dict[tuple, list[Entry]] = defaultdict(list)
+        for one in entries:
+            found[tuple(pair for pair in one.place if pair[0] not in apart)].append(one)
+        return found
+
+    above, below = by_key(tops), by_key(bottoms)
+    shared = [key for key in above if key in below]
+    if not shared or any(len(above[key]) > 1 or len(below[key]) > 1 for key in shared):
+        raise InvalidInputError(
+            f"{where}: {len(tops)} observations over {len(bottoms)}, so pairs are ambiguous: "
+            f"{Table(tops).words()} over {Table(bottoms).words()}",
+            hint="select by the dimensions in which they differ",
+        )
+    return [(key, above[key][0], below[key][0]) for key in shared]
 
 
 def without_control(rows: Iterable[Any]) -> list[Any]:

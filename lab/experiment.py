@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import msgspec
 
 from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import Observation, observation
 from dgbench.runtime.meter import Meter
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         notes: sentences a reader of the row must know.
         checks: comparisons of what was measured with an independent reference. A row decides
             nothing where neither it nor another row of its cell has one that passed.
+        observations: what was measured, number by number, see `observe`. An experiment that has
+            any leaves `values`, `units`, `counters`, `phases` and `samples` empty.
     """
 
     values: dict[str, float] = {}
@@ -87,6 +90,46 @@ class Measurement(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     data: dict[str, Any] = {}
     notes: list[str] = []
     checks: list[ResultCheck] = []
+    observations: list[Observation] = []
+
+    def observe(
+        self,
+        metric: str,
+        value: float | int,
+        *,
+        low: float | None = None,
+        high: float | None = None,
+        samples: Sequence[float] = (),
+        **dims: Any,
+    ) -> None:
+        """Add a number.
+
+        Args:
+            metric: registered name of what it is (`lab.metrics`).
+            value: the number in the unit of its kind: s, B, 1/s, a share as a fraction of 1.
+            low, high: interval of a ratio that was formed over turns inside this process.
+            samples: seconds of each turn or iteration; `value` is then their median.
+            dims: what it is of, beyond the params of the cell.
+
+        Raises:
+            UnknownKeyError: an unknown metric or dimension; the nearest ones are named.
+            InvalidInputError: a value of another type than the metric or the dimension has.
+        """
+        found = observation(metric, value, low=low, high=high, samples=samples, **dims)
+        self.observations.append(found)
+
+    @property
+    def steady(self) -> list[float]:
+        """Seconds of each iteration of what the process was started to time; empty without."""
+        return next(
+            (o.samples for o in self.observations if o.samples and not o.dims), self.samples
+        )
+
+    @property
+    def seconds_by_phase(self) -> dict[str, float]:
+        """Seconds of an instrumented process by phase."""
+        found = {o.dims["phase"]: o.value for o in self.observations if o.metric == "phase_time"}
+        return found or self.phases
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,8 +21,10 @@ from dgbench.harness.probes.series import tell
 from dgbench.harness.runner.credible import against_loops, negative_counters, without_witness
 from dgbench.harness.runner.protocol import UNWRITTEN, Job, Result
 from dgbench.harness.runner.readable import message, readable
+from dgbench.lab.catalogue import METER_METRICS
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.experiment import Cell, Experiment, Measurement, RunContext
+from dgbench.lab.table import Observation
 from dgbench.runtime import touched
 from dgbench.runtime.errors import (
     CheckFailed,
@@ -32,6 +34,9 @@ from dgbench.runtime.errors import (
     MissingPackageError,
     UnsupportedError,
 )
+
+if TYPE_CHECKING:
+    from dgbench.runtime.meter import Meter
 
 MEASUREMENT_BYTES = 1 << 20
 """Most bytes of a measurement; those of all papers stay below 50 kB."""
@@ -98,10 +103,7 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
     with _data_warnings() as heard:
         measurement = experiment.run(msgspec.structs.replace(job.cell, params=params), context)
     if isinstance(measurement, Measurement):
-        for name, count in context.meter.counters.items():
-            measurement.counters.setdefault(name, int(count))
-        if job.instrumented and not measurement.phases:
-            measurement.phases = context.meter.phases()
+        _with_meter(measurement, context.meter, job.instrumented)
         _to_plain(measurement)
     wrong = complaints(measurement)
     name = f"{job.cell.paper}/{job.cell.experiment}"
@@ -176,6 +178,23 @@ def find_experiment(paper: Any, cell: Cell) -> Experiment:
     raise DgbenchError(f"paper '{cell.paper}' has no experiment '{cell.experiment}'")
 
 
+def _with_meter(measurement: Measurement, meter: Meter, instrumented: bool) -> None:
+    """Add what the meter counted, and in an instrumented process timed, where it was not told."""
+    if not measurement.observations:
+        for name, count in meter.counters.items():
+            measurement.counters.setdefault(name, int(count))
+        if instrumented and not measurement.phases:
+            measurement.phases = meter.phases()
+        return
+    told = {one.metric for one in measurement.observations if not one.dims}
+    for name, count in meter.counters.items():
+        if (metric := METER_METRICS.get(name, name)) not in told:
+            measurement.observe(metric, int(count))
+    if instrumented and not any(one.metric == "phase_time" for one in measurement.observations):
+        for phase, seconds in meter.phases().items():
+            measurement.observe("phase_time", seconds, phase=phase)
+
+
 def complaints(measurement: Any) -> list[str]:
     """What is wrong with a measurement; numbers that are not finite come first."""
     if not isinstance(measurement, Measurement):
@@ -193,7 +212,17 @@ def complaints(measurement: Any) -> list[str]:
             for key, value in entries.items():
                 if isinstance(value, float | int) and not math.isfinite(value):
                     found.append(f"not finite: {name}[{key!r}] is {value}")
+        found += [
+            f"not finite: {_told(one)} is {one.value}"
+            for one in measurement.observations
+            if not all(map(math.isfinite, (one.value, one.low or 0, one.high or 0, *one.samples)))
+        ]
         found += [f"samples[{i}] is {s}" for i, s in enumerate(measurement.samples) if s <= 0]
+        found += [
+            f"{_told(one)} has a sample of {min(one.samples)} s"
+            for one in measurement.observations
+            if one.samples and min(one.samples) <= 0
+        ]
         found += [f"phases[{k!r}] is {s}" for k, s in measurement.phases.items() if s < 0]
         if measurement.warmup < 0:
             found.append(f"warmup is {measurement.warmup}")
@@ -207,6 +236,10 @@ def complaints(measurement: Any) -> list[str]:
     except Exception as error:  # what a plugin put there may do anything when it is looked at
         found.append(message(error))
     return found
+
+
+def _told(one: Observation) -> str:
+    return f"{one.metric}{one.dims or ''}"
 
 
 def explain(error: BaseException) -> Result:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dgbench.lab.experiment import Measurement
+from dgbench.lab.metrics import metric
 from dgbench.runtime.steady import Loop
 
 SHARE: Final = 0.05
@@ -26,8 +27,8 @@ def against_wall(measurement: Measurement, seconds: float) -> list[str]:
     """What cannot have happened in a process that lasted `seconds`."""
     found = []
     for what, parts in (
-        ("samples", measurement.samples),
-        ("phases", list(measurement.phases.values())),
+        ("samples", measurement.steady),
+        ("phases", list(measurement.seconds_by_phase.values())),
     ):
         total = math.fsum(parts)
         if total > seconds:
@@ -46,12 +47,12 @@ def against_loops(
     has no such witness. Phases of an instrumented process lie within the loop of its samples.
     """
     found = []
-    same = [loop for loop in loops if measurement.samples and loop.kept == len(measurement.samples)]
-    told = math.fsum(measurement.samples)
+    same = [loop for loop in loops if measurement.steady and loop.kept == len(measurement.steady)]
+    told = math.fsum(measurement.steady)
     if same and not any(_agree(told, loop) for loop in same):
         seen = min((loop.kept_s for loop in same), key=lambda s: abs(s - told))
         found.append(
-            f"it says that {len(measurement.samples)} steps took {told:.4g} s, and the harness "
+            f"it says that {len(measurement.steady)} steps took {told:.4g} s, and the harness "
             f"saw {seen:.4g} s ({100 * (seen / told - 1):+.0f} %)"
         )
     for loop in loops:
@@ -61,7 +62,10 @@ def against_loops(
                 f"its clock leaves {100 * rest / loop.wall_s:.0f} % of {loop.wall_s:.4g} s of "
                 "steady steps unexplained"
             )
-    phases, walls = math.fsum(measurement.phases.values()), math.fsum(loop.wall_s for loop in same)
+    phases, walls = (
+        math.fsum(measurement.seconds_by_phase.values()),
+        math.fsum(loop.wall_s for loop in same),
+    )
     if instrumented and same and phases > (1 + SHARE) * walls:
         found.append(f"its phases add up to {phases:.4g} s of {walls:.4g} s of steps: they overlap")
     return found
@@ -70,12 +74,17 @@ def against_loops(
 def negative_counters(measurement: Measurement) -> list[str]:
     """Counters below zero: nothing can be counted so few times."""
     low = {name: count for name, count in measurement.counters.items() if count < 0}
+    low |= {
+        f"{one.metric}{one.dims or ''}": int(one.value)
+        for one in measurement.observations
+        if metric(one.metric).exact and one.value < 0
+    }
     return [f"its counter '{name}' is {count:,}" for name, count in low.items()]
 
 
 def without_witness(measurement: Measurement, loops: Sequence[Loop]) -> list[str]:
     """A note where there were loops, and the samples are as many as in none of them."""
-    count = len(measurement.samples)
+    count = len(measurement.steady)
     if not count or not loops or any(loop.kept == count for loop in loops):
         return []
     seen = ", ".join(str(loop.kept) for loop in loops[:4])

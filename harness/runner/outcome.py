@@ -168,7 +168,7 @@ def _stamp(row: Row, cell: Cell, found: Result) -> None:
     if doubts and row.status == "ok":
         row.status = "check"
         row.reason = f"{cell.paper}/{cell.experiment} cannot be believed: {'; '.join(doubts)}"
-        row.values, row.counters, row.phases, row.samples = {}, {}, {}, []
+        row.drop_numbers()
 
 
 def _judge(row: Row, cell: Cell, found: Result) -> None:
@@ -188,6 +188,7 @@ def _measured(row: Row, found: Result) -> None:
         return  # a wrong result has no time
     row.values, row.units, row.counters = m.values, m.units, m.counters
     row.phases, row.samples, row.warmup = m.phases, m.samples, m.warmup
+    row.observed = m.observations
 
 
 def _read(path: Path) -> tuple[Result | None, str]:

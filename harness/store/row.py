@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from functools import cached_property
 from typing import Annotated, Any
 
 import msgspec
 
+from dgbench.harness.store import old_names
 from dgbench.lab.probes import probe
 from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import Observation
 from dgbench.runtime.documents import decode_json
 from dgbench.runtime.errors import StoreError
 
 RESIDENT = probe("gpu_kernel_resident_percent")
-SCHEMA = 2
+SCHEMA = 3
 """Version of the row format. A change of meaning or of a name raises it and adds an upgrade."""
 
 STATUSES = (
@@ -38,7 +41,7 @@ LACKING = tuple(s for s in STATUSES if s not in ("ok", VOID, *FAILED))
 """Statuses of cells that cannot run here: a second process of such a cell would say the same."""
 
 
-class Row(msgspec.Struct, kw_only=True):
+class Row(msgspec.Struct, kw_only=True, dict=True):
     """What one process left behind. Raw: nothing in it is derived from other rows.
 
     Attributes:
@@ -70,6 +73,7 @@ class Row(msgspec.Struct, kw_only=True):
             process told.
         checks: what of its result was compared with a reference, see `ResultCheck`. Empty (and
             not written) where nothing was.
+        observed: its numbers, where they were written as observations; read `observations`.
     """
 
     id: str
@@ -103,6 +107,17 @@ class Row(msgspec.Struct, kw_only=True):
     series: dict[str, Any] = {}
     touched: dict[str, Any] = {}
     checks: list[ResultCheck] = []
+    observed: list[Observation] = []
+
+    @cached_property
+    def observations(self) -> list[Observation]:
+        """All its numbers, also those that an older row holds under names (`old_names`)."""
+        if self.observed:
+            return self.observed
+        sources = {"values": self.values, "counters": self.counters, "phases": self.phases}
+        return old_names.observations(
+            self.paper, self.experiment, sources, self.units, self.samples
+        )
 
     @property
     def asked(self) -> str:
@@ -111,8 +126,17 @@ class Row(msgspec.Struct, kw_only=True):
 
     @property
     def time(self) -> float | None:
-        """Median of `samples` in seconds; None where nothing was timed."""
+        """Median of its samples in seconds; None where nothing was timed."""
+        for one in self.observed:
+            if one.samples and not one.dims:
+                return statistics.median(one.samples)
         return statistics.median(self.samples) if self.samples else None
+
+    def drop_numbers(self) -> None:
+        """Take its numbers away, as of a row whose result is wrong."""
+        self.values, self.counters, self.phases = {}, {}, {}
+        self.samples, self.observed = [], []
+        self.__dict__.pop("observations", None)
 
     @property
     def ok(self) -> bool:
@@ -179,11 +203,11 @@ def _with_checks(plain: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_checks}
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _with_checks, 2: dict}
 """schema -> function that turns a decoded row of that schema into one of the next."""
 
 _ENCODER = msgspec.json.Encoder()
-_LEFT_OUT = (b',"checks":[]}', b',"touched":{}}', b',"series":{}}')
+_LEFT_OUT = (b',"observed":[]}', b',"checks":[]}', b',"touched":{}}', b',"series":{}}')
 """Fields that are not written where they are empty, last one first."""
 
 

@@ -74,9 +74,9 @@ def _judged(row: Row, wrong: list[Row], compared: set[tuple]) -> Row:
 
 
 def _void(row: Row, reason: str) -> Row:
-    return msgspec.structs.replace(
-        row, status=VOID, reason=reason, values={}, counters={}, phases={}, samples=[], series={}
-    )
+    found = msgspec.structs.replace(row, status=VOID, reason=reason, series={})
+    found.drop_numbers()
+    return found
 
 
 def _same_workload(row: Row, other: Row) -> bool:

@@ -1,0 +1,97 @@
+"""Grids: experiments whose cells are a product of axes, with the same fields for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import Any, ClassVar
+
+from dgbench.lab.experiment import Cell, Experiment, FigureSpec, Preset
+
+
+def by_preset(table: Any, preset: str) -> Any:
+    """The entry of a preset, of `None` where it is not named; a plain value stands for all."""
+    if not isinstance(table, Mapping):
+        return table
+    return table[preset] if preset in table else table[None]
+
+
+class Grid(Experiment):
+    """An experiment of cells that are a product of axes; a declared one needs only `run`.
+
+    Attributes:
+        axes: param -> its values, or preset -> its values (`None` for presets not named).
+        fixed: params that all cells have, behind those of the axes.
+        group: format of params that names a cell's group.
+        repeats, timeout_s: numbers, or by preset.
+        charts: figures.
+    """
+
+    axes: ClassVar[Mapping[str, Any]] = {}
+    fixed: ClassVar[Mapping[str, Any]] = {}
+    group: ClassVar[str] = "{dataset}"
+    repeats: ClassVar[Any] = 1
+    timeout_s: ClassVar[Any] = 60.0
+    charts: ClassVar[tuple[FigureSpec, ...]] = ()
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        """Params of all cells of a preset, in their order."""
+        values = (by_preset(one, preset) for one in self.axes.values())
+        return (dict(zip(self.axes, each, strict=True)) for each in product(*values))
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        return [self.cell(point, preset) for point in self.points(preset, device)]
+
+    def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
+        """A cell with these params; `fields` stand for those of the class."""
+        plain = {
+            "group": self.group.format(**params),
+            "repeats": by_preset(self.repeats, preset),
+            "timeout_s": by_preset(self.timeout_s, preset),
+        }
+        return Cell(
+            paper=self.paper,
+            experiment=self.name,
+            params={**params, **self.fixed},
+            **{**plain, **fields},
+        )
+
+    def figures(self) -> list[FigureSpec]:
+        return list(self.charts)
+
+
+class TrainingRace(Grid):
+    """A grid of workloads on which systems train, each with a cell that compares it beside.
+
+    Attributes:
+        check_timeout_s: limit of a cell that compares.
+        watched: workload whose contenders also run with instruments; the first one of a preset
+            that has not got it.
+    """
+
+    group = "{dataset}/{model}"
+    check_timeout_s: ClassVar[float] = 120
+    watched: ClassVar[Mapping[str, Any]] = {}
+
+    def contenders(self, preset: Preset, device: str) -> Iterable[str]:
+        """Systems that race."""
+        raise NotImplementedError
+
+    def limit_s(self, system: str, preset: Preset, *, check: bool) -> float:
+        """Limit of a process, in seconds."""
+        return self.check_timeout_s if check else by_preset(self.timeout_s, preset)
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        found: list[Cell] = []
+        points = list(self.points(preset, device))
+        watched = self.watched if self.watched in points else points[0]
+        systems = list(self.contenders(preset, device))
+        for point in points:
+            for check in (True, False):
+                own = {"group": self.group.format(**point) + "/check", "repeats": 1}
+                for system in systems:
+                    params = {**point, "system": system} | ({"check": True} if check else {})
+                    fields = own if check else {"phases": point == watched}
+                    limit = self.limit_s(system, preset, check=check)
+                    found.append(self.cell(params, preset, timeout_s=limit, **fields))
+        return found

@@ -1,0 +1,136 @@
+"""Metrics and dimensions: what may be observed, and what an observation may be told apart by.
+
+A metric's name is an identifier of what was observed; its unit follows from its kind, and what it
+was observed of stands in dimensions. A paper adds what only it observes, where it is imported:
+
+    metrics.add("chunks", "count", "chunks that a partition was cut into")
+    metrics.add_dimension("theta", float, "threshold below which a row counts as unchanged")
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from dgbench.runtime.errors import InvalidInputError, unknown_key
+
+Kind = Literal["time", "rate", "count", "bytes", "ratio", "score", "share"]
+UNITS: Final[dict[str, str]] = {
+    "time": "s", "rate": "1/s", "count": "", "bytes": "B", "ratio": "x", "score": "", "share": "",
+}  # fmt: skip
+"""Kind -> unit. A share is a fraction of 1; a score is any other number."""
+EXACT: Final = ("count", "bytes")
+"""Kinds that are integers; two processes of a cell must agree on them, unless told otherwise."""
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z][a-z0-9]*)*")
+_UNIT_WORDS: Final = frozenset(
+    "s ms us ns sec seconds b kb mb gb kib mib gib bytes byte percent pct hz per".split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is observed. `about` says it in a few words, without its unit."""
+
+    name: str
+    kind: Kind
+    about: str
+
+    @property
+    def unit(self) -> str:
+        """The unit of its values: s, 1/s, B, x or none."""
+        return UNITS[self.kind]
+
+    @property
+    def exact(self) -> bool:
+        """Whether its values are integers that do not depend on a clock."""
+        return self.kind in EXACT
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """What tells observations of one metric apart, and the type of its values."""
+
+    name: str
+    type: type
+    about: str
+
+
+METRICS: dict[str, Metric] = {}
+DIMENSIONS: dict[str, Dimension] = {}
+
+
+def add(name: str, kind: Kind, about: str) -> Metric:
+    """Register a metric, or find it where it is registered with the same kind.
+
+    Raises:
+        InvalidInputError: the name is no identifier, holds a unit, a number or a dimension, the
+            kind is unknown, or the name is taken by a metric of another kind.
+    """
+    words = name.split("_")
+    if not _NAME.fullmatch(name):
+        why = "is not words of a to z and digits, joined by _"
+    elif taken := _UNIT_WORDS & set(words):
+        why = f"holds a unit ('{min(taken)}'), which follows from its kind"
+    elif name in DIMENSIONS:
+        why = "is the name of a dimension"
+    elif kind not in UNITS:
+        raise unknown_key("kind", kind, UNITS, of=f"metric {name}")
+    elif name in METRICS and METRICS[name].kind != kind:
+        why = f"is taken by a {METRICS[name].kind}: {METRICS[name].about}"
+    else:
+        return METRICS.setdefault(name, Metric(name, kind, about))
+    raise InvalidInputError(f"the metric '{name}' {why}")
+
+
+def add_dimension(name: str, type_: type, about: str) -> Dimension:
+    """Register a dimension, or find it where it is registered with the same type.
+
+    Raises:
+        InvalidInputError: the name is no identifier, or taken by one of another type.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(f"the dimension '{name}' is not words of a to z joined by _")
+    found = DIMENSIONS.setdefault(name, Dimension(name, type_, about))
+    if found.type is not type_:
+        raise InvalidInputError(
+            f"the dimension '{name}' is taken by one of {found.type.__name__}: {found.about}"
+        )
+    return found
+
+
+def metric(name: str) -> Metric:
+    """The metric called `name`. Raises UnknownKeyError, which names the nearest."""
+    if name not in METRICS:
+        raise unknown_key("metric", name, METRICS)
+    return METRICS[name]
+
+
+def dimension(name: str) -> Dimension:
+    """The dimension called `name`. Raises UnknownKeyError, which names the nearest."""
+    if name not in DIMENSIONS:
+        raise unknown_key("dimension", name, DIMENSIONS)
+    return DIMENSIONS[name]
+
+
+def check_value(name: str, value: object) -> None:
+    """Raise InvalidInputError where a value is none that the dimension takes."""
+    wanted = dimension(name).type
+    allowed = (int, float) if wanted is float else (wanted,)
+    if not isinstance(value, allowed) or (isinstance(value, bool) and wanted is not bool):
+        raise InvalidInputError(f"the dimension '{name}' takes {wanted.__name__}, found {value!r}")
+
+
+def _load() -> None:
+    from dgbench.lab.catalogue import DIMENSIONS as dimensions
+    from dgbench.lab.catalogue import METRICS as known
+
+    for name, (type_, about) in dimensions.items():
+        add_dimension(name, type_, about)
+    for kind, names in known.items():
+        for name, about in names.items():
+            add(name, kind, about)  # type: ignore[arg-type]
+
+
+_load()

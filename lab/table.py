@@ -1,0 +1,226 @@
+"""The table of observations: one number each, with what it is of in dimensions.
+
+A process writes observations (`Measurement.observe`); everything else reads them, as a `Table` that
+is selected from by metric and dimensions and never by a name that means something else.
+
+    steps = Table.of(rows, experiment="fig10").where("step_time", model="tgcn_model")
+    steps.by("system")                     # {"pipad": Table, "pygt": Table, ...}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from dgbench.lab import metrics
+from dgbench.runtime.errors import InvalidInputError
+
+Scalar = str | int | float | bool | None
+T = TypeVar("T")
+
+OF_ROW: Final = ("paper", "experiment", "group", "device", "preset", "round")
+"""Columns that an observation has from its row, beside the row's params."""
+
+
+class Observation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One number that a process observed.
+
+    Attributes:
+        metric: registered name, see `metrics`.
+        value: the number, in the metric's unit; of a time with samples their median.
+        dims: what it is of, beyond the params of its cell.
+        low, high: interval of a ratio that was formed over turns inside the process.
+        samples: seconds of each turn or iteration, where they were kept.
+    """
+
+    metric: str
+    value: float | int
+    dims: dict[str, Any] = {}
+    low: float | None = None
+    high: float | None = None
+    samples: list[float] = []
+
+
+def observation(
+    metric: str,
+    value: float | int,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    samples: Sequence[float] = (),
+    **dims: Any,
+) -> Observation:
+    """An observation, checked.
+
+    Raises:
+        UnknownKeyError: an unknown metric or dimension; the nearest ones are named.
+        InvalidInputError: a value of another type than the metric or the dimension has.
+    """
+    known = metrics.metric(metric)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInputError(f"metric '{metric}': a number is wanted, found {value!r}")
+    if known.exact and not isinstance(value, int):
+        raise InvalidInputError(f"metric '{metric}' is a {known.kind} and takes int, found {value}")
+    for name, one in dims.items():
+        metrics.check_value(name, one)
+    return Observation(
+        metric=metric, value=value, dims=dims, low=low, high=high, samples=list(samples)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An observation with the row it stands in."""
+
+    row: Any
+    of: Observation
+
+    @property
+    def value(self) -> float | int:
+        """Its number."""
+        return self.of.value
+
+    def __getitem__(self, name: str) -> Any:
+        """A dimension: of the observation, else a param of the cell, else a column of the row.
+
+        None where it has none of that name.
+        """
+        if name in self.of.dims:
+            return self.of.dims[name]
+        if name in self.row.params:
+            return self.row.params[name]
+        return getattr(self.row, name) if name in OF_ROW else None
+
+    def matches(self, wanted: Mapping[str, Any]) -> bool:
+        """Whether its dimensions have these values; a tuple allows several, a function decides."""
+        return all(_allows(one, self[name]) for name, one in wanted.items())
+
+    def key(self, names: Iterable[str]) -> tuple[Any, ...]:
+        """Its values of several dimensions."""
+        return tuple(self[name] for name in names)
+
+    @property
+    def place(self) -> tuple[tuple[str, Any], ...]:
+        """All its dimensions and params, sorted by name."""
+        return tuple(sorted({**self.row.params, **self.of.dims}.items(), key=lambda one: one[0]))
+
+
+class Table(Sequence[Entry]):
+    """Observations in the order of their rows, to select from."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._entries = list(entries)
+
+    @classmethod
+    def of(cls, rows: Iterable[Any], **where: Any) -> Table:
+        """All observations of usable rows: status ok, not instrumented, no A/A control.
+
+        Args:
+            rows: rows of any status.
+            where: params or columns of the rows, as `where` takes them.
+        """
+        return cls(
+            Entry(row, one)
+            for row in rows
+            if usable(row) and _row_matches(row, where)
+            for one in row.observations
+        )
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._entries[index]
+        return Table(found) if isinstance(index, slice) else found
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._entries)
+
+    def __add__(self, other: Table) -> Table:
+        return Table([*self, *other])
+
+    def where(self, metric: str | tuple[str, ...] | None = None, **dims: Any) -> Table:
+        """Entries of a metric (or one of several) whose dimensions have these values.
+
+        A tuple allows several values of a dimension, a function decides. Raises UnknownKeyError
+        for a metric that nobody registered.
+        """
+        allowed = (metric,) if isinstance(metric, str) else metric
+        for name in allowed or ():
+            metrics.metric(name)
+        return Table(
+            one
+            for one in self
+            if (allowed is None or one.of.metric in allowed) and one.matches(dims)
+        )
+
+    def by(self, *dims: str) -> dict[Any, Table]:
+        """Tables by the values of one dimension, or by tuples of several; first seen, first."""
+        found: dict[Any, list[Entry]] = {}
+        for one in self:
+            key = one[dims[0]] if len(dims) == 1 else one.key(dims)
+            found.setdefault(key, []).append(one)
+        return {key: Table(entries) for key, entries in found.items()}
+
+    def numbers(self, *dims: str) -> dict[Any, float | int]:
+        """One number by the values of dimensions: the last one where there are several."""
+        return {key: table[-1].value for key, table in self.by(*dims).items()}
+
+    @property
+    def values(self) -> list[float | int]:
+        """All numbers."""
+        return [one.value for one in self]
+
+    def one(self) -> Entry:
+        """The only entry. Raises InvalidInputError where there is none, or more than one."""
+        if len(self) != 1:
+            raise InvalidInputError(f"one observation is wanted, found {len(self)}: {self.words()}")
+        return self._entries[0]
+
+    def get(self, default: T = None) -> float | int | T:  # type: ignore[assignment]
+        """The number of the only entry, `default` where there is none; raises where several."""
+        return self.one().value if self else default
+
+    @property
+    def rows(self) -> list[Any]:
+        """The rows that its entries stand in, each once, in order."""
+        return list({one.row.id: one.row for one in self}.values())
+
+    def words(self, most: int = 3) -> str:
+        """What is in it, for an error: metrics with the dimensions of the first entries."""
+        shown = [f"{one.of.metric}{one.of.dims or ''} in {one.row.id}" for one in self[:most]]
+        return ", ".join(shown) + (", ..." if len(self) > most else "") or "nothing"
+
+
+def usable(row: Any) -> bool:
+    """Whether a row's numbers may be used: status ok, not instrumented, no A/A control."""
+    return bool(row.status == "ok" and not row.instrumented and "control" not in row.params)
+
+
+def rows_of(rows: Iterable[Any], **where: Any) -> list[Any]:
+    """Usable rows whose params or columns have these values, as `Table.where` takes them."""
+    return [row for row in rows if usable(row) and _row_matches(row, where)]
+
+
+def fits(value: float | int) -> bool:
+    """Whether a number may be kept: finite."""
+    return math.isfinite(value)
+
+
+def _row_matches(row: Any, where: Mapping[str, Any]) -> bool:
+    return all(
+        _allows(one, row.params[name] if name in row.params else getattr(row, name, None))
+        for name, one in where.items()
+    )
+
+
+def _allows(wanted: Any, found: Any) -> bool:
+    if isinstance(wanted, Callable):  # type: ignore[arg-type]
+        return bool(wanted(found))
+    return found in wanted if isinstance(wanted, tuple | set | frozenset) else bool(found == wanted)

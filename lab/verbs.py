@@ -1,0 +1,372 @@
+"""Verbs of claims: a check is one line of a table, `claim id: verb(what is looked at, ...)`.
+
+A *race* names timed contenders, workload by workload; a *selection* names observations of an
+experiment. A verb says what is asked of them and makes a `Check`: (claim, rows) -> `Finding`.
+
+    race = Race("fig10", by=("dataset", "model"), metric="end_to_end_time", none="no race ran")
+    CHECKS = {"pipad-fig10-speedup-range-pygt": spread(race("pygt", "pipad"))}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dgbench.lab import metrics
+from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
+from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.paper import Check, Claim, Evidence, Finding
+from dgbench.lab.table import Table, rows_of
+
+Rows = Sequence[Any]
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Race:
+    """Timed contenders of an experiment, compared workload by workload.
+
+    Attributes:
+        experiment: its name. by: dimensions that name a workload. metric: the time compared.
+        none: why nothing was found, where nothing ran.
+        judged: system whose deviations a finding shows, from its cells that compare.
+        facts: of a workload, further facts to select by: `facts(dataset=..., model=...)`.
+        label: of a workload, in words.
+        contender: dimension that tells contenders apart.
+    """
+
+    experiment: str
+    by: tuple[str, ...]
+    metric: str
+    none: str
+    judged: str = ""
+    facts: Callable[..., Mapping[str, Any]] = lambda **_: {}
+    label: Callable[..., str] = lambda **where: ", ".join(map(str, where.values()))
+    contender: str = "system"
+
+    def __post_init__(self) -> None:
+        metrics.metric(self.metric)
+        for name in (*self.by, self.contender):
+            metrics.dimension(name)
+
+    def __call__(self, slow: str, fast: str, **only: Any) -> Contest:
+        """Time of `slow` over time of `fast`, on workloads with these dimensions and facts."""
+        return Contest(self, slow, fast, only)
+
+    def timed(self, rows: Rows) -> list[Any]:
+        """Rows of timed processes, failed ones among them."""
+        return [
+            row
+            for row in rows
+            if row.experiment == self.experiment
+            and not row.params.get("check")
+            and CONTROL not in row.params
+        ]
+
+    def workloads(self, rows: Rows) -> list[dict[str, Any]]:
+        """Workloads in the order of rows, failed ones among them."""
+        keys = dict.fromkeys(
+            tuple(row.params[name] for name in self.by) for row in self.timed(rows)
+        )
+        return [dict(zip(self.by, key, strict=True)) for key in keys]
+
+    def times(self, rows: Rows, **where: Any) -> Table:
+        """The times of a contender or a workload."""
+        return Table.of(self.timed(rows)).where(self.metric, **where)
+
+    def deviation(self, rows: Rows, **params: Any) -> float | None:
+        """Largest deviation from the reference in the cells of the judged system that compare."""
+        found = rows_of(rows, check=True, system=self.judged, **params) if self.judged else []
+        judged = ("output", "gradient", "loss")
+        worst = [max(row.deviation[name] for name in judged) for row in found if row.deviation]
+        return max(worst, default=None)
+
+    def finding(self, rows: Rows, used: Iterable[Ratio], **fields: Any) -> Finding:
+        """A finding that rests on ratios of this race."""
+        found = list(used)
+        names = list(dict.fromkeys(name for one in found for name in one.rows))
+        mine = [row for row in rows if row.id in set(names)]
+        if self.judged:
+            fields.setdefault("deviation", self.deviation(rows))
+        else:
+            gaps = [one.deviation for one in found if one.deviation is not None]
+            fields.setdefault("deviation", max(gaps, default=None))
+        twin = any(one.twin for one in found)
+        return Finding(evidence=strength(mine), twin=twin, rows=names, **fields)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Two contenders of a race on some of its workloads."""
+
+    race: Race
+    slow: str
+    fast: str
+    only: Mapping[str, Any] = field(default_factory=dict)
+
+    def each(self, rows: Rows) -> dict[Key, Ratio]:
+        """The ratio of every workload where both ran."""
+        found = {}
+        for where in self.race.workloads(rows):
+            facts = {**where, **self.race.facts(**where)}
+            if all(facts[name] == wanted for name, wanted in self.only.items()):
+                one = self._ratio(rows, **where)
+                if one is not None:
+                    found[tuple(where.values())] = one
+        return found
+
+    def pooled(self, rows: Rows) -> Ratio | None:
+        """Geometric mean over the workloads, with the interval of the noise inside them."""
+        keys = set(self.each(rows))
+        if not keys:
+            return None
+        by = self.race.by
+        mine = [r for r in self.race.timed(rows) if tuple(r.params[name] for name in by) in keys]
+        return self._ratio(mine)
+
+    def label(self, key: Key) -> str:
+        """A workload in words."""
+        return self.race.label(**dict(zip(self.race.by, key, strict=True)))
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What it selects by that is a param of cells."""
+        return {name: value for name, value in self.only.items() if name in self.race.by}
+
+    def _ratio(self, rows: Rows, **where: Any) -> Ratio | None:
+        sides = (
+            self.race.times(rows, **{self.race.contender: who, **where})
+            for who in (self.slow, self.fast)
+        )
+        return ratio(*sides)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Observations of one experiment.
+
+    Attributes:
+        experiment: its name. metric: of the observations, or None for all of a row.
+        none: why nothing was found, where nothing ran.
+        where: dimensions that they have.
+    """
+
+    experiment: str
+    metric: str | tuple[str, ...] | None = None
+    none: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in (self.metric,) if isinstance(self.metric, str) else self.metric or ():
+            metrics.metric(name)
+
+    def __call__(self, rows: Rows, **more: Any) -> Table:
+        """The observations in these rows."""
+        found = Table.of(rows, experiment=self.experiment)
+        return found.where(self.metric, **{**self.where, **more})
+
+    @property
+    def missing(self) -> Finding:
+        """The finding where there are none."""
+        return missing(self.none or f"the experiment '{self.experiment}' did not run")
+
+
+def observed(
+    experiment: str, metric: str | tuple[str, ...] | None = None, **where: Any
+) -> Selection:
+    """Observations of an experiment with these dimensions."""
+    return Selection(experiment, metric, where=where)
+
+
+# Verbs over races
+
+
+def factor(
+    found: Ratio | None, contest: Contest, rows: Rows, where: Mapping[str, Any], **fields: Any
+) -> Finding:
+    """A finding from one ratio against a printed factor."""
+    if found is None:
+        return missing(contest.race.none)
+    deviation = contest.race.deviation(rows, **where)
+    return contest.race.finding(
+        rows,
+        [found],
+        measured=found.value,
+        low=found.low,
+        high=found.high,
+        direction=found.value > 1,
+        deviation=found.deviation if deviation is None else deviation,
+        **fields,
+    )
+
+
+def mean(contest: Contest, said: str = "", target: str = "mean") -> Check:
+    """The pooled ratio against `claim.value[target]`; {n} in `said` is how many workloads."""
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        count = len(contest.each(rows))
+        return factor(
+            contest.pooled(rows), contest, rows, contest.params,
+            target=claim.value[target], reason=said.format(n=count),
+        )  # fmt: skip
+
+    return check
+
+
+def extreme(contest: Contest, pick: Callable, target: str, said: Callable[[Key], str]) -> Check:
+    """The least (`pick=min`) or largest ratio against `claim.value[target]`."""
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        each = contest.each(rows)
+        key = pick(each, key=lambda one: each[one].value, default=None)
+        where = dict(zip(contest.race.by, key or (), strict=False))
+        return factor(
+            each.get(key), contest, rows, where,
+            target=claim.value[target], reason=said(key) if key else "",
+        )  # fmt: skip
+
+    return check
+
+
+def spread(low: Contest, high: Contest | None = None) -> Check:
+    """The lowest ratio of `low` and the highest of `high`; all of `low` must lie above 1x."""
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        lows, highs = low.each(rows), (high or low).each(rows)
+        if not lows or not highs:
+            return missing(low.race.none)
+        least = min(lows, key=lambda key: lows[key].value)
+        most = max(highs, key=lambda key: highs[key].value)
+        side = min(one.side for one in lows.values())
+        return low.race.finding(
+            rows,
+            [*lows.values(), *highs.values()],
+            measured={"low": lows[least].value, "high": highs[most].value},
+            direction=side > 0,
+            undecided=side == 0,
+            reason=f"lowest on {low.label(least)}, highest on {low.label(most)}",
+        )
+
+    return check
+
+
+def best_everywhere(race: Race, contender: str, rivals: Sequence[str]) -> Check:
+    """`contender` ahead of each rival on every workload."""
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        found = {rival: race(rival, contender).each(rows) for rival in rivals}
+        used = [one for each in found.values() for one in each.values()]
+        if not used:
+            return missing(race.none)
+        sides: dict[Key, int] = {}
+        for each in found.values():
+            for key, one in each.items():
+                sides[key] = min(sides.get(key, 1), one.side)
+        label = race(contender, contender).label
+        lost, level = (
+            sorted(label(k) for k, side in sides.items() if side == at) for at in (-1, 0)
+        )
+        remarks = [f"not on {'; '.join(lost)}"] if lost else []
+        remarks += [f"inside the noise on {'; '.join(level)}"] if level else []
+        won = sum(side > 0 for side in sides.values())
+        return race.finding(
+            rows,
+            used,
+            measured=f"{won} of {len(race.workloads(rows))} workloads",
+            holds=not lost,
+            undecided=bool(level) and not lost,
+            reason=", ".join(remarks),
+        )
+
+    return check
+
+
+def ahead_on_most(race: Race, contender: str, rivals: Sequence[str]) -> Check:
+    """`contender` ahead of all rivals on more than half of the workloads that they share."""
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        every = [each for rival in rivals if (each := race(rival, contender).each(rows))]
+        keys = set.intersection(*map(set, every)) if every else set()
+        if not keys:
+            return missing(race.none)
+        ahead = sum(all(each[key].side > 0 for each in every) for key in keys)
+        behind = sum(any(each[key].side < 0 for each in every) for key in keys)
+        return race.finding(
+            rows,
+            [one for each in every for one in each.values()],
+            measured=f"ahead on {ahead}, behind on {behind} of {len(keys)} workloads",
+            holds=2 * ahead > len(keys),
+            undecided=2 * ahead <= len(keys) and 2 * behind < len(keys),
+        )
+
+    return check
+
+
+def larger(first: str, contests: Mapping[str, Contest]) -> Check:
+    """The pooled ratio called `first` above each other one, by intervals that do not meet."""
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        race = contests[first].race
+        found = {name: contest.pooled(rows) for name, contest in contests.items()}
+        ratios = {name: one for name, one in found.items() if one is not None}
+        if len(ratios) < len(found):
+            return missing(race.none)
+        sides = (ratios[first].against(one) for name, one in ratios.items() if name != first)
+        side = min(sides)
+        return race.finding(
+            rows,
+            ratios.values(),
+            measured={name: f"{one.value:.2g}x" for name, one in ratios.items()},
+            holds=side > 0,
+            undecided=side == 0,
+        )
+
+    return check
+
+
+# Verbs over selections
+
+
+def equals(selection: Selection, of: Callable[[Table], Any], said: str = "") -> Check:
+    """What the last row observed is exactly what the paper prints."""
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        found = selection(rows)
+        if not found:
+            return selection.missing
+        measured = of(found.where(round=found[-1].row.round))
+        return finding(
+            found.rows, evidence="counted", measured=measured, holds=measured == claim.value,
+            reason=said,
+        )  # fmt: skip
+
+    return check
+
+
+def average(
+    selection: Selection, said: str = "", *, scale: float = 1.0, evidence: Evidence = "counted"
+) -> Check:
+    """The mean of the observations against a printed number.
+
+    Args:
+        said: remark; {n} in it is how many observations there are.
+        scale: factor from the metric's unit to the claim's: 100 where it is percent of a share.
+    """
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        found = selection(rows)
+        if not found:
+            return selection.missing
+        value = scale * sum(found.values) / len(found)
+        return finding(
+            found.rows, evidence=evidence, measured=value, target=float(claim.value),
+            direction=value > 0, reason=said.format(n=len(found)),
+        )  # fmt: skip
+
+    return check
+
+
+def pooled_gain(selection: Selection, rows: Rows) -> Ratio | None:
+    """The ratio that processes formed over their turns, pooled over the processes."""
+    return ratio_of(selection(rows))
