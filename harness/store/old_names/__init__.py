@@ -5,15 +5,14 @@ experiment what such a name means: a pattern, the metric, and what its parts are
 
     fig9:
       values:
-        rate_{s_per}: aggregation_rate              # the number behind `rate_` is a dimension
-        gain {setting}: {metric: speedup, low: low {setting}, high: high {setting}}
+        rate_<snapshots_together>: aggregation_rate    # the number is a dimension
+        gain <setting>: {metric: speedup, low: low <setting>, high: high <setting>}
         share_percent: {metric: share_of_peak, scale: 0.01, dims: {link: pcie}}
       samples: step_time
 
-A part is a registered dimension; `{setting=a|b}` allows these values only, and a part of type str
+A part is a registered dimension; `<setting=a|b>` allows these values only, and a part of type str
 takes any text. The first pattern that fits is used. A name that no pattern fits is not dropped: it
-becomes an `unnamed_...` observation with its old name as a dimension. `{phase}` of `phases` needs
-no pattern.
+becomes an `unnamed_...` observation with its old name as a dimension. Phases need no pattern.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ metrics.add("unnamed_time", "time", "a time of an old row whose name is not unde
 metrics.add("unnamed_count", "count", "a counter of an old row whose name is not understood")
 metrics.add("unnamed_number", "score", "a number of an old row whose name is not understood")
 
-_PART = re.compile(r"\{(?P<name>\w+)(?:=(?P<allowed>[^}]*))?\}")
+_PART = re.compile(r"<(?P<name>\w+)(?:=(?P<allowed>[^>]*))?>")
 _OF_TYPE = {int: r"-?\d+", float: r"[-+]?\d[-+.\de]*", str: r".+", bool: r"True|False"}
 SOURCES = ("values", "counters", "phases")
 
