@@ -93,7 +93,7 @@ def _run(job: Job, lookup: Callable[[str], Any]) -> Result:
         from dgbench.harness.machine.limits import measure_limits
 
         limits = measure_limits(job.device, budget_s=0.3 if job.preset == "smoke" else 2.0)
-        return Result(status="ok", measurement=Measurement(values=limits))
+        return Result(status="ok", measurement=Measurement(observations=limits))
     spans = SpanLog() if job.instrumented else None
     keep_spans(spans)
     context = _context(job)

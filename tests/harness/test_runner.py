@@ -20,6 +20,7 @@ from fake_papers import cell, lookup, make_paper
 
 from dgbench.harness.plan import Plan
 from dgbench.harness.probes.series import unpack
+from dgbench.harness.report.limits import limits_in
 from dgbench.harness.runner import ForkServer, Listener, run_plan
 from dgbench.harness.runner import client as client_module
 from dgbench.harness.runner import run as run_module
@@ -28,6 +29,7 @@ from dgbench.harness.runner.outcome import gib
 from dgbench.harness.runner.protocol import name_of, signal_name
 from dgbench.harness.store import Store
 from dgbench.lab.compare import CONTROL, control_ratios
+from dgbench.lab.table import observation
 from dgbench.runtime.errors import DgbenchError, StoreError
 from dgbench.runtime.ranks import TRAINING
 from dgbench.runtime.statistics import noise_floor
@@ -290,8 +292,8 @@ def test_the_machines_limits_are_a_row_once_a_run(tmp_path, server):
         assert [r.paper for r in store.written()] == ["-", "fake", "fake"]
         row = store.written()[0]
         assert (row.experiment, row.group, row.status) == ("machine", "limits", "ok")
-        assert row.values["copy_gbs_1"] > 0
-        assert row.values["threads"] == 1.0
+        assert row.observations[0] == observation("threads_used", 1)
+        assert limits_in(row.observations)["copy_one"] > 0
 
 
 def test_a_run_without_controls_gets_its_noise_floor_from_the_reference(

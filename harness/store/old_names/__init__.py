@@ -178,8 +178,9 @@ def _read(paper: str, experiment: str, source: str, name: str) -> tuple[Pattern,
 @cache
 def _names(paper: str) -> dict[str, Names]:
     """The patterns of a paper by experiment; none where it has no file."""
-    path = resources.files(__name__) / f"{paper}.yaml"
-    if not paper.isidentifier() or not path.is_file():
+    name = "machine" if paper == "-" else paper
+    path = resources.files(__name__) / f"{name}.yaml"
+    if not name.isidentifier() or not path.is_file():
         return {}
     plain = yaml.safe_load(path.read_text(encoding="utf-8"))
     shared = plain.pop("all", {})
