@@ -25,6 +25,7 @@ from dgbench.lab.catalogue import METER_METRICS
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.experiment import Cell, Experiment, Measurement, RunContext
 from dgbench.lab.table import Observation
+from dgbench.lab.table import check as check_observation
 from dgbench.runtime import touched
 from dgbench.runtime.errors import (
     CheckFailed,
@@ -212,11 +213,15 @@ def complaints(measurement: Any) -> list[str]:
             for key, value in entries.items():
                 if isinstance(value, float | int) and not math.isfinite(value):
                     found.append(f"not finite: {name}[{key!r}] is {value}")
+        for one in measurement.observations:
+            check_observation(one)
         found += [
             f"not finite: {_told(one)} is {one.value}"
             for one in measurement.observations
             if not all(map(math.isfinite, (one.value, one.low or 0, one.high or 0, *one.samples)))
         ]
+        if measurement.observations and (named := _named_numbers(measurement)):
+            found.append(f"it has observations and also {named}, which nothing would read")
         found += [f"samples[{i}] is {s}" for i, s in enumerate(measurement.samples) if s <= 0]
         found += [
             f"{_told(one)} has a sample of {min(one.samples)} s"
@@ -236,6 +241,12 @@ def complaints(measurement: Any) -> list[str]:
     except Exception as error:  # what a plugin put there may do anything when it is looked at
         found.append(message(error))
     return found
+
+
+def _named_numbers(measurement: Measurement) -> str:
+    """Which of the fields that are no observations hold numbers."""
+    names = ("values", "counters", "phases", "samples")
+    return " and ".join(name for name in names if getattr(measurement, name))
 
 
 def _told(one: Observation) -> str:
@@ -338,6 +349,15 @@ def _to_plain(measurement: Measurement) -> None:
             setattr(measurement, name, {k: plain(v) for k, v in found.items()})
     if isinstance(measurement.samples, list | tuple):
         measurement.samples = [plain(v) for v in measurement.samples]
+    if isinstance(measurement.observations, list):
+        measurement.observations = [
+            msgspec.structs.replace(
+                one, value=plain(one.value), samples=[plain(s) for s in one.samples]
+            )
+            if isinstance(one, Observation)
+            else one
+            for one in measurement.observations
+        ]
 
 
 def _redirect(log: str) -> None:
