@@ -17,7 +17,7 @@ from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
 from dgbench.lab.evidence import finding, missing, strength
 from dgbench.lab.paper import Check, Claim, Evidence, Finding
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import OF_ROW, Table, rows_of
 
 Rows = Sequence[Any]
 Key = tuple[Any, ...]
@@ -160,6 +160,9 @@ class Selection:
     def __post_init__(self) -> None:
         for name in (self.metric,) if isinstance(self.metric, str) else self.metric or ():
             metrics.metric(name)
+        for name in self.where:
+            if name not in OF_ROW:
+                metrics.dimension(name)
 
     def __call__(self, rows: Rows, **more: Any) -> Table:
         """The observations in these rows."""
