@@ -31,7 +31,7 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "seed": (int, "seed of what is drawn"),
     "turn": (int, "number of a turn of contenders inside a process, from 0"),
     "place": (str, "where bytes lie and go, or work is done: host, device, host to device"),
-    "cores": (str, "one or all of the cores that a process may use"),
+    "using": (str, "one or all of the cores that a process may use"),
     # PiPAD
     "snapshots_together": (int, "snapshots that are worked on in one call (S_per)"),
     "cap": (int, "entries that a slice holds at most"),
@@ -47,14 +47,14 @@ METRICS: Final[dict[str, dict[str, str]]] = {
     },
     "rate": {
         # What is said of a rate is what it counts: "edges" are edges a second.
-        "copy_rate": "bytes copied",
-        "edge_rate": "edges",
+        "bandwidth": "bytes that are copied, read and written, or sent",
+        "throughput": "items",
         "product_rate": "floating-point operations of a matrix product",
     },
     "count": {
         "counted_steps": "steps that the counts of a process are totals of",
         "turns": "turns of the settings that a process compares",
-        "threads_used": "threads that a limit was measured with",
+        "threads": "threads that a limit was measured with",
         "vertices": "vertices of a graph",
         "edges": "edges of a graph",
         "snapshots": "snapshots of a sequence",

@@ -292,7 +292,7 @@ def test_the_machines_limits_are_a_row_once_a_run(tmp_path, server):
         assert [r.paper for r in store.written()] == ["-", "fake", "fake"]
         row = store.written()[0]
         assert (row.experiment, row.group, row.status) == ("machine", "limits", "ok")
-        assert row.observations[0] == observation("threads_used", 1)
+        assert row.observations[0] == observation("threads", 1)
         assert limits_in(row.observations)["copy_one"] > 0
 
 
