@@ -32,6 +32,15 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     # PiPAD
     "snapshots_together": (int, "snapshots that are worked on in one call (S_per)"),
     "cap": (int, "entries that a slice holds at most"),
+    # ESDG
+    "smoothing": (str, "smoothing of snapshots: none, edge_life or m_transform"),
+    "life": (int, "snapshots that an edge lives for, or that a smoothing window spans"),
+    "gain": (float, "factor that is to be reached"),
+    "statistic": (str, "largest or median of several"),
+    "budget_share": (float, "memory budget between the least and that of one block, from 0 to 1"),
+    "dtype": (str, "type of floats, where it is not float32"),
+    "group_size": (int, "ranks that share a snapshot"),
+    "pieces": (int, "pieces that an exchange is cut into"),
 }
 
 METRICS: Final[dict[str, dict[str, str]]] = {
@@ -41,8 +50,14 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "preparation_time": "work that is done once, before the first step",
         "end_to_end_time": "preparation and all epochs",
         "phase_time": "a part of a step or of an epoch",
+        # ESDG
+        "operation_time": "an operation that is timed by itself, or a cost that is fitted",
     },
-    "rate": {},
+    "rate": {
+        # ESDG
+        "bandwidth": "bytes that are copied, read and written, or sent",
+        "throughput": "items that are worked on",
+    },
     "count": {
         "counted_steps": "steps that the counts of a process are totals of",
         "turns": "turns of the settings that a process compares",
@@ -53,6 +68,22 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "reused_aggregations": "aggregations over neighbours that are taken from an earlier frame",
         "edges_aggregated": "edges that aggregations go over",
         "transfers": "copies to the device",
+        # ESDG
+        "changed_edges": "edges that come or go between neighbouring snapshots",
+        "smoothing_length": "snapshots that an edge lives for, or that a window spans",
+        "events": "events of a stream",
+        "columns": "columns of a matrix, or floats of a vertex",
+        "timeline_blocks": "blocks that a timeline is trained in",
+        "switches": "techniques that are on: 0 or 1 of each",
+        "floats": "floats that ranks send to each other",
+        "messages": "messages that ranks send to each other",
+        "exchanges": "all-to-all exchanges",
+        "remote_reads": "rows that a part of the vertices reads from other parts",
+        "parameters": "parameters of a model",
+        "processes": "processes or devices",
+        "cores": "cores that processes may run on",
+        "epochs": "epochs that are trained",
+        "pairs": "pairs of vertices that are drawn or scored",
     },
     "bytes": {
         "host_to_device": "what is sent to the device, counted where it is sent",
@@ -62,14 +93,24 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "topology_sent": "adjacency among what is sent to the device",
         "features_sent": "features among what is sent to the device",
         "memory": "what is held",
+        # ESDG
+        "exchanged": "what a rank sends to others",
     },
     "ratio": {
         "speedup": "time of the baseline over time of the setting",
     },
     "score": {
         "loss": "loss of a step or an epoch",
+        # ESDG
+        "estimate": "a size or a count by a plan, a formula or a mean, so no integer",
+        "density": "edges, or parts that read it, of a vertex in a step; mean",
     },
-    "share": {},
+    "share": {
+        # ESDG
+        "portion": "part of a whole",
+        "relative_error": "distance from a reference, relative to it",
+        "accuracy": "samples that are classified correctly",
+    },
 }
 """Kind -> name -> what it is. See `metrics.UNITS` for the unit of a kind."""
 
