@@ -12,7 +12,9 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from dgbench.lab.compare import Ratio, select
+from dgbench.lab.compare import Ratio
+from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import number
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.esdg.checks.common import (
     NEEDS_CUDA,
@@ -106,18 +108,17 @@ def overall(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def bytes_sent(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Bytes of everything that was encoded against 16 (a + r) + 4 n and 20 n."""
-    encoded = select(rows, experiment="encoding")
-    made = [r for r in select(rows, experiment="smoothing") if "made_life" in r.counters]
+    encoded, made = rows_of(rows, experiment="encoding"), _smoothed(rows)
     if not encoded and not made:
         return missing("nothing was encoded in this run")
-    wrong = [r for r in encoded if r.counters["sent_bytes"] != r.counters["formula_bytes"]]
+    wrong = [row for row in encoded if _sent(row, format="sent") != _sent(row, format="formula")]
     for row in made:
-        life = row.counters["made_life"]
-        pairs = (("made_sent", f"sent {life}"), ("made_forced", f"forced {life}"))
-        if any(row.counters[one] != row.counters[two] for one, two in pairs):
+        life = number(row, "smoothing_length", of="made")
+        formats = ("sent", "forced")
+        if any(_sent(row, format=f, of="made") != _sent(row, format=f, life=life) for f in formats):
             wrong.append(row)
-    snapshots = sum(r.counters.get("snapshots", 1) for r in encoded)
-    snapshots += sum(r.counters["made_snapshots"] for r in made)
+    snapshots = sum(number(row, "snapshots", 1) for row in encoded)
+    snapshots += sum(number(row, "snapshots", of="made") for row in made)
     return finding(
         [*encoded, *made],
         evidence="counted",
@@ -126,6 +127,15 @@ def bytes_sent(claim: Claim, rows: Sequence[Any]) -> Finding:
         reason="other bytes on " + ", ".join(r.params["dataset"] for r in wrong) if wrong else
         "the first snapshot, and any that its difference would exceed, takes 20 n",
     )  # fmt: skip
+
+
+def _sent(row: Any, **dims: Any) -> int:
+    return number(row, "topology_sent", **dims)
+
+
+def _smoothed(rows: Sequence[Any]) -> list[Any]:
+    """Rows of the sweep of lengths with one that was made."""
+    return Table.of(rows, experiment="smoothing").where("smoothing_length", of="made").rows
 
 
 def benefit_fraction(claim: Claim, rows: Sequence[Any]) -> Finding:
@@ -277,12 +287,12 @@ def transfer_matters(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def smoothings_alike(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Entries of an edge life and of a window of the same length."""
-    found = [r for r in select(rows, experiment="smoothing") if "made_life" in r.counters]
-    found = _real_first(found)
+    found = _real_first(_smoothed(rows))
     if not found:
         return missing("no smoothed snapshots were made in this run")
-    same = all(row.counters["same_entries"] == row.counters["made_snapshots"] for row in found)
-    gap = max(row.values["normalised_gap"] for row in found)
+    same = all(number(r, "snapshots", of="equal") == number(r, "snapshots", of="made")
+               for r in found)  # fmt: skip
+    gap = max(number(row, "relative_error", of="normalised") for row in found)
     return finding(
         found,
         evidence="counted",
