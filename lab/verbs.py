@@ -16,9 +16,11 @@ from typing import Any
 from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
 from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.experiment import Measurement
 from dgbench.lab.paper import Check, Claim, Evidence, Finding
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.statistics import paired_ratio
 
 Rows = Sequence[Any]
 Key = tuple[Any, ...]
@@ -404,3 +406,19 @@ def turns_gain(rows: Rows, **dims: Any) -> Ratio | None:
 def gain_reader(**dims: Any) -> Callable[[Rows, Mapping[str, str]], Ratio | None]:
     """Reader of a main race whose contenders take turns in a process."""
     return lambda rows, workload: turns_gain(rows, **dims)
+
+
+def observe_speedup(
+    found: Measurement, slow: Sequence[float], fast: Sequence[float], **dims: Any
+) -> None:
+    """Add the ratio of paired turns: the median, bounded by order statistics from six turns on.
+
+    Args:
+        found: what the ratio is added to.
+        slow, fast: seconds of each turn; neighbours in time have one index.
+        dims: of the ratio, usually `setting` (the fast one) and `baseline`.
+    """
+    ratio = paired_ratio(slow, fast, method="sign")
+    whole = ratio.low is not None and ratio.high is not None
+    low, high = (ratio.low, ratio.high) if whole else (None, None)
+    found.observe("speedup", ratio.value, low=low, high=high, **dims)
