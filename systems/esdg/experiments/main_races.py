@@ -1,6 +1,7 @@
 """The races that say how much faster ESDG's two techniques make an epoch."""
 
-from dgbench.lab.main_race import MainRace, RaceComparison, gain_in_rows
+from dgbench.lab.main_race import MainRace, RaceComparison
+from dgbench.lab.verbs import gain_reader
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 from dgbench.systems.esdg.experiments.table2_runs import LEAN
 
@@ -19,7 +20,7 @@ DIFFERENCES = MainRace(
         RaceComparison(
             subject="ESDG with graph differences",
             rival="ESDG with whole snapshots",
-            ratio=gain_in_rows("epoch"),
+            ratio=gain_reader(phase=None),
         ),
     ),
 )
@@ -33,12 +34,12 @@ PARTITIONS = MainRace(
         RaceComparison(
             subject="ESDG",
             rival="a re-implemented vertex partition",
-            ratio=gain_in_rows("snapshot"),
+            ratio=gain_reader(setting="snapshot"),
         ),
         RaceComparison(
             subject="ESDG",
             rival="a vertex partition that skips the needless first pass, too",
-            ratio=gain_in_rows(LEAN),
+            ratio=gain_reader(setting=LEAN),
             fairer=True,
         ),
     ),
