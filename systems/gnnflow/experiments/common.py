@@ -8,7 +8,27 @@ from typing import Any
 
 import torch
 
+from dgbench.lab.table import Table
+from dgbench.runtime.statistics import paired_ratio
+from dgbench.systems.base import Measurement
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES
+
+
+def value_of(row: Any, metric: str, **dims: Any) -> Any:
+    """The only number of a row with these dimensions; None where it has none."""
+    return Table.of([row]).where(metric, **dims).get()
+
+
+def observe_speedup(
+    found: Measurement, slow: Sequence[float], fast: Sequence[float], **dims: Any
+) -> None:
+    """Add the median ratio of the times of paired turns, `setting` over `baseline`.
+
+    Order statistics bound it, since single turns have outliers; fewer than six turns have no
+    interval.
+    """
+    ratio = paired_ratio(slow, fast, method="sign")
+    found.observe("speedup", ratio.value, low=ratio.low, high=ratio.high, **dims)
 
 
 def panel(row: Any) -> str:
