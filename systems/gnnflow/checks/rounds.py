@@ -125,8 +125,8 @@ def _times(claim: Claim, rows: Rows, setting: str, dearer: str) -> Finding:
         direction=max(seconds, key=seconds.__getitem__) == dearer,
         reason=(
             f"seconds {'at' if whole else 'scaled to'} full size on this machine, "
-            f"{value_of(used[0], 'threads')} threads of which the update uses one; the direction is "
-            "which graph costs more; rebuild over update "
+            f"{value_of(used[0], 'threads')} threads of which the update uses one; the direction "
+            "is which graph costs more; rebuild over update "
             + ", ".join(f"{title} {gain:.0f}x" for title, gain in gains.items())
         ),
     )
