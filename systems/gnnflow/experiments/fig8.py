@@ -311,9 +311,7 @@ def step_points(rows: Rows) -> list[dict[str, Any]]:
         twin = " (twin)" if row.data.get("twin") else ""
         panel = f"{graph_title(row.params['dataset'])}{twin}, {model_title(row)}"
         common = {"panel": panel, "row_ids": [row.id], "exact": True}
-        points.append(
-            {**common, "step": 0, "technique": "TGL", "seconds": spent[TGL]}
-        )
+        points.append({**common, "step": 0, "technique": "TGL", "seconds": spent[TGL]})
         before = TGL
         for step, (name, words) in enumerate(STEPS, 1):
             seconds = spent[name]

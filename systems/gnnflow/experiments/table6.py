@@ -325,9 +325,7 @@ def _constructed(vertices: int = 16, batches: int = 1025) -> Measurement:
     hubs = {name: _hub(BY_NAME[name]) for name in TWINS}
     for name, lengths in hubs.items():
         for rule, length in lengths.items():
-            told.observe(
-                "list_blocks", length, dataset=name, setting=rule, statistic="longest"
-            )
+            told.observe("list_blocks", length, dataset=name, setting=rule, statistic="longest")
     # One record a batch: where no slot is free, a block of as many slots as there are records.
     wanted, slots, free = {"edges": 0.0, "slots": 0.0}, 0, 0
     for records in range(1, batches + 1):

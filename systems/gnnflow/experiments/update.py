@@ -220,9 +220,7 @@ def measure(graph: Graph, preset: Preset, threads: int) -> Measurement:
     found.observe("operation_time", sum(updates) / len(updates), setting="update")
     found.observe("operation_time", sum(rebuilds) / len(rebuilds), setting="rebuild")
     found.observe("operation_time", sum(rebuilds) / sum(edges), setting="rebuild", of="edge")
-    found.observe(
-        "operation_time", sum(updates) / float(sizes.sum()), setting="update", of="edge"
-    )
+    found.observe("operation_time", sum(updates) / float(sizes.sum()), setting="update", of="edge")
     found.observe("operation_time", initial_s, setting="initial")
     found.observe("estimate", float(sizes.mean()), of="events")
     beside = [seconds for _, seconds, _ in pairs]
