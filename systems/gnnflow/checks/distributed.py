@@ -186,6 +186,7 @@ def hash_balance(claim: Claim, rows: Rows) -> Finding:
     if not better:
         return missing("no other partitioner ran; the preset full has them on more graphs")
     worst = max(found, key=lambda row: partition.excesses(row)["hash"])
+    hub, strided = value_of(worst, "portion", of="largest vertex"), partition.excesses(found[0])
     return finding(
         found,
         evidence="counted",
@@ -196,8 +197,8 @@ def hash_balance(claim: Claim, rows: Rows) -> Finding:
         f"{100 * max(vertices):.1f} %. METIS told to balance "
         f"edges is beaten on {sum(by_edges)} of {some(len(by_edges), 'graph')}; "
         f"{graph_title(worst.params['dataset'])} has {value_of(worst, 'vertices')} vertices, one "
-        f"with {100 * value_of(worst, 'portion', of='largest vertex'):.0f} % of the records; ids in "
-        f"strides of {partition.STRIDE} leave {100 * partition.excesses(found[0])['strided']:.0f} %",
+        f"with {100 * hub:.0f} % of the records; ids in "
+        f"strides of {partition.STRIDE} leave {100 * strided['strided']:.0f} %",
     )
 
 
