@@ -98,7 +98,7 @@ class Fig5(Experiment):
                     where = {"model": model, "task": seeds, "of": kind}
                     laws = describe(counts[kind])
                     for (metric, *dims), value in laws.items():
-                        found.observe(metric, value, **where, **dict(dims))
+                        found.observe(metric, float(value), **where, **dict(dims))
                     found.observe("requests", int(counts[kind].sum()), **where)
                     met = int((counts[kind] > 0).sum())
                     found.observe("requests", met, **where, setting="unique")
