@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -16,10 +16,11 @@ from dgbench.kernels_cuda.temporal_counts import count_walk
 from dgbench.kernels_cuda.temporal_sample import sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.lab.compare import Ratio, ratio_of, rounds_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
@@ -70,7 +71,7 @@ VISITS: Final = {"smoke": 200_000, "quick": 2_000_000, "full": 20_000_000, "pape
 Rows = Sequence[Any]
 
 
-class Fig12(Experiment):
+class Fig12(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Figure 12: sampling under five ways to size blocks"
@@ -91,21 +92,17 @@ class Fig12(Experiment):
         "gnnflow-fig12-adaptive-best-dynamic",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        twins = [(name, scales[PRESETS.index(preset)]) for name, scales in SCALES.items()]
-        held = [(name, 1.0) for name in HELD.get(preset, ALL_HELD)]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "scale": scale},
-                group=name,
-                repeats=turn_rounds(preset),
-                turns=True,
-                timeout_s={"smoke": 60, "quick": 90, "full": 900, "paper": 7200}[preset],
-            )
-            for name, scale in twins + held
-        ]
+    repeats: ClassVar[Any] = {preset: turn_rounds(preset) for preset in PRESETS}
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 900, "paper": 7200}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        for name, scales in SCALES.items():
+            yield {"dataset": name, "scale": scales[PRESETS.index(preset)]}
+        for name in HELD.get(preset, ALL_HELD):
+            yield {"dataset": name, "scale": 1.0}
+
+    def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
+        return super().cell(params, preset, turns=True, **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]

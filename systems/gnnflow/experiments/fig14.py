@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.cache import CacheCounts
 from dgbench.systems.gnnflow.experiments import cache_play as play
 from dgbench.systems.gnnflow.experiments.cache_checks import (
@@ -62,7 +63,7 @@ VARIANTS: Final = {
 """RR: reuse from round to round, and restoration for every epoch."""
 
 
-class Fig14(Experiment):
+class Fig14(Grid):
     paper = "gnnflow"
     name = "fig14"
     title = "Figure 14: dynamic and static caches"
@@ -88,18 +89,13 @@ class Fig14(Experiment):
         "gnnflow-s22-cache-init-share",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"part": part, "dataset": dataset, "model": model},
-                group=f"{part} {dataset} {model}",
-                timeout_s=3600 if preset == "paper" else 600,
-            )
-            for part, workloads in (("hits", HITS[preset]), ("times", TIMES[preset]))
-            for dataset, model in workloads
-        ]
+    group = "{part} {dataset} {model}"
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 600}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        for part, workloads in (("hits", HITS[preset]), ("times", TIMES[preset])):
+            for dataset, model in workloads:
+                yield {"part": part, "dataset": dataset, "model": model}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.stream import negatives_of
 from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
 from dgbench.systems.gnnflow.experiments.common import (
@@ -55,7 +56,7 @@ PROJECTED: Final = (1, 2, 4, 8, 16, 32)
 Rows = Sequence[Any]
 
 
-class Fig15(Experiment):
+class Fig15(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Figure 15: throughput on more and more GPUs"
@@ -78,18 +79,11 @@ class Fig15(Experiment):
         "gnnflow-s44-sampling-cv",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": DATASET, "model": model, "ranks": ranks},
-                group=model,
-                timeout_s=90 if preset in ("smoke", "quick") else 1800,
-            )
-            for model in MODELS
-            for ranks in RANKS.get(preset, RANKS["full"])
-        ]
+    axes: ClassVar[Any] = {
+        "dataset": (DATASET,), "model": MODELS, "ranks": {**RANKS, None: RANKS["full"]}
+    }  # fmt: skip
+    group = "{model}"
+    timeout_s: ClassVar[Any] = {"smoke": 90, "quick": 90, None: 1800}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.stream import stream_data

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.stream import load_stream
 from dgbench.systems.gnnflow.experiments.baseline_runs import (
     BASELINE_TITLES,
@@ -41,7 +42,7 @@ SHOWN: Final = {
 """Colours of the parts: features are what a device is sent."""
 
 
-class Fig2(Experiment):
+class Fig2(Grid):
     paper = "gnnflow"
     name = "fig2"
     title = "Figure 2: where TGL and DGL spend their time"
@@ -55,18 +56,9 @@ class Fig2(Experiment):
     )
     claims = ("gnnflow-s1-sample-fetch-share",)
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "baseline": baseline},
-                group=f"{name} {baseline}",
-                timeout_s={"smoke": 60, "quick": 90, "full": 900, "paper": 7200}[preset],
-            )
-            for name in GRAPHS[preset]
-            for baseline in BASELINES
-        ]
+    axes: ClassVar[Any] = {"dataset": GRAPHS, "baseline": tuple(BASELINES)}
+    group = "{dataset} {baseline}"
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 900, "paper": 7200}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
 import msgspec
 import numpy as np
 import torch
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.laws import fit, gini
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import Access, Accesses
 from dgbench.systems.gnnflow.experiments.common import failed, failures, panel, value_of
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES, STATIC_MODELS
@@ -51,7 +52,7 @@ Laws = dict[tuple[Any, ...], float]
 """Numbers by metric and (dimension, value) pairs."""
 
 
-class Fig5(Experiment):
+class Fig5(Grid):
     paper = "gnnflow"
     name = "fig5"
     title = "Figure 5: which law accesses follow"
@@ -73,18 +74,10 @@ class Fig5(Experiment):
         "gnnflow-s43-static-gnn-edge-skew",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=3600 if preset in ("full", "paper") else 300,
-            )
-            for name in GRAPHS[preset]
-            if name in BY_NAME
-        ]
+    timeout_s: ClassVar[Any] = {"full": 3600, "paper": 3600, None: 300}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        return ({"dataset": name} for name in GRAPHS[preset] if name in BY_NAME)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]

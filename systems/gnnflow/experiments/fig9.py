@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
@@ -50,7 +51,7 @@ PARTS: Final = ("sampling", "fetching")
 Rows = Sequence[Any]
 
 
-class Fig9(Experiment):
+class Fig9(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Figure 9: sampling and feature fetching"
@@ -67,18 +68,9 @@ class Fig9(Experiment):
     )
     claims = ("gnnflow-fig9-sampling", "gnnflow-fig9-feature-fetch")
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "model": model},
-                group=f"{name}/{model}",
-                timeout_s={"smoke": 60, "quick": 120, "full": 900, "paper": 36000}[preset],
-            )
-            for name in GRAPHS[preset]
-            for model in MODELS
-        ]
+    axes: ClassVar[Any] = {"dataset": GRAPHS, "model": MODELS}
+    group = "{dataset}/{model}"
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 120, "full": 900, "paper": 36000}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         name, preset = str(cell.params["dataset"]), context.preset

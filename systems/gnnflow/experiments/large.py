@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.stream_memory import VertexMemory
 from dgbench.systems.gnnflow.experiments.block_checks import (
     PlainBlocks,
@@ -46,7 +47,7 @@ BATCH: Final = {"smoke": 100, "quick": 1000, "full": 4000}
 Rows = Sequence[Any]
 
 
-class Large(Experiment):
+class Large(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Section 6.4: graphs beyond one machine"
@@ -68,18 +69,12 @@ class Large(Experiment):
         "gnnflow-s1-five-billion-edges",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        wanted = [(SIZES, "mag"), (MEMORY, "ldbc"), (TRAIN, "ldbc")]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"kind": kind, "dataset": name},
-                group=f"{kind}/{name}",
-                timeout_s=90 if preset in ("smoke", "quick") else 3600,
-            )
-            for kind, name in wanted
-        ]
+    group = "{kind}/{dataset}"
+    timeout_s: ClassVar[Any] = {"smoke": 90, "quick": 90, None: 3600}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        for kind, name in ((SIZES, "mag"), (MEMORY, "ldbc"), (TRAIN, "ldbc")):
+            yield {"kind": kind, "dataset": name}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         work = {SIZES: _sizes, MEMORY: _memory, TRAIN: _train}[str(cell.params["kind"])]

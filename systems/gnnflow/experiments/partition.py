@@ -6,13 +6,14 @@ Everything here is counted; nothing is timed.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
@@ -80,7 +81,7 @@ SERVED: Final = {"smoke": 40, "quick": 200, "full": 4000}
 Rows = Sequence[Any]
 
 
-class Partition(Experiment):
+class Partition(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Section 4.4: partitions and who serves whom"
@@ -101,17 +102,10 @@ class Partition(Experiment):
         "gnnflow-s44-sampling-cv",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=60 if preset in ("smoke", "quick") else 1800,
-            )
-            for name in GRAPHS.get(preset, GRAPHS["full"])
-        ]
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 60, None: 1800}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        return ({"dataset": name} for name in GRAPHS.get(preset, GRAPHS["full"]))
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph, preset = BY_NAME[str(cell.params["dataset"])], context.preset

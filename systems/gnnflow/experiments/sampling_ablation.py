@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
@@ -13,10 +13,11 @@ from dgbench.kernels_cuda.temporal_counts import count_walk
 from dgbench.kernels_cuda.temporal_sample import sample_between, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.lab.compare import ROUND_INTERVAL, Ratio, ratio_of, rounds_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.contenders import Events
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
@@ -60,7 +61,7 @@ POLICIES: Final = ("recent", "uniform")
 Rows = Sequence[Any]
 
 
-class SamplingAblation(Experiment):
+class SamplingAblation(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Parts of the sampler"
@@ -74,19 +75,14 @@ class SamplingAblation(Experiment):
     )
     claims = ("gnnflow-s41-search-log-time",)
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                repeats=1 if name == LOOKUP else turn_rounds(preset),
-                turns=True,
-                timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 1200}[preset],
-            )
-            for name in (LOOKUP, *STREAMS.get(preset, ALL))
-        ]
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 600, "paper": 1200}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        return ({"dataset": name} for name in (LOOKUP, *STREAMS.get(preset, ALL)))
+
+    def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
+        repeats = 1 if params["dataset"] == LOOKUP else turn_rounds(preset)
+        return super().cell(params, preset, repeats=repeats, turns=True, **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         name = str(cell.params["dataset"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any, ClassVar, Final
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.stream import load_stream
 from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.baseline_runs import (
@@ -39,7 +41,7 @@ SECONDS: Final = (0.0, 0.2, 10.0, 60.0)
 STAGES: Final = ("load", "build", "partition", "training")
 
 
-class Table2(Experiment):
+class Table2(Grid):
     paper = "gnnflow"
     name = "table2"
     title = "Table 2: building a graph against training on it"
@@ -58,18 +60,12 @@ class Table2(Experiment):
         "gnnflow-s22-build-range",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "baseline": baseline, "model": model},
-                group=f"{name} {baseline}",
-                timeout_s={"smoke": 60, "quick": 90, "full": 1200, "paper": 14400}[preset],
-            )
-            for name in GRAPHS[preset]
-            for baseline, model in TRAINED.items()
-        ]
+    group = "{dataset} {baseline}"
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 90, "full": 1200, "paper": 14400}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        for name, (baseline, model) in product(GRAPHS[preset], TRAINED.items()):
+            yield {"dataset": name, "baseline": baseline, "model": model}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]

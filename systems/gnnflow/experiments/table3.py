@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.row_cache import RowCache
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
 from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
 from dgbench.systems.gnnflow.experiments.settings import (
@@ -52,7 +53,7 @@ CHOSEN: Final = "unique memory"
 """The reading that verdicts rest on: rows are moved once a batch, and the text counts memories."""
 
 
-class Table3(Experiment):
+class Table3(Grid):
     paper = "gnnflow"
     name = "table3"
     title = "Table 3: edge features in the feature traffic"
@@ -74,17 +75,8 @@ class Table3(Experiment):
         "gnnflow-s22-edge-feature-share",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=3600 if preset == "paper" else 300,
-            )
-            for name in GRAPHS[preset]
-        ]
+    axes: ClassVar[Any] = {"dataset": GRAPHS}
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 300}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Accesses
 from dgbench.systems.gnnflow.experiments.common import failed, failures, panel, value_of
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS
@@ -43,7 +44,7 @@ PRINTED: Final = {
 """The table, in percent."""
 
 
-class Table4(Experiment):
+class Table4(Grid):
     paper = "gnnflow"
     name = "table4"
     title = "Table 4: what adjacent rounds sample in common"
@@ -64,17 +65,8 @@ class Table4(Experiment):
         "gnnflow-s22-already-cached",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": MODEL},
-                group=name,
-                timeout_s=3600 if preset == "paper" else 300,
-            )
-            for name in GRAPHS[preset]
-        ]
+    axes: ClassVar[Any] = {"dataset": GRAPHS, "model": (MODEL,)}
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 300}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import psutil
@@ -15,9 +15,10 @@ import torch
 
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.common import failed, failures
 from dgbench.systems.gnnflow.experiments.settings import DAY, GRAPHS
 
@@ -25,7 +26,7 @@ SIZES: Final = ("nodes", "edges")
 METRICS: Final = {"nodes": "vertices", "edges": "edges"}
 
 
-class Table5(Experiment):
+class Table5(Grid):
     paper = "gnnflow"
     name = "table5"
     title = "Table 5: the graphs"
@@ -46,16 +47,9 @@ class Table5(Experiment):
         "gnnflow-s6-testbed",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"what": "sizes"},
-                group="sizes",
-                timeout_s=120 if preset != "paper" else 3600,
-            )
-        ]
+    axes: ClassVar[Any] = {"what": ("sizes",)}
+    group = "{what}"
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 120}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         here = machine()

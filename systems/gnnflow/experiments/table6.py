@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ import torch
 from dgbench import datasets
 from dgbench.datasets import twins
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, close, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.block_counts import DESCRIBED_BLOCK, BlockCounts
 from dgbench.systems.gnnflow.experiments.block_checks import PlainBlocks, plain_blocks
 from dgbench.systems.gnnflow.experiments.common import (
@@ -76,7 +77,7 @@ def policies(tau: int, fixed: int) -> dict[str, BlockPolicy]:
     }
 
 
-class Table6(Experiment):
+class Table6(Grid):
     paper = "gnnflow"
     name = "table6"
     title = "Table 6: how large a block should be"
@@ -111,22 +112,13 @@ class Table6(Experiment):
         "as are the degrees. Only at scale 1 are the numbers comparable."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        held = HELD.get(preset, ALL_HELD)
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "scale": scale},
-                group=name,
-                timeout_s=3600 if preset == "paper" else 300,
-            )
-            for name, scale in [
-                *((name, scales[PRESETS.index(preset)]) for name, scales in SCALES.items()),
-                *((name, 1.0) for name in held),
-                (CONSTRUCTED, 1.0),
-            ]
-        ]
+    timeout_s: ClassVar[Any] = {"paper": 3600, None: 300}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        for name, scales in SCALES.items():
+            yield {"dataset": name, "scale": scales[PRESETS.index(preset)]}
+        for name in (*HELD.get(preset, ALL_HELD), CONSTRUCTED):
+            yield {"dataset": name, "scale": 1.0}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         name, scale = str(cell.params["dataset"]), float(cell.params["scale"] or 1.0)

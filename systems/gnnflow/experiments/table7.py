@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Observation, Table, rows_of
 from dgbench.runtime.statistics import paired_ratio
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
@@ -62,7 +63,7 @@ TRAINED: Final = {"smoke": (400, 200), "quick": (700, 350), "full": (35_000, 10_
 Rows = Sequence[Any]
 
 
-class Table7(Experiment):
+class Table7(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Table 7: static models on a partitioned graph"
@@ -86,20 +87,16 @@ class Table7(Experiment):
         "gnnflow-s64-accuracy-parity",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        wanted = [{"kind": BUILD, "dataset": "mag"}]
-        wanted += [{"kind": TRAIN, "dataset": "mag", "model": m} for m in STATIC_MODELS]
-        wanted += [{"kind": ACCURACY, "dataset": REAL, "model": m} for m in STATIC_MODELS]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params=params,
-                group="/".join(params.values()),
-                timeout_s=90 if preset in ("smoke", "quick") else 3600,
-            )
-            for params in wanted
-        ]
+    timeout_s: ClassVar[Any] = {"smoke": 90, "quick": 90, None: 3600}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        yield {"kind": BUILD, "dataset": "mag"}
+        for kind, name in ((TRAIN, "mag"), (ACCURACY, REAL)):
+            for model in STATIC_MODELS:
+                yield {"kind": kind, "dataset": name, "model": model}
+
+    def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
+        return super().cell(params, preset, group="/".join(params.values()), **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
 from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
@@ -64,7 +65,7 @@ NEAR: Final = 9
 Rows = Sequence[Any]
 
 
-class Update(Experiment):
+class Update(Grid):
     paper = "gnnflow"
     name = NAME
     title = "Section 6.1: updating the graph against rebuilding it"
@@ -84,17 +85,8 @@ class Update(Experiment):
         "gnnflow-s61-insert-size",
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
-            )
-            for name in GRAPHS[preset]
-        ]
+    axes: ClassVar[Any] = {"dataset": GRAPHS}
+    timeout_s: ClassVar[Any] = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]
