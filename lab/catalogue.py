@@ -32,6 +32,13 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     # PiPAD
     "snapshots_together": (int, "snapshots that are worked on in one call (S_per)"),
     "cap": (int, "entries that a slice holds at most"),
+    # T-GCN
+    "layer": (int, "number of a layer of a network, from 1"),
+    "piece": (int, "number of a piece of a stream, from 0"),
+    "bin": (int, "number of a bin of a histogram, from 0"),
+    "hops": (int, "links that are passed on the way between two devices"),
+    "p2p": (str, "on or off: copies between devices that do not pass the host"),
+    "skew": (float, "exponent of Zipf's law by which vertices are drawn"),
 }
 
 METRICS: Final[dict[str, dict[str, str]]] = {
@@ -41,8 +48,16 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "preparation_time": "work that is done once, before the first step",
         "end_to_end_time": "preparation and all epochs",
         "phase_time": "a part of a step or of an epoch",
+        # T-GCN
+        "edge_time": "a labelled edge of training",
+        "part_time": "a part of an epoch or an interval, scaled to it where less was run",
+        "sampling_time": "a call of a sampler, or one of its draws",
     },
-    "rate": {},
+    "rate": {
+        # T-GCN
+        "throughput": "edges or events that are worked on",
+        "bandwidth": "bytes that a link carries",
+    },
     "count": {
         "counted_steps": "steps that the counts of a process are totals of",
         "turns": "turns of the settings that a process compares",
@@ -53,6 +68,13 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "reused_aggregations": "aggregations over neighbours that are taken from an earlier frame",
         "edges_aggregated": "edges that aggregations go over",
         "transfers": "copies to the device",
+        # T-GCN
+        "draw_work": "draws, those repeated, and nodes and elements read and written by them",
+        "devices": "devices that train together, or that a machine has",
+        "processors": "processors of a host or a device",
+        "parts": "parts that a graph, a stream or a round is cut into",
+        "links": "links of devices, or pairs of devices that have them",
+        "feature_width": "columns of the features of an edge",
     },
     "bytes": {
         "host_to_device": "what is sent to the device, counted where it is sent",
@@ -62,14 +84,34 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "topology_sent": "adjacency among what is sent to the device",
         "features_sent": "features among what is sent to the device",
         "memory": "what is held",
+        # T-GCN
+        "swapped": "what devices pass on to each other, or exchange with the host",
     },
     "ratio": {
         "speedup": "time of the baseline over time of the setting",
+        # T-GCN
+        "growth": "time at a size over time at the next smaller one",
+        "imbalance": "the largest over the mean of all",
+        "relative_size": "what is sent or held over that of the baseline",
     },
     "score": {
         "loss": "loss of a step or an epoch",
+        # T-GCN
+        "accuracy": "vertices or edges whose class is predicted right, over all",
+        "average_precision": "average precision of edges against negatives",
+        "degree": "edges of a vertex: their mean, the largest, those that are sampled",
+        "tail_exponent": "exponent of a power law that is fitted to a tail of degrees",
+        "likelihood_z": "z score of the likelihood of a power law over an exponential law",
+        "distribution_gap": "distance of Kolmogorov and Smirnov",
+        "busy_devices": "devices that train at a time, on average",
+        "derived_number": "number that follows from printed ones",
+        "deviation": "largest relative deviation from a reference",
     },
-    "share": {},
+    "share": {
+        # T-GCN
+        "portion": "vertices or grids of a kind among all",
+        "time_share": "a part of the time in the whole",
+    },
 }
 """Kind -> name -> what it is. See `metrics.UNITS` for the unit of a kind."""
 
