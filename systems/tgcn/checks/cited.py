@@ -8,8 +8,8 @@ from typing import Any
 from dgbench.lab.table import rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import finding, missing
-from dgbench.systems.tgcn.experiments.common import number
 from dgbench.systems.tgcn.experiments.cited import MARIUS_HOURS, NAME, TWITTER_EDGES, derived
+from dgbench.systems.tgcn.experiments.common import number
 
 Rows = Sequence[Any]
 
