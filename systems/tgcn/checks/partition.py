@@ -48,8 +48,7 @@ def degree_independent(claim: Claim, rows: Rows) -> Finding:
         reason=f"ranges of vertices do not depend on degrees and the sort takes {slower:.2f} times "
         f"as long as with uniform ones, but grids are filled by degree: with an exponent of "
         f"{skew:g} the largest one has {grown['mixed']:.0f} times the edges even where ids "
-        "are mixed"
-        + (f"; devices of 8 that train at a time: {seen}" if seen else ""),
+        "are mixed" + (f"; devices of 8 that train at a time: {seen}" if seen else ""),
     )
 
 
