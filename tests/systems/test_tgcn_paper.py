@@ -96,6 +96,13 @@ def test_other_graphs_can_be_kept_out() -> None:
 # Experiments.
 
 
+@pytest.mark.parametrize("claim", LEDGER, ids=lambda claim: claim.id)
+def test_a_claim_without_rows_says_why(claim) -> None:
+    found = PAPER.checks[claim.id](claim, [])
+    assert found.measured is None
+    assert found.reason
+
+
 @pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
 def test_cells_that_failed_are_drawn_as_gaps(experiment) -> None:
     rows = [failed_row(experiment, cell) for cell in experiment.cells("smoke", "cpu")]

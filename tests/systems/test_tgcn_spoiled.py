@@ -149,11 +149,13 @@ def test_a_sample_that_lacks_an_edge_or_takes_another_fails(monkeypatch):
 
 
 def test_bytes_that_are_off_by_one_fail(monkeypatch):
-    for kind, name in ((TgcnTrainer, "R1 state bytes"), (BaselineTrainer, "planned_bytes")):
-        right = kind.report
-        monkeypatch.setattr(
-            kind, "report", lambda self, right=right, name=name: right(self) | {name: 1.0}
-        )
+    regions, report = TgcnTrainer.region_bytes.fget, BaselineTrainer.report
+    monkeypatch.setattr(
+        TgcnTrainer, "region_bytes", property(lambda self: regions(self) | {"R1 state": 1})
+    )
+    monkeypatch.setattr(
+        BaselineTrainer, "report", lambda self: report(self) | {"planned_bytes": 1.0}
+    )
     for system in ("tgcn", "dygnn", "jodie"):
         assert "bytes" in failed("table3", dataset="lastfm", system=system)
 

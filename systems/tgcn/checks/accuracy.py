@@ -12,8 +12,17 @@ from typing import Any, Final
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import finding, missing
 from dgbench.systems.tgcn.experiments import fig9
-from dgbench.systems.tgcn.experiments.common import graph_title
-from dgbench.systems.tgcn.experiments.fig9 import DYGNN, JODIE, LARGE, OURS, TASKS, TITLES, WHOLE
+from dgbench.systems.tgcn.experiments.common import graph_title, number
+from dgbench.systems.tgcn.experiments.fig9 import (
+    DYGNN,
+    JODIE,
+    LARGE,
+    MAJORITY,
+    OURS,
+    TASKS,
+    TITLES,
+    WHOLE,
+)
 
 Rows = Sequence[Any]
 
@@ -29,7 +38,7 @@ def _small(rows: Rows) -> list[Any]:
 
 def _where(rows: Rows) -> str:
     graphs = ", ".join(dict.fromkeys(graph_title(row.params["dataset"]) for row in rows))
-    return f"{graphs}; {rows[0].counters['pieces'] - 1} pieces each"
+    return f"{graphs}; {number(rows[0], 'parts', of='pieces') - 1} pieces each"
 
 
 def no_loss(claim: Claim, rows: Rows) -> Finding:
@@ -64,15 +73,16 @@ def twitter(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing("Twitter did not run")
     gaps = [
-        value - row.values["majority"]
+        value - number(row, "accuracy", setting=MAJORITY)
         for row in found
         for value in fig9.learned(row, "classify", OURS).values()
     ]
     if not gaps:
         return missing("no vertex of Twitter that is held out occurred")
     lead = fig9.lead(gaps)
-    counters = found[0].counters
-    needed, there = counters[f"bytes {DYGNN}"], counters["bytes device"]
+    needed = number(found[0], "memory", of="state", setting=DYGNN)
+    there = number(found[0], "memory", of="device")
+    events = number(found[0], "edges", task="classify")
     accuracy = sum(fig9.mean(row, "classify", OURS) for row in found) / len(found)
     return finding(
         found,
@@ -84,7 +94,7 @@ def twitter(claim: Claim, rows: Rows) -> Finding:
         },
         holds=lead.value > 0 and needed > there,
         undecided=lead.low <= 0 <= lead.high,
-        reason=f"{counters['events classify']} events; DyGNN's memory is counted at printed size",
+        reason=f"{events} events; DyGNN's memory is counted at printed size",
     )
 
 

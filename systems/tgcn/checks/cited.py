@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import finding, missing
 from dgbench.systems.tgcn.experiments.cited import MARIUS_HOURS, NAME, TWITTER_EDGES, derived
+from dgbench.systems.tgcn.experiments.common import number
 
 Rows = Sequence[Any]
 
@@ -24,11 +25,11 @@ def quoted(needs: str) -> Check:
 
 def marius_rate(claim: Claim, rows: Rows) -> Finding:
     """Whether the rate is the edges over the hours that are quoted beside it."""
-    found = select(rows, experiment=NAME)
+    found = rows_of(rows, experiment=NAME)
     if not found:
         return missing("needs the experiment cited")
     one = next(d for d in derived() if f"tgcn-{d.claim}" == claim.id)
-    rate = found[-1].values[one.words]
+    rate = number(found[-1], "derived_number", of=one.words)
     return finding(
         found[-1:],
         evidence="counted",

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import CPU_EVIDENCE, finding, missing
+from dgbench.systems.tgcn.experiments.common import number
 from dgbench.systems.tgcn.experiments.fig8 import (
     HALF,
+    NAME,
     READY,
     REPLACED,
     counted,
     growth_of,
-    rows_of,
-    sizes_of,
 )
 from dgbench.systems.tgcn.experiments.methods import TITLES
 
@@ -42,7 +43,7 @@ Rows = Sequence[Any]
 
 def _row(rows: Rows) -> Any | None:
     """The row of equal weights, which has the frontiers too."""
-    found = [row for row in rows_of(rows) if row.params["weights"] == "equal"]
+    found = rows_of(rows, experiment=NAME, weights="equal")
     return found[-1] if found else None
 
 
@@ -54,7 +55,7 @@ def per_decade(growth: Mapping[int, Ratio]) -> float | None:
 
 
 def _factors(row: Any) -> dict[str, float]:
-    known = {name: per_decade(growth_of(row, " ".join(form))) for name, form in FORMS.items()}
+    known = {name: per_decade(growth_of(row, *form)) for name, form in FORMS.items()}
     return {name: factor for name, factor in known.items() if factor is not None}
 
 
@@ -66,7 +67,7 @@ def sis_flat(claim: Claim, rows: Rows) -> Finding:
     measured: dict[str, str] = {}
     ratios: list[Ratio] = []
     for panel, words in ((READY, "tree ready"), (HALF, "built for half")):
-        growth = growth_of(row, f"sis {panel}")
+        growth = growth_of(row, "sis", panel)
         ratios += growth.values()
         measured[words] = ", ".join(f"{r.value:.2f}x to {n:,}" for n, r in growth.items())
     return finding(
@@ -102,7 +103,7 @@ def scales_best(claim: Claim, rows: Rows) -> Finding:
     row = _row(rows)
     if row is None:
         return missing(NEEDED)
-    own = per_decade(growth_of(row, f"sis {READY}"))
+    own = per_decade(growth_of(row, "sis", READY))
     assert own is not None
     factors = _factors(row)
     better = [name for name, factor in factors.items() if factor <= own]
@@ -138,7 +139,7 @@ def brs_linear(claim: Claim, rows: Rows) -> Finding:
     row = _row(rows)
     if row is None:
         return missing(NEEDED)
-    read = counted(row, "brs frontier", "read")
+    read = counted(row, "brs", "read", REPLACED)
     steps = counted(row, "brs", "steps")
     if not read:
         return missing(NEEDED)
@@ -177,11 +178,8 @@ def its_linear(claim: Claim, rows: Rows) -> Finding:
 
 def _half(row: Any, method: str) -> tuple[float, float]:
     """Elements read and draws repeated for each of one half of a set, at the largest size."""
-    size = max(n for n in sizes_of(row) if f"draws {method} {HALF} {n}" in row.counters)
-    draws = row.counters[f"draws {method} {HALF} {size}"]
-    return tuple(  # type: ignore[return-value]
-        row.counters[f"{what} {method} {HALF} {size}"] / draws for what in ("read", "redraws")
-    )
+    read, redraws = (counted(row, method, what, HALF) for what in ("read", "redraws"))
+    return read[max(read)], redraws[max(redraws)]
 
 
 def levels(part: str) -> Check:
@@ -191,7 +189,8 @@ def levels(part: str) -> Check:
         row = _row(rows)
         if row is None:
             return missing(NEEDED)
-        steps = {n: float(row.counters[f"tree {part} {n}"]) for n in sizes_of(row)}
+        found = Table.of([row]).where("draw_work", of=part)
+        steps = {n: float(count) for n, count in sorted(found.numbers("size").items())}
         return finding(
             [row],
             evidence="counted",
@@ -213,7 +212,7 @@ def total(claim: Claim, rows: Rows) -> Finding:
         TITLES[name]: _proportional(counted(row, name, "read"))
         for name in ("its_linear", "its_rebuild", "its_bitmap")
     }
-    forms["BRS, frontier"] = _proportional(counted(row, "brs frontier", "read"))
+    forms["BRS, frontier"] = _proportional(counted(row, "brs", "read", REPLACED))
     forms["BRS, set"] = _proportional(counted(row, "brs", "read"))
     flat = [name for name, linear in forms.items() if not linear]
     return finding(
@@ -235,23 +234,16 @@ def total(claim: Claim, rows: Rows) -> Finding:
 
 def no_repeats(claim: Claim, rows: Rows) -> Finding:
     """Draws of SIS that hit what was taken, of all draws of the run."""
-    found = rows_of(rows)
+    found = Table.of(rows, experiment=NAME).where("draw_work")
     if not found:
         return missing(NEEDED)
     repeats = {
-        name: sum(
-            number
-            for row in found
-            for key, number in row.counters.items()
-            if key.startswith(f"redraws {name} ")
-        )
+        name: sum(found.where(of="redraws", method=name).values)
         for name in ("sis", "its_bitmap", "alias")
     }
-    draws = sum(
-        n for row in found for key, n in row.counters.items() if key.startswith("draws sis ")
-    )
+    draws = sum(found.where(of="draws", method="sis").values)
     return finding(
-        found,
+        found.rows,
         evidence="counted",
         measured=f"{repeats['sis']} of {draws:,} draws",
         holds=repeats["sis"] == 0,
@@ -267,12 +259,12 @@ def example(claim: Claim, rows: Rows) -> Finding:
     row = _row(rows)
     if row is None:
         return missing(NEEDED)
-    changed = row.counters["example changed"]
+    changed, path = (number(row, "draw_work", of=of) for of in ("changed", "path"))
     return finding(
         [row],
         evidence="counted",
         measured=f"{changed} of 15 sums",
-        holds=changed == 4 and row.counters["example path"] == 4,
+        holds=changed == path == 4,
         reason="those over e4, e4 to e5, e4 to e7 and e0 to e7: a path from leaf to root",
     )
 

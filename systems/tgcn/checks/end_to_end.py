@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dgbench.lab.compare import Ratio, gain_of, select
+from dgbench.lab.compare import ratio_of
 from dgbench.lab.probes import probe
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import (
     NEEDS_CUDA,
@@ -16,7 +17,17 @@ from dgbench.systems.tgcn.checks.common import (
     papers_graphs,
     strength,
 )
-from dgbench.systems.tgcn.experiments.fig6 import DYGNN, JODIE, LARGE, NAME, PLAIN, RELAXED, WHOLE
+from dgbench.systems.tgcn.experiments.common import number
+from dgbench.systems.tgcn.experiments.fig6 import (
+    DYGNN,
+    JODIE,
+    LARGE,
+    NAME,
+    PLAIN,
+    RELAXED,
+    WHOLE,
+    gain,
+)
 from dgbench.systems.tgcn.experiments.races import TGCN, TITLES
 from dgbench.systems.tgcn.experiments.settings import BY_NAME, PRINTED_TITLE
 
@@ -27,33 +38,26 @@ RESIDENT = probe("gpu_kernel_resident_percent")
 
 
 def _races(rows: Rows) -> list[Any]:
-    return papers_graphs(select(rows, experiment=NAME, what="race"))
-
-
-def _factor(rows: Rows, other: str) -> tuple[Ratio | None, list[Any]]:
-    """Geometric mean over the paper's graphs, and the rows."""
-    found = _races(rows)
-    return (gain_of(found, other) if found else None), found
+    return papers_graphs(rows_of(rows, experiment=NAME, what="race"))
 
 
 def _controls(rows: Rows) -> str:
     """What relaxed order and fewer edges bring on their own."""
     words = []
     for other in (RELAXED, WHOLE):
-        values = [gain_of([row], other).value for row in rows]
+        values = Table.of(rows).where("speedup", baseline=other).values
         words.append(f"over {TITLES[other]} {min(values):.2f}x to {max(values):.2f}x")
     return "controls: " + ", ".join(words)
 
 
 def _against(other: str) -> Check:
     def check(claim: Claim, rows: Rows) -> Finding:
-        ratio, found = _factor(rows, other)
+        found = _races(rows)
+        gains = Table.of(found).where("speedup", baseline=other)
+        ratio = ratio_of(gains)
         if ratio is None:
             return missing(NO_ROW)
-        each = ", ".join(
-            f"{BY_NAME[row.params['dataset']].title} {gain_of([row], other).value:.1f}x"
-            for row in found
-        )
+        each = ", ".join(f"{BY_NAME[one['dataset']].title} {one.value:.1f}x" for one in gains)
         return Finding(
             measured=ratio.value,
             direction=ratio.value > 1,
@@ -75,9 +79,12 @@ def beats_both(claim: Claim, rows: Rows) -> Finding:
     found = _races(rows)
     if not found:
         return missing(NO_ROW)
-    sides = [gain_of([row], other).side for row in found for other in (DYGNN, JODIE)]
-    slowest = min(gain_of([row], o).value for row in found for o in (DYGNN, JODIE))
-    faster = sum(gain_of([r], JODIE).value > gain_of([r], DYGNN).value for r in found)
+    gains = {
+        other: [gain([row], other) for row in found] for other in (DYGNN, JODIE)
+    }  # fmt: skip
+    sides = [one.side for each in gains.values() for one in each]
+    slowest = min(one.value for each in gains.values() for one in each)
+    faster = sum(j.value > d.value for d, j in zip(*gains.values(), strict=True))
     return finding(
         found,
         evidence=strength(found),
@@ -98,7 +105,7 @@ def largest(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing(NO_ROW)
     ratio, other, row = max(
-        ((gain_of([row], other), other, row) for row in found for other in (DYGNN, JODIE)),
+        ((gain([row], other), other, row) for row in found for other in (DYGNN, JODIE)),
         key=lambda one: one[0].value,
     )
     return Finding(
@@ -133,30 +140,26 @@ def underused(claim: Claim, rows: Rows) -> Finding:
 
 def twitter_time(claim: Claim, rows: Rows) -> Finding:
     """Time on Twitter, from the rate on a twin of a part of it."""
-    found = [row for row in select(rows, experiment=NAME, what="rate") if row.device == "cuda"]
+    found = rows_of(rows, experiment=NAME, what="rate", device="cuda")
     if not found:
         return missing(NEEDS_CUDA)
     edges = BY_NAME[LARGE].printed.edges
-    seconds = edges * found[-1].values[f"us_per_edge {TGCN}"] / 1e6
+    seconds = edges * number(found[-1], "edge_time", setting=TGCN)
     return finding(
         found,
         evidence="projected",
         measured=seconds,
         target=float(claim.value),
         reason=(
-            f"an epoch at the rate of {found[-1].counters['edges']:,} edges of a twin; the paper "
-            "does not say how many epochs it trained"
+            f"an epoch at the rate of {number(found[-1], 'edges', of=None):,} edges of a "
+            "twin; the paper does not say how many epochs it trained"
         ),
     )
 
 
 def _rates(rows: Rows, name: str) -> dict[str, float]:
-    return {
-        PRINTED_TITLE.get(row.params["dataset"], row.params["dataset"]): row.values[
-            f"edges_per_s {name}"
-        ]
-        for row in rows
-    }
+    by_graph = Table.of(rows).where("throughput", setting=name).numbers("dataset")
+    return {PRINTED_TITLE.get(graph, graph): rate for graph, rate in by_graph.items()}
 
 
 def _throughput(name: str) -> Check:
@@ -197,13 +200,15 @@ def floor(claim: Claim, rows: Rows) -> Finding:
 
 def padding(claim: Claim, rows: Rows) -> Finding:
     """Padding makes DyGNN slower and larger."""
-    found = select(rows, experiment=NAME, what="padding")
+    found = rows_of(rows, experiment=NAME, what="padding")
     if not found:
         return missing(NO_ROW)
-    ratio = gain_of(found, DYGNN)
+    ratio = gain(found, DYGNN)
     row = found[-1]
-    share = row.values[f"padded_share {DYGNN}"] / row.values[f"padded_share {PLAIN}"]
-    larger = row.values[f"planned_bytes {DYGNN}"] / row.values[f"planned_bytes {PLAIN}"]
+    share, larger = (
+        number(row, metric, setting=DYGNN) / number(row, metric, setting=PLAIN)
+        for metric in ("relative_size", "memory")
+    )
     return finding(
         found,
         evidence=strength(found),

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.laws import DECIDED
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import finding, missing, of_the_paper
-from dgbench.systems.tgcn.experiments.common import panel
+from dgbench.systems.tgcn.experiments.common import number, panel
 from dgbench.systems.tgcn.experiments.settings import DATASET_OF, GRAPHS, PRINTED_TITLE
 from dgbench.systems.tgcn.experiments.table1 import (
     DEFINITIONS,
+    HALF,
+    SIZES,
+    WHOLE,
     graph_rows,
     machine_row,
     mean_degree,
@@ -41,10 +45,10 @@ def sizes(size: str) -> Check:
         for graph in GRAPHS:
             there = size_of(row, graph.name, size)
             if there is None:
-                return missing(f"nobody states the {size} of {graph.title}")
+                return missing(f"nobody states the {SIZES[size]} of {graph.title}")
             known[PRINTED_TITLE[graph.name]], here = there
             counted = counted and here
-            printed = graph.printed.vertices if size == "nodes" else graph.printed.edges  # type: ignore[union-attr]
+            printed = getattr(graph.printed, size)
             if not rounds_to(there[0], printed):
                 words.append(f"{graph.title} has {there[0]:,}, printed are {printed:,}")
         apart = bool(words)
@@ -94,11 +98,8 @@ def mean_degrees(claim: Claim, rows: Rows) -> Finding:
 def features(claim: Claim, rows: Rows) -> Finding:
     """Widths of features in the publishers' files, where these are here."""
     row = machine_row(rows)
-    known = {
-        title: row.counters[f"{name} counted feature"]
-        for title, name in DATASET_OF.items()
-        if row is not None and f"{name} counted feature" in row.counters
-    }
+    widths = Table.of([] if row is None else [row]).where("feature_width").numbers("dataset")
+    known = {title: widths[name] for title, name in DATASET_OF.items() if name in widths}
     if len(known) < len(claim.value):
         return missing(f"{NEEDS_FILES}; what the column means is not explained")
     return finding([row], evidence="counted", measured=known, holds=known == claim.value)
@@ -137,14 +138,16 @@ def power_law(claim: Claim, rows: Rows) -> Finding:
     scores: list[float] = []
     for row in found:
         for side in sides_of(row):
-            z = row.values.get(f"{side} z")
+            about = {"of": side, "setting": WHOLE}
+            z = number(row, "likelihood_z", **about)
             if z is None:
                 continue
             scores.append(z)
             name = panel(row) + ("" if side == "all" else f" {side}")
+            least = number(row, "degree", method="tail", **about)
             said[name] = (
-                f"exponent {row.values[f'{side} exponent']:.2f} from "
-                f"{row.values[f'{side} tail']:.0f} edges on ({'nearer' if z > DECIDED else 'open'}"
+                f"exponent {number(row, 'tail_exponent', **about):.2f} from {least:.0f} edges on "
+                f"({'nearer' if z > DECIDED else 'open'}"
                 f"{'' if z > -DECIDED else ', an exponential law is nearer'})"
             )
     near, other = sum(z > DECIDED for z in scores), sum(z < -DECIDED for z in scores)
@@ -169,13 +172,14 @@ def degrees_kept(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing(f"{NEEDS_FILES}: degrees of a twin are drawn from a power law")
     said: dict[str, str] = {}
-    bends, gaps, tails = [0.0], [0.0], [0.0]
+    apart = Table.of(found).where("distribution_gap")
+    gaps, tails = ([0.0, *apart.where(method=how).values] for how in ("halved", "halved tail"))
+    bends = [0.0]
     for row in found:
         for side in sides_of(row):
-            values = row.values
-            gaps.append(values[f"{side} gap"])
-            tails.append(values[f"{side} tail gap"])
-            before, after = (values.get(f"{side} exponent{when}") for when in ("", " after"))
+            before, after = (
+                number(row, "tail_exponent", of=side, setting=setting) for setting in (WHOLE, HALF)
+            )
             if before is None or after is None:
                 continue
             bends.append(abs(after / before - 1))
@@ -200,11 +204,11 @@ def testbed(claim: Claim, rows: Rows) -> Finding:
     if row is None:
         return missing("the machine was not looked at in this run")
     here = {
-        "gpus": row.counters["gpus"],
-        "sm_per_gpu": row.counters["multiprocessors"],
-        "gpu_memory_gb": round(row.counters["gpu memory bytes"] / 2**30),
-        "processors": row.counters["processors"],
-        "main_memory_gb": round(row.counters["memory bytes"] / 2**30),
+        "gpus": number(row, "devices"),
+        "sm_per_gpu": number(row, "processors", of="device"),
+        "gpu_memory_gb": round(number(row, "memory", of="device") / 2**30),
+        "processors": number(row, "processors", of="host"),
+        "main_memory_gb": round(number(row, "memory", of="host") / 2**30),
     }
     words = f"this machine has {here['gpus']} GPUs, {here['processors']} processors, " + (
         f"{here['main_memory_gb']} GiB"
@@ -222,7 +226,7 @@ def testbed(claim: Claim, rows: Rows) -> Finding:
 
 
 CHECKS: dict[str, Check] = {
-    "tgcn-tab1-vertices": sizes("nodes"),
+    "tgcn-tab1-vertices": sizes("vertices"),
     "tgcn-tab1-edges": sizes("edges"),
     "tgcn-tab1-avg-degree": mean_degrees,
     "tgcn-tab1-feature": features,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import (
     NEEDS_CUDA,
@@ -16,30 +16,33 @@ from dgbench.systems.tgcn.checks.common import (
 )
 from dgbench.systems.tgcn.experiments.races import DYGNN, JODIE, TGCN, TITLES
 from dgbench.systems.tgcn.experiments.settings import BY_NAME, PRINTED_TITLE
-from dgbench.systems.tgcn.experiments.table3 import MB, NAME, STREAMED, by_graph, savings
+from dgbench.systems.tgcn.experiments.table3 import MB, NAME, STREAMED, by_graph, memory, savings
 
 Rows = Sequence[Any]
+
+
+def memory_by_counter(row: Any) -> dict[str, int]:
+    """Bytes of the device as counted, as the allocator held them, and as the driver says."""
+    return Table.of([row]).where("memory", of=None).numbers("method")  # type: ignore[return-value]
 
 
 def _memory(system: str) -> Check:
     def check(claim: Claim, rows: Rows) -> Finding:
         found = [
             row
-            for row in select(rows, experiment=NAME, system=system)
-            if row.device == "cuda" and of_the_paper(row)
+            for row in rows_of(rows, experiment=NAME, system=system, device="cuda")
+            if of_the_paper(row)
         ]
         if not found:
             return missing(NEEDS_CUDA)
+        held = {row.params["dataset"]: memory_by_counter(row) for row in found}
         driver = ", ".join(
-            f"{BY_NAME[row.params['dataset']].title} {row.counters['driver'] / MB:,.0f} MB"
-            for row in found
+            f"{BY_NAME[name].title} {of['driver'] / MB:,.0f} MB" for name, of in held.items()
         )
         return finding(
             found,
             evidence="measured",
-            measured={
-                PRINTED_TITLE[row.params["dataset"]]: row.counters["held"] / MB for row in found
-            },
+            measured={PRINTED_TITLE[name]: of["held"] / MB for name, of in held.items()},
             reason=f"the allocator's peak; the driver says {driver}",
         )
 
@@ -56,7 +59,7 @@ def _words(graphs: dict[str, dict[str, Any]]) -> str:
         each = ", ".join(f"{TITLES[k]} {v:.2f}x" for k, v in savings(of).items())
         words.append(f"{BY_NAME[name].title}: {each}")
         if STREAMED in of:
-            streamed = of[TGCN].counters["held"] / of[STREAMED].counters["held"]
+            streamed = memory(of[TGCN]) / memory(of[STREAMED])
             words[-1] += f" (state streamed: T-GCN {streamed:.2f}x less)"
     return "; ".join(words)
 

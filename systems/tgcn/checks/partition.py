@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import finding, missing, strength
 from dgbench.systems.tgcn.experiments import partition
-from dgbench.systems.tgcn.experiments.common import panel
+from dgbench.systems.tgcn.experiments.common import last_rows, number, panel
 from dgbench.systems.tgcn.experiments.settings import TABLE2
 
 NONE: Final = "the experiment '{}' did not run"
@@ -22,41 +23,46 @@ Rows = Sequence[Any]
 
 def degree_independent(claim: Claim, rows: Rows) -> Finding:
     """What degrees change at the same sizes: fill of the grids, and time of the sort."""
-    found = partition.rows_of(rows, partition.DEGREES)
+    found = last_rows(rows, partition.NAME, kind=partition.DEGREES)
     if not found:
         return missing(NONE.format(partition.NAME))
-    row = found[-1]
-    skew = f"{partition.SKEWS[-1]:g}"
+    row, skew = found[-1], partition.SKEWS[-1]
     grown = {
-        order: row.values[f"largest {order} equal {skew}"] / row.values[f"largest {order} equal 0"]
-        for order in ("rank", "mixed")
+        order: partition.largest_grid(row, order, "equal")[skew] for order in ("rank", "mixed")
     }
-    slower = row.values["edges/s 0"] / row.values[f"edges/s {skew}"]
-    graphs = partition.rows_of(rows, partition.FILL)
-    seen = ", ".join(f"{panel(r)} {r.values['busy equal 8']:.1f}" for r in graphs)
+    slower = partition.sort_time(row, skew)
+    graphs = last_rows(rows, partition.NAME, kind=partition.FILL)
+    busy = Table.of(graphs).where("busy_devices", method="equal", ranks=8)
+    seen = ", ".join(f"{panel(one.row)} {one.value:.1f}" for one in busy)
     return finding(
         [row],
         evidence="counted",
         measured={
             "largest grid over uniform, ids by degree": grown["rank"],
             "largest grid over uniform, ids mixed": grown["mixed"],
-            "devices of 8 that train at a time": row.values[f"busy mixed equal {skew}"],
+            "devices of 8 that train at a time": number(
+                row, "busy_devices", setting="mixed", method="equal", skew=skew
+            ),
         },
         holds=max(grown.values()) <= ALIKE,
         reason=f"ranges of vertices do not depend on degrees and the sort takes {slower:.2f} times "
-        f"as long as with uniform ones, but grids are filled by degree: with an exponent of {skew} "
-        f"the largest one has {grown['mixed']:.0f} times the edges even where ids are mixed"
-        + (f"; devices of 8 that train at a time: {seen}" if seen else ""),
+        f"as long as with uniform ones, but grids are filled by degree: with an exponent of "
+        f"{skew:g} the largest one has {grown['mixed']:.0f} times the edges even where ids "
+        "are mixed" + (f"; devices of 8 that train at a time: {seen}" if seen else ""),
     )
 
 
 def share_of_time(claim: Claim, rows: Rows) -> Finding:
     """Percent of an epoch here, and of the printed time at the rate measured here."""
-    found = partition.rows_of(rows, partition.SHARE)
+    found = last_rows(rows, partition.NAME, kind=partition.SHARE)
     if not found:
         return missing(NONE.format(partition.NAME))
     row = found[-1]
-    share, printed = (100 * row.values[name] for name in ("share", "printed share"))
+    shares = Table.of([row]).where("time_share").numbers("phase", "setting")
+    share, plan, printed = (
+        100 * shares[key] for key in (("cut", None), ("plan", None), ("cut", "printed"))
+    )
+    rate = number(row, "throughput") / 1e6
     return finding(
         [row],
         evidence=strength([row]),
@@ -64,7 +70,7 @@ def share_of_time(claim: Claim, rows: Rows) -> Finding:
         direction=share < SMALL,
         target=float(claim.value),
         reason=f"the sort alone; with negatives, rows and counts of every interval it is "
-        f"{100 * row.values['plan share']:.1f} % here. At {row.values['edges/s'] / 1e6:.0f} M "
+        f"{plan:.1f} % here. At {rate:.0f} M "
         f"edges/s of one thread the sampled half of Twitter takes {printed:.2f} % of the printed "
         f"{TABLE2['tgcn', 'total'][partition.TRAINED]:.0f} s",
     )

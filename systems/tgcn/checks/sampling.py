@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from dgbench.lab.compare import Ratio, select
+from dgbench.lab.compare import Ratio
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import (
     CPU_EVIDENCE,
@@ -17,8 +18,8 @@ from dgbench.systems.tgcn.checks.common import (
     papers_graphs,
 )
 from dgbench.systems.tgcn.experiments import depth
-from dgbench.systems.tgcn.experiments.common import panel
-from dgbench.systems.tgcn.experiments.fig7 import gain, left_out, rows_of
+from dgbench.systems.tgcn.experiments.common import number, panel
+from dgbench.systems.tgcn.experiments.fig7 import NAME, gain, left_out
 from dgbench.systems.tgcn.experiments.methods import BASE, ITS
 from dgbench.systems.tgcn.experiments.sampling_tasks import (
     BATCH,
@@ -77,15 +78,17 @@ def gains_over(task: str, ways: Sequence[str], others: Sequence[str]) -> Check:
     """
 
     def check(claim: Claim, rows: Rows) -> Finding:
-        found = papers_graphs(rows_of(rows))
+        every = rows_of(rows, experiment=NAME)
+        found = papers_graphs(every)
         if not found:
             return missing(NEEDED)
         sides = {way: [r.side for r in _known(found, task, way)] for way in ways}
         ahead = [way for way, known in sides.items() if known and min(known) > 0]
         some = any(known for known in sides.values())
-        held = [row for row in rows_of(rows) if not of_the_paper(row)]
+        held = [row for row in every if not of_the_paper(row)]
         beside = _told(held, task, ways)
-        pools = sorted({row.counters.get(f"{task} mean pool", 0) for row in found} - {0})
+        means = Table.of(found).where("edges", setting=task, of="pool", method="mean").values
+        pools = sorted(set(means) - {0})
         words = [f"ahead of {', '.join(NAMES[w] for w in ahead) or 'none'} on every graph"]
         if pools:
             words.append(f"pools hold {pools[0]:,} to {pools[-1]:,} edges on average")
@@ -105,7 +108,7 @@ def gains_over(task: str, ways: Sequence[str], others: Sequence[str]) -> Check:
 
 def largest_gain(claim: Claim, rows: Rows) -> Finding:
     """The largest gain over BRS that sums up its whole table, by either reading of the frontier."""
-    found = papers_graphs(rows_of(rows))
+    found = papers_graphs(rows_of(rows, experiment=NAME))
     known = {
         (task, row.id): ratio
         for task in ("subgraph 10^4", "subgraph 10%")
@@ -118,16 +121,14 @@ def largest_gain(claim: Claim, rows: Rows) -> Finding:
     row = next(r for r in found if r.id == name)
     others = {way: gain(row, task, way) for way in FRONTIERS if way not in (BASE, "brs")}
     words = ", ".join(f"{NAMES[w]} {r.value:.2g}x" for w, r in others.items() if r is not None)
+    slots = number(row, "vertices", setting=task, of="frontier")
     made = finding(
         [row],
         evidence=CPU_EVIDENCE,
         measured=best.value,
         direction=best.value > 1,
         target=38.8,
-        reason=(
-            f"{TASKS[task]} on {panel(row)}, {row.counters[f'{task} frontier']:,} slots; against "
-            f"others there: {words}"
-        ),
+        reason=(f"{TASKS[task]} on {panel(row)}, {slots:,} slots; against others there: {words}"),
     )
     made.low, made.high = best.low, best.high
     return made
@@ -135,13 +136,13 @@ def largest_gain(claim: Claim, rows: Rows) -> Finding:
 
 def twitter_hours(claim: Claim, rows: Rows) -> Finding:
     """Hours of as many steps of BRS on a frontier of 10^4 as Twitter has edges."""
-    found = [row for row in rows_of(rows) if row.params["dataset"] == "twitter"]
+    found = rows_of(rows, experiment=NAME, dataset="twitter")
     if not found:
         return missing(f"{NEEDED} on Twitter")
     row, task = found[-1], "subgraph 10^4"
-    steps = row.counters[f"{task} draws"]
+    steps = number(row, "draw_work", setting=task, of="draws")
     hours = {
-        way: row.values[f"{task} {way} s"] / steps * TWITTER_DRAWS / 3600
+        way: number(row, "sampling_time", setting=task, method=way) / steps * TWITTER_DRAWS / 3600
         for way in ("brs", "brs rest", BASE)
     }
     others = ", ".join(f"{NAMES[w]} {h:.2g} hours" for w, h in hours.items() if w != "brs")
@@ -159,13 +160,13 @@ def twitter_hours(claim: Claim, rows: Rows) -> Finding:
 
 def degree_trend(claim: Claim, rows: Rows) -> Finding:
     """Gains on the graphs of larger mean degree against the others, for each form of ITS."""
-    found = papers_graphs(rows_of(rows))
+    found = papers_graphs(rows_of(rows, experiment=NAME))
     if len(found) < 2:
         return missing(NEEDED)
     task = "node 2"
 
     def degree(row: Any) -> float:
-        return 2 * row.counters["edges"] / row.counters["vertices"]
+        return 2 * number(row, "edges", of=None) / number(row, "vertices", of=None)
 
     measured: dict[str, str] = {}
     votes: list[bool] = []
@@ -200,19 +201,18 @@ def _mean(values: Sequence[float]) -> float:
 
 def _whole(row: Any) -> dict[str, float]:
     """Seconds of sampling all of a graph by SIS, in proportion to roots and draws."""
-    vertices, edges = row.counters["met"], row.counters["edges"]
-    seconds = {
-        task: row.values[f"{task} {BASE} s"] / row.counters[f"{task} roots"] * vertices
-        for task in ("node 2", "node 3", LARGE)
-    }
+    spent = Table.of([row]).where("sampling_time", method=BASE).numbers("setting")
+    roots = Table.of([row]).where("vertices", of="roots").numbers("setting")
+    vertices, edges = number(row, "vertices", of="met"), number(row, "edges", of=None)
+    seconds = {task: spent[task] / roots[task] * vertices for task in ("node 2", "node 3", LARGE)}
     task = "subgraph 10^4"
-    seconds["subgraph"] = row.values[f"{task} {BASE} s"] / row.counters[f"{task} draws"] * edges
-    return seconds
+    draws = number(row, "draw_work", setting=task, of="draws")
+    return seconds | {"subgraph": spent[task] / draws * edges}
 
 
 def cost_order(claim: Claim, rows: Rows) -> Finding:
     """Seconds for all roots, and for as many draws as edges, in order."""
-    found = papers_graphs(rows_of(rows))
+    found = papers_graphs(rows_of(rows, experiment=NAME))
     if not found:
         return missing(NEEDED)
     all_of = {panel(row): _whole(row) for row in found}
@@ -235,7 +235,7 @@ def cost_order(claim: Claim, rows: Rows) -> Finding:
 
 def third_layer(claim: Claim, rows: Rows) -> Finding:
     """What a third layer multiplies the time of a root by."""
-    found = papers_graphs(rows_of(rows))
+    found = papers_graphs(rows_of(rows, experiment=NAME))
     if not found:
         return missing(NEEDED)
     grown = {panel(row): _whole(row)["node 3"] / _whole(row)["node 2"] for row in found}
@@ -251,7 +251,7 @@ def third_layer(claim: Claim, rows: Rows) -> Finding:
 
 def _layers(way: str, judge: Callable[[list[float]], bool], words: str) -> Check:
     def check(claim: Claim, rows: Rows) -> Finding:
-        found = select(rows, experiment=depth.NAME)
+        found = rows_of(rows, experiment=depth.NAME)
         if not found:
             return missing("needs the experiment depth")
         drawn = {panel(row): depth.drawn(row, way) for row in found}

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import finding, missing
 from dgbench.systems.tgcn.experiments import fig10
-from dgbench.systems.tgcn.experiments.common import panel
+from dgbench.systems.tgcn.experiments.common import last_rows, number, panel
 
 NONE: Final = "the experiment 'fig10' did not run"
 
@@ -44,7 +45,7 @@ def scaling(devices: int, value: str) -> Check:
     """A check of the speed of so many devices with P2P; of a range or of its mean."""
 
     def check(claim: Claim, rows: Rows) -> Finding:
-        found = fig10.rows_of(rows, fig10.VIRTUAL)
+        found = last_rows(rows, fig10.NAME, kind=fig10.VIRTUAL)
         if not found:
             return missing(NONE)
         mean = mean_speedup(found, devices, "equal", fig10.ON, fig10.PRINTED)
@@ -66,36 +67,32 @@ def scaling(devices: int, value: str) -> Check:
 
 def _ranks(rows: Rows) -> str:
     """Speed of real ranks over one, by processor time."""
-    found = {r.params["ranks"]: r for r in fig10.rank_rows(rows)}
-    if 1 not in found or len(found) < 2:
+    found = fig10.rank_speedups(rows)[1:]
+    if not found:
         return ""
-    one = found[1].values["own throughput"]
-    said = ", ".join(
-        f"{row.values['own throughput'] / one:.1f} on {ranks}"
-        for ranks, row in sorted(found.items())
-        if ranks > 1
-    )
+    said = ", ".join(f"{value:.1f} on {row.params['ranks']}" for row, value in found)
     return f"; ranks of one CPU, by processor time: {said}"
 
 
 def without_p2p(claim: Claim, rows: Rows) -> Finding:
     """Speed of 4 devices over one without P2P, and when it would be below one."""
-    found = fig10.rows_of(rows, fig10.VIRTUAL)
+    found = last_rows(rows, fig10.NAME, kind=fig10.VIRTUAL)
     if not found:
         return missing(NONE)
     least = {
         reading: min(fig10.speedup(r, 4, "equal", fig10.OFF, reading) for r in found)
         for reading in fig10.READINGS
     }
-    swaps = fig10.rows_of(rows, fig10.SWAPS)
+    swaps = last_rows(rows, fig10.NAME, kind=fig10.SWAPS)
     words = ""
     if swaps:
         row = swaps[-1]
-        count = row.values["intervals twitter"]
+        count = number(row, "derived_number", of="swaps", dataset="twitter")
+        gains = Table.of([row]).where("speedup", dataset="twitter").numbers("ranks")
         words = (
             f"; at the compute that Table 2 prints it takes {count:.0f} swaps of all vertices in "
-            f"an epoch of Twitter, and P2P then gives {row.values['speedup twitter 4']:.1f} on 4 "
-            f"and {row.values['speedup twitter 8']:.1f} on 8 GPUs with Algorithm 6"
+            f"an epoch of Twitter, and P2P then gives {gains[4]:.1f} on 4 "
+            f"and {gains[8]:.1f} on 8 GPUs with Algorithm 6"
         )
     return finding(
         found,
@@ -109,7 +106,7 @@ def without_p2p(claim: Claim, rows: Rows) -> Finding:
 
 def p2p_benefit(claim: Claim, rows: Rows) -> Finding:
     """Speed with P2P over that without, on every graph, cut and number of devices."""
-    found = fig10.rows_of(rows, fig10.VIRTUAL)
+    found = last_rows(rows, fig10.NAME, kind=fig10.VIRTUAL)
     if not found:
         return missing(NONE)
     gain = {
@@ -141,7 +138,7 @@ def p2p_benefit(claim: Claim, rows: Rows) -> Finding:
 
 def eight_ahead(claim: Claim, rows: Rows) -> Finding:
     """Whether 8 devices are ahead of one on every graph."""
-    found = fig10.rows_of(rows, fig10.VIRTUAL)
+    found = last_rows(rows, fig10.NAME, kind=fig10.VIRTUAL)
     if not found:
         return missing(NONE)
     each = {panel(r): fig10.speedup(r, 8, "equal") for r in found}

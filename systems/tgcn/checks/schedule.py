@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import finding, missing
 from dgbench.systems.tgcn.experiments import schedule
-from dgbench.systems.tgcn.experiments.common import panel
+from dgbench.systems.tgcn.experiments.common import last_rows, number, panel
 
 NONE: Final = "the experiment 'schedule' did not run"
-PAPERS: Final = "dgx1-v100"
 NOT_PRINTED: Final = "by the published table of a DGX-1; the paper does not print its own"
 
 Rows = Sequence[Any]
 
 
 def _dgx1(rows: Rows) -> Any | None:
-    found = [r for r in schedule.rows_of(rows, schedule.RING) if r.params["machine"] == PAPERS]
+    machine = schedule.PAPERS_MACHINE
+    found = last_rows(rows, schedule.NAME, kind=schedule.RING, machine=machine)
     return found[-1] if found else None
 
 
@@ -27,13 +28,13 @@ def intergroup_cost(claim: Claim, rows: Rows) -> Finding:
     row = _dgx1(rows)
     if row is None:
         return missing(NONE)
-    counts = row.counters
-    far, every = counts["pairs between groups, two hops"], counts["pairs between groups"]
+    far, every = (number(row, "links", of="between groups", hops=hops) for hops in (2, None))
+    inside = number(row, "links", of="inside groups", hops=1)
     return finding(
         [row],
         evidence="projected",
         measured=f"2 hops for {far} of {every} pairs",
-        direction=far > every / 2 and counts["pairs inside groups, one hop"] == 12,
+        direction=far > every / 2 and inside == 12,
         reason=f"{NOT_PRINTED}. {every - far} pairs between groups have a link of their own and "
         "cost what a pair inside does; the schedule uses only such pairs",
     )
@@ -44,7 +45,7 @@ def two_channels(claim: Claim, rows: Rows) -> Finding:
     row = _dgx1(rows)
     if row is None:
         return missing(NONE)
-    channels = row.counters["channels"]
+    channels = number(row, "links", of="pair")
     each = schedule.CHANNELS // channels
     return finding(
         [row],
@@ -62,7 +63,7 @@ def rounds(claim: Claim, rows: Rows) -> Finding:
     row = _dgx1(rows)
     if row is None:
         return missing(NONE)
-    iterations = row.counters["phases"] // 2
+    iterations = number(row, "parts", of="phases") // 2
     return finding(
         [row],
         evidence="counted",
@@ -70,7 +71,7 @@ def rounds(claim: Claim, rows: Rows) -> Finding:
         holds=iterations == claim.value,
         target=float(claim.value),
         reason="every grid is trained once and all parts are home; followed for "
-        f"{', '.join(map(str, schedule.SIZES))} devices, {row.counters['grids followed']} grids",
+        f"{', '.join(map(str, schedule.SIZES))} devices, {number(row, 'parts', of='grids')} grids",
     )
 
 
@@ -79,8 +80,8 @@ def no_two_hop(claim: Claim, rows: Rows) -> Finding:
     row = _dgx1(rows)
     if row is None:
         return missing(NONE)
-    far = row.counters[f"bytes over 2 hops {schedule.LITERAL}"]
-    other = row.counters["bytes over 2 hops gather"] / row.counters["bytes gather"]
+    sent = Table.of([row]).where("swapped").numbers("setting", "hops")
+    far, other = sent[schedule.LITERAL, 2], sent["gather", 2] / sent["gather", None]
     return finding(
         [row],
         evidence="counted",
@@ -96,8 +97,10 @@ def dual_links(claim: Claim, rows: Rows) -> Finding:
     row = _dgx1(rows)
     if row is None:
         return missing(NONE)
-    used, most = (row.counters[f"doubled {name}"] for name in (schedule.LITERAL, schedule.BEST))
-    slower = row.values["seconds algorithm 6, lean"] / row.values[f"seconds {schedule.BEST}"]
+    doubled = Table.of([row]).where("links", of="doubled").numbers("setting")
+    used, most = doubled[schedule.LITERAL], doubled[schedule.BEST]
+    lean, best = (schedule.exchange_time(row, one) for one in (schedule.LEAN, schedule.BEST))
+    slower = lean / best
     return finding(
         [row],
         evidence="analogue",
@@ -106,17 +109,17 @@ def dual_links(claim: Claim, rows: Rows) -> Finding:
         reason=f"{NOT_PRINTED}, and numbers of GPUs vary. As printed, both phases have a pair with "
         f"a single link and wait for it: {slower:.1f} times as long as on the best ring. With GPU "
         "1 and 3 exchanged, and 5 and 7, "
-        f"{row.counters['doubled algorithm 6, relabelled']} of 8 are doubled",
+        f"{doubled[schedule.RENAMED]} of 8 are doubled",
     )
 
 
 def device_vectors(claim: Claim, rows: Rows) -> Finding:
     """Bytes over PCIe of an epoch, vectors on devices against vectors in the host."""
-    found = schedule.rows_of(rows, schedule.VOLUME)
+    found = last_rows(rows, schedule.NAME, kind=schedule.VOLUME)
     if not found:
         return missing(NONE)
     less = {
-        panel(r): r.counters["pcie bytes, vectors in the host"] / r.counters["pcie bytes"]
+        panel(r): number(r, "swapped", method="host") / number(r, "swapped", method="device")
         for r in found
     }
     return finding(
@@ -131,11 +134,12 @@ def device_vectors(claim: Claim, rows: Rows) -> Finding:
 
 def nvlink(claim: Claim, rows: Rows) -> Finding:
     """Copies between two GPUs and from the host, or the published rates."""
-    timed = schedule.rows_of(rows, schedule.COPIES)
+    timed = last_rows(rows, schedule.NAME, kind=schedule.COPIES)
     if timed:
         row, nbytes = timed[-1], schedule.COPIED[-1]
         gpu, host = (
-            row.values[f"bytes/s {way} {nbytes}"] / 1e9 for way in ("gpu to gpu", "host to gpu")
+            number(row, "bandwidth", link=link, size=nbytes) / 1e9
+            for link in ("gpu to gpu", "host to gpu")
         )
         return finding(
             [row],
@@ -143,13 +147,14 @@ def nvlink(claim: Claim, rows: Rows) -> Finding:
             measured={"GPU to GPU": gpu, "host to GPU": host},
             holds=gpu > host,
             reason="GB/s of one large copy"
-            + ("" if row.counters["peer access"] else "; the GPUs here are no peers"),
+            + ("" if number(row, "links", of="peers") else "; the GPUs here are no peers"),
         )
     row = _dgx1(rows)
     if row is None:
         return missing(NONE)
     narrow, wide, pcie = (
-        row.values[f"bytes/s {name}"] / 1e9 for name in ("narrowest direct", "widest", "pcie")
+        number(row, "bandwidth", of=of, link=link) / 1e9
+        for of, link in (("narrowest", "nvlink"), ("widest", "nvlink"), (None, "pcie"))
     )
     return finding(
         [row],

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import finding, missing
 from dgbench.systems.tgcn.experiments import large
+from dgbench.systems.tgcn.experiments.common import last_rows, number
 from dgbench.systems.tgcn.experiments.settings import GPU_BYTES
 
 NONE: Final = "the experiment 'large' did not run"
@@ -16,8 +18,13 @@ Rows = Sequence[Any]
 
 
 def _twitter(rows: Rows) -> Any | None:
-    found = [r for r in large.rows_of(rows, large.PLAN) if r.params["dataset"] == "twitter"]
+    found = last_rows(rows, large.NAME, kind=large.PLAN, dataset="twitter")
     return found[-1] if found else None
+
+
+def _device(row: Any) -> dict[str, int]:
+    """Bytes on one device by contender."""
+    return Table.of([row]).where("memory", of="device", ranks=None).numbers("setting")  # type: ignore[return-value]
 
 
 def twitter_oom(claim: Claim, rows: Rows) -> Finding:
@@ -25,22 +32,22 @@ def twitter_oom(claim: Claim, rows: Rows) -> Finding:
     row = _twitter(rows)
     if row is None:
         return missing(NONE)
-    counts = row.counters
+    held, state = _device(row), number(row, "memory", of="state", setting="paper")
     small = [
         r.params["dataset"]
-        for r in large.rows_of(rows, large.PLAN)
-        if all(r.counters[f"device {one}"] <= GPU_BYTES for one in ("dygnn", "jodie"))
+        for r in last_rows(rows, large.NAME, kind=large.PLAN)
+        if all(_device(r)[one] <= GPU_BYTES for one in ("dygnn", "jodie"))
     ]
     return finding(
         [row],
         evidence="counted",
         measured={
-            name: f"{counts[f'device {system}'] / 1e9:.0f} GB"
+            name: f"{held[system] / 1e9:.0f} GB"
             for system, name in (("dygnn", "DyGNN"), ("jodie", "JODIE"))
         },
-        holds=counts["state paper"] > GPU_BYTES,
+        holds=state > GPU_BYTES,
         reason="by printed sizes, nothing was allocated: five vectors of every vertex alone take "
-        f"{counts['state paper'] / 1e9:.0f} GB of {GPU_BYTES / 1e9:.0f}; "
+        f"{state / 1e9:.0f} GB of {GPU_BYTES / 1e9:.0f}; "
         f"{', '.join(small) or 'no graph'} would fit, padding aside",
     )
 
@@ -50,14 +57,14 @@ def not_separable(claim: Claim, rows: Rows) -> Finding:
     row = _twitter(rows)
     if row is None:
         return missing(NONE)
-    counts = row.counters
+    held = _device(row)["tgcn"]
     return finding(
         [row],
         evidence="counted",
-        measured=f"{counts['device tgcn'] / 1e9:.0f} GB of {GPU_BYTES / 1e9:.0f} GB",
-        holds=counts["device tgcn"] > GPU_BYTES,
-        reason=f"with edges in the host already; in {counts['parts']} parts that stream it fits, "
-        "which is what the one-GPU results on Twitter need, and the cut can be left out on "
+        measured=f"{held / 1e9:.0f} GB of {GPU_BYTES / 1e9:.0f} GB",
+        holds=held > GPU_BYTES,
+        reason=f"with edges in the host already; in {number(row, 'parts')} parts that stream it "
+        "fits, which is what the one-GPU results on Twitter need, and the cut can be left out on "
         "smaller graphs (experiment 'ablation')",
     )
 

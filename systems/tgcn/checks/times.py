@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.tgcn.checks.common import (
     NEEDS_CUDA,
@@ -21,7 +21,9 @@ from dgbench.systems.tgcn.experiments.table2 import (
     SERIAL,
     STREAMED,
     STREAMED_SERIAL,
+    TIMELINE,
     hidden_share,
+    parts_of,
     share,
 )
 
@@ -32,7 +34,7 @@ RISE = 1.02
 
 
 def _rows(rows: Rows) -> list[Any]:
-    return papers_graphs(select(rows, experiment=NAME))
+    return papers_graphs(rows_of(rows, experiment=NAME))
 
 
 def _title(row: Any) -> str:
@@ -41,15 +43,14 @@ def _title(row: Any) -> str:
 
 def _seconds(system: str, part: str) -> Check:
     def check(claim: Claim, rows: Rows) -> Finding:
-        found = [r for r in _rows(rows) if r.device == "cuda" and f"{part} {system}" in r.values]
+        found = [r for r in _rows(rows) if r.device == "cuda" and parts_of(r, system)]
         if not found:
             return missing(NEEDS_CUDA)
         return finding(
             found,
             evidence="measured",
             measured={
-                PRINTED_TITLE[row.params["dataset"]]: row.values[f"{part} {system}"]
-                for row in found
+                PRINTED_TITLE[row.params["dataset"]]: parts_of(row, system)[part] for row in found
             },
             reason="seconds of one epoch; the paper does not say of how many its are",
         )
@@ -66,7 +67,7 @@ def compute_share(claim: Claim, rows: Rows) -> Finding:
         f"{_title(row)} {name}": 100 * share(row, key)
         for row in found
         for key, name in ((TGCN, "T-GCN"), (DYGNN, "DyGNN"))
-        if f"total {key}" in row.values
+        if parts_of(row, key)
     }
     each = ", ".join(f"{key} {value:.0f} %" for key, value in shares.items())
     return finding(
@@ -85,11 +86,10 @@ def overlap(claim: Claim, rows: Rows) -> Finding:
         return missing(NO_ROW)
     words, ratios = [], []
     for row in found:
-        values = row.values
         for key in (TGCN, STREAMED):
             # What is neither copy nor computation (sampling, cutting, Python) is in no part.
-            whole = values[f"compute {key}"] + values[f"wait {key}"]
-            ratio = (values[f"compute {key}"] + values[f"io {key}"]) / whole
+            parts = parts_of(row, key)
+            ratio = (parts["compute"] + parts["io"]) / (parts["compute"] + parts["wait"])
             if key == STREAMED:
                 ratios.append(ratio)
             words.append(f"{_title(row)} {key} {ratio:.2f}x")
@@ -108,13 +108,13 @@ def overlap(claim: Claim, rows: Rows) -> Finding:
 
 def both_reduced(claim: Claim, rows: Rows) -> Finding:
     """T-GCN copies and computes less than DyGNN."""
-    found = [row for row in _rows(rows) if f"total {DYGNN}" in row.values]
+    found = [row for row in _rows(rows) if parts_of(row, DYGNN)]
     if not found:
         return missing(NO_ROW)
     words, holds = [], []
     for row in found:
         for part in ("io", "compute"):
-            ours, theirs = row.values[f"{part} {TGCN}"], row.values[f"{part} {DYGNN}"]
+            ours, theirs = (parts_of(row, key)[part] for key in (TGCN, DYGNN))
             holds.append(ours < theirs)
             words.append(f"{_title(row)} {part} {theirs / ours:.1f}x" if ours else f"{part} none")
     return finding(
@@ -129,15 +129,15 @@ def both_reduced(claim: Claim, rows: Rows) -> Finding:
 
 def pingpong(claim: Claim, rows: Rows) -> Finding:
     """Copies run beside training with three regions and not with one."""
-    found = select(rows, experiment=NAME)
+    found = rows_of(rows, experiment=NAME)
     if not found:
         return missing(NO_ROW)
-    cuda = [row for row in found if "timeline both" in row.values]
-    if cuda:
-        both = [row.values["timeline both"] / max(1e-12, row.values["timeline copy"])
-                for row in cuda]  # fmt: skip
+    timelines = Table.of(found).where("part_time", of=TIMELINE)
+    if timelines:
+        spent = [Table.of([row]).where(of=TIMELINE).numbers("phase") for row in timelines.rows]
+        both = [one["both"] / max(1e-12, one["copy"]) for one in spent]
         return finding(
-            cuda,
+            timelines.rows,
             evidence="measured",
             measured=f"{min(both):.0%} to {max(both):.0%} of copy time beside training",
             holds=min(both) > 0.05,

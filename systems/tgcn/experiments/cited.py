@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from dgbench.lab.compare import select
 from dgbench.lab.result_checks import ResultCheck, close
+from dgbench.lab.table import rows_of
 from dgbench.runtime.documents import load_yaml
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures
+from dgbench.systems.tgcn.experiments.common import failed, failures, number
 from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES, TABLE2, TABLE3
 
 NAME: Final = "cited"
@@ -152,11 +152,10 @@ class Cited(Experiment):
             data={"dataset": "none", "twin": False, "scale": 1.0, "note": "printed numbers only"}
         )
         for one in derived():
-            found.values[one.words] = one.follows
-            found.units[one.words] = one.unit
+            found.observe("derived_number", one.follows, of=one.words)
         found.checks = checked_numbers()
-        seconds = 3600 * BRS_HOURS
-        found.values["BRS on Twitter, us a draw"] = 1e6 * seconds / TWITTER_EDGES
+        microseconds = 1e6 * 3600 * BRS_HOURS / TWITTER_EDGES
+        found.observe("derived_number", microseconds, of="BRS on Twitter, us a draw")
         return found
 
     def figures(self) -> list[FigureSpec]:
@@ -178,7 +177,7 @@ class Cited(Experiment):
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:
-        if not select(rows, experiment=NAME):
+        if not rows_of(rows, experiment=NAME):
             return ""
         all_of = derived()
         apart = [one for one in all_of if not one.agrees]
@@ -195,11 +194,11 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         {
             "series": SERIES,
             "x": one.words,
-            "y": one.printed / row.values[one.words],
+            "y": one.printed / number(row, "derived_number", of=one.words),
             "counted": True,
             "row_ids": [row.id],
         }
-        for row in select(rows, experiment=NAME)
+        for row in rows_of(rows, experiment=NAME)
         for one in derived()
     ] + [
         {"series": SERIES, "x": derived()[0].words, "failed": failed(row), "row_ids": [row.id]}

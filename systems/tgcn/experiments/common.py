@@ -1,4 +1,4 @@
-"""What T-GCN's experiments share: words for rows, rows that failed, data and threads."""
+"""Helpers of T-GCN's experiments: words for rows, rows that failed, ratios, data and threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dgbench.systems.base import Preset
+from dgbench.lab.table import Table, rows_of
+from dgbench.runtime.statistics import paired_ratio
+from dgbench.systems.base import Measurement, Preset
 from dgbench.systems.tgcn.experiments.settings import BY_NAME
 
 if TYPE_CHECKING:
@@ -25,14 +27,42 @@ def panel(row: Any) -> str:
     return graph_title(row.params["dataset"]) + (" (twin)" if row.data.get("twin") else "")
 
 
-def failures(rows: Sequence[Any], experiment: str) -> list[Any]:
-    """Rows of an experiment that did not run."""
-    return [r for r in rows if r.experiment == experiment and r.status != "ok"]
+def failures(rows: Sequence[Any], experiment: str, **params: Any) -> list[Any]:
+    """Rows of an experiment, with these params, that did not run."""
+    return [
+        row
+        for row in rows
+        if row.experiment == experiment
+        and row.status != "ok"
+        and params.items() <= row.params.items()
+    ]
 
 
 def failed(row: Any) -> str:
     """The `failed` key of a figure's point: a row's status and reason."""
     return f"{row.status}: {row.reason}" if row.reason else str(row.status)
+
+
+def last_rows(rows: Sequence[Any], experiment: str, **params: Any) -> list[Any]:
+    """Usable rows of an experiment with these params: the last one of each cell."""
+    found = rows_of(rows, experiment=experiment, **params)
+    return list({str(sorted(row.params.items())): row for row in found}.values())
+
+
+def number(row: Any, metric: str, **dims: Any) -> Any:
+    """The number that a row observed with these dimensions; None where it has none."""
+    return Table.of([row]).where(metric, **dims).get()
+
+
+def observe_ratio(
+    found: Measurement, metric: str, slow: Sequence[float], fast: Sequence[float], **dims: Any
+) -> None:
+    """Observe the median ratio of the times of paired turns, with its interval.
+
+    Order statistics bound it, since single turns have outliers; fewer than six turns have none.
+    """
+    ratio = paired_ratio(slow, fast, method="sign")
+    found.observe(metric, ratio.value, low=ratio.low, high=ratio.high, **dims)
 
 
 def open_graph(name: str, preset: Preset, scale: float | None = None) -> EventStream:

@@ -94,8 +94,8 @@ def rescaled_gap(before: np.ndarray, after: np.ndarray, least: int = 1) -> float
 
 
 def shares_above(degrees: np.ndarray) -> list[float]:
-    """Percent of the vertices with more than each degree of `GRID`, of those with an edge."""
+    """Shares of the vertices with more than each degree of `GRID`, of those with an edge."""
     some = np.asarray(degrees)[np.asarray(degrees) > 0]
     if not some.size:
         return [0.0] * len(GRID)
-    return [float(100 * (some > x * some.mean()).mean()) for x in GRID]
+    return [float((some > x * some.mean()).mean()) for x in GRID]

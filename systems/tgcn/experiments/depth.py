@@ -9,7 +9,7 @@ import torch
 
 from dgbench.kernels_cuda.edge_sampling import EdgeSample, sample_layerwise, sample_nodewise
 from dgbench.kernels_cuda.edge_table import EdgeTable
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     failed,
@@ -84,20 +84,18 @@ class Depth(Experiment):
         occupied = table.degrees.nonzero().squeeze(1)
         found = Measurement(
             data=origin_data(events.origin),
-            counters={
-                "vertices": len(occupied),
-                "edges": len(events),
-                "roots": ROOTS[context.preset],
-            },
-            values={"mean degree": 2 * len(events) / max(1, len(occupied))},
         )
+        found.observe("vertices", len(occupied))
+        found.observe("edges", len(events))
+        found.observe("vertices", ROOTS[context.preset], of="roots")
+        found.observe("degree", 2 * len(events) / max(1, len(occupied)), method="mean")
         numbers = torch.Generator().manual_seed(5)
         places = torch.randint(len(occupied), (ROOTS[context.preset],), generator=numbers)
         roots = occupied[places]
         drawn = samples(table, roots)
         for way, sample in drawn.items():
             for layer, mean in enumerate(counts(sample), 1):
-                found.values[f"{way} {layer}"] = mean
+                found.observe("degree", mean, method=way, layer=layer)
         amounts = {
             "node": lambda degrees: int(degrees.clip(max=FANOUT).sum()),
             "union": lambda degrees: int(half_of(degrees.sum(), SHARE)),
@@ -129,13 +127,11 @@ class Depth(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = select(rows, experiment=NAME)
+        found = rows_of(rows, experiment=NAME)
         if not found:
             return ""
-        grown = [
-            row.values[f"node {LAYERS}"] / row.values["node 1"] for row in found
-        ]  # fmt: skip
-        flat = [row.values[f"layer {LAYERS}"] / row.values["layer 1"] for row in found]
+        grown, flat = ([one[-1] / one[0] for row in found if (one := drawn(row, way))]
+                       for way in ("node", "layer"))  # fmt: skip
         return (
             f"The last of {LAYERS} layers draws {min(grown):.0f} to {max(grown):.0f} times the "
             f"edges of the first node-wise ({FANOUT}^{LAYERS - 1} = {FANOUT ** (LAYERS - 1)} with "
@@ -160,10 +156,7 @@ def counts(sample: EdgeSample) -> list[float]:
 
 def drawn(row: Any, way: str) -> list[float]:
     """Edges drawn in layers 1, 2, ..."""
-    return [
-        row.values[f"{way} {layer}"] for layer in range(1, LAYERS + 1)
-        if f"{way} {layer}" in row.values
-    ]  # fmt: skip
+    return Table.of([row]).where("degree", method=way).values
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:
@@ -178,7 +171,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
             "twin": bool(row.data.get("twin")),
             "row_ids": [row.id],
         }
-        for row in select(rows, experiment=NAME)
+        for row in rows_of(rows, experiment=NAME)
         for way, words in WAYS.items()
         for layer, edges in enumerate(drawn(row, way), 1)
         if edges > 0

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dgbench.lab.compare import select
 from dgbench.lab.result_checks import close, equal
+from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     devices_lacking,
     failed,
     failures,
+    last_rows,
+    number,
     one_thread,
     panel,
 )
@@ -60,6 +62,7 @@ PRINTED, BANDWIDTH, ARITHMETIC = "printed", "bandwidth", "arithmetic"
 READINGS: Final = (PRINTED, BANDWIDTH, ARITHMETIC)
 """How fast a V100 trains: as Table 2 prints, or as this machine by memory or by arithmetic."""
 ON, OFF = "on", "off"
+WALL, PROCESSOR = "wall clock", "processor time"
 SHOWN: Final = (
     ("equal width", "equal", ON, PRINTED),
     ("dealt", "dealt", ON, PRINTED),
@@ -153,7 +156,7 @@ class Fig10(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = rows_of(rows, VIRTUAL)
+        found = last_rows(rows, NAME, kind=VIRTUAL)
         if not found:
             return ""
         words = []
@@ -161,8 +164,8 @@ class Fig10(Experiment):
             each = [speedup(row, 8, cut) for row in found]
             words.append(f"{title} {min(each):.1f} to {max(each):.1f}")
         said = f"Projected to 8 V100 with P2P: {', '.join(words)} times one."
-        for row in rows_of(rows, SWAPS):
-            count = [row.values[f"intervals {name}"] for name in TWIN_NAMES]
+        for row in last_rows(rows, NAME, kind=SWAPS):
+            count = Table.of([row]).where("derived_number", of="swaps").values
             said += (
                 f" Without P2P 4 GPUs are slower than one only from {min(count):.0f} to "
                 f"{max(count):.0f} swaps of all vertices an epoch."
@@ -196,8 +199,9 @@ def _virtual(task: Any, context: RunContext) -> Measurement:
     alike = train_alike(few, interaction_data(last, few), DEVICES, "dealt")
     found = Measurement(data=data.describe(), notes=[SOURCES])
     for count, one in alike.items():
-        found.counters |= {f"bytes {count}": one.swapped, f"expected {count}": one.expected}
-        found.values[f"deviation {count}"] = one.deviation
+        found.observe("swapped", one.swapped, ranks=count)
+        found.observe("swapped", one.expected, ranks=count, method="formula")
+        found.observe("deviation", one.deviation, ranks=count)
     found.deviation = {"loss": max(one.deviation for one in alike.values())}
     counted = {str(n): one.swapped for n, one in alike.items()}
     wanted = {
@@ -215,11 +219,9 @@ def _virtual(task: Any, context: RunContext) -> Measurement:
         ),
     ]
     pieces = time_pieces(task, context.device)
-    found.values |= {
-        "pair_s": pieces.pair_s,
-        "row_s": pieces.row_s,
-        "visit_s": pieces.visit_s,
-    }
+    found.observe("part_time", pieces.pair_s, phase="pair")
+    found.observe("part_time", pieces.row_s, phase="row")
+    found.observe("part_time", pieces.visit_s, phase="visit")
     _project(found, task, data, pieces, context.device)
     return found
 
@@ -244,12 +246,16 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
     for count in PROJECTED:
         for cut in CUTS if count > 1 else CUTS[:1]:
             trainer = open_on(task, data, count, cut, device=device)
-            edges = found.counters["edges"] = sum(kept.numel() for kept in trainer.kept)
+            edges = sum(kept.numel() for kept in trainer.kept)
             load = load_of(trainer)
             if count == 1:
                 here = project_epoch(load, pieces, machine(size=1), size=size)
-                found.values["epoch_s"] = time_epoch(trainer)
-                found.values["epoch of pieces"] = here.seconds / found.values["epoch_s"]
+                seconds = time_epoch(trainer)
+                found.observe("edges", edges)
+                found.observe("epoch_time", seconds)
+                found.observe(
+                    "speedup", here.seconds / seconds, setting="measured", baseline="pieces"
+                )  # fmt: skip
                 found.checks += check_now(trainer, "after timed epochs")
                 found.checks += check_sample(trainer, "after timed epochs")
             found.checks.append(checked_load(trainer, load, f"{cut} on {count}"))
@@ -267,14 +273,16 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
     }
     for reading, scaled in by_reading.items():
         one = project_epoch(loads[1, CUTS[0]], scaled, machine(size=1), size=size)
-        found.values[f"seconds {reading}"] = one.seconds
+        found.observe("epoch_time", one.seconds, setting=reading)
         for (count, cut), load in loads.items():
             for p2p in (ON, OFF) if count > 1 else ():
                 epoch = project_epoch(load, scaled, machine(size=count), size=size, p2p=p2p == ON)
-                key = f"{reading} {cut} {count} {p2p}"
-                found.values[f"speedup {key}"] = one.seconds / epoch.seconds
-                found.values[f"exchange {key}"] = epoch.exchange_s / epoch.seconds
-                found.checks.append(checked_projection(load, epoch, size, key))
+                about = {"setting": reading, "method": cut, "ranks": count, "p2p": p2p}
+                exchanged = epoch.exchange_s / epoch.seconds
+                found.observe("speedup", one.seconds / epoch.seconds, **about)
+                found.observe("time_share", exchanged, phase="exchange", **about)
+                part = " ".join(map(str, about.values()))
+                found.checks.append(checked_projection(load, epoch, size, part))
 
 
 def _swaps() -> Measurement:
@@ -289,10 +297,11 @@ def _swaps() -> Measurement:
     for graph in GRAPHS:
         compute = TABLE2["tgcn", "compute"][graph.name]
         intervals = 0.75 * compute / whole_swaps(graph, 4, p2p=False)
-        found.values[f"intervals {graph.name}"] = intervals
+        found.observe("derived_number", intervals, of="swaps", dataset=graph.name)
         for count in RANGE:
             swaps = intervals * whole_swaps(graph, count, p2p=True)
-            found.values[f"speedup {graph.name} {count}"] = compute / (compute / count + swaps)
+            faster = compute / (compute / count + swaps)
+            found.observe("speedup", faster, dataset=graph.name, ranks=count)
     found.checks = [checked_swap(count) for count in RANGE]
     return found
 
@@ -314,44 +323,42 @@ def _ranks(task: Any, ranks: int, context: RunContext, timeout_s: float) -> Meas
         probed=drawn_events(data),
     )
     swapped = sum(one.get("bytes_swapped", 0) for one in run.counters) // len(run.losses)
-    return Measurement(
+    found = Measurement(
         checks=checked_ranks(task, data, run, ranks, swapped, context, timeout_s, CHECKED),
-        values={
-            "throughput": run.throughput,
-            "own throughput": run.own_throughput,
-            "loss": run.losses[-1],
-        },
-        units={"throughput": "edges/s", "own throughput": "edges/s"},
-        counters={"bytes": swapped, "edges": run.edges},
         data=data.describe(),
         notes=run.notes,
     )
+    found.observe("throughput", run.throughput, method=WALL)
+    found.observe("throughput", run.own_throughput, method=PROCESSOR)
+    found.observe("loss", run.losses[-1])
+    found.observe("swapped", swapped)
+    found.observe("edges", run.edges)
+    return found
 
 
-def rows_of(rows: Rows, kind: str) -> list[Any]:
-    """The last row of each graph of a kind that ran."""
-    found = select(rows, experiment=NAME, kind=kind)
-    return list({row.params.get("dataset", ""): row for row in found}.values())
-
-
-def rank_rows(rows: Rows) -> list[Any]:
-    """The last row of each number of ranks."""
-    found = select(rows, experiment=NAME, kind=RANKS)
-    return list({row.params["ranks"]: row for row in found}.values())
+def rank_speedups(rows: Rows) -> list[tuple[Any, float]]:
+    """The last row of each number of ranks, and its speed over one rank by processor time."""
+    found = Table.of(rows, experiment=NAME, kind=RANKS).where("throughput", method=PROCESSOR)
+    last = {one["ranks"]: one for one in found}
+    alone = last.get(1)
+    if alone is None:
+        return []
+    return [(one.row, one.value / alone.value) for _, one in sorted(last.items())]
 
 
 def speedup(row: Any, devices: int, cut: str, p2p: str = ON, reading: str = PRINTED) -> float:
     """Projected speed over one device."""
-    return row.values[f"speedup {reading} {cut} {devices} {p2p}"]
+    return number(row, "speedup", setting=reading, method=cut, ranks=devices, p2p=p2p)
 
 
 def scaled_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `scaling`: projected and printed speed over one GPU, and ranks of one CPU over one
     rank; a panel for each graph. The model is held against an epoch on one device here."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows, VIRTUAL):
+    for row in last_rows(rows, NAME, kind=VIRTUAL):
         common = {"panel": panel(row), "row_ids": [row.id]}
-        off = abs(row.values["epoch of pieces"] - 1) if "epoch of pieces" in row.values else None
+        modelled = number(row, "speedup", baseline="pieces")
+        off = None if modelled is None else abs(modelled - 1)
         for title, cut, p2p, reading in SHOWN:
             for count in PROJECTED:
                 value = 1.0 if count == 1 else speedup(row, count, cut, p2p, reading)
@@ -371,12 +378,11 @@ def scaled_points(rows: Rows) -> list[dict[str, Any]]:
                 {**common, "series": "tgcn", "x": count, "y": end, "paper": True}
                 for end in ends
             ]  # fmt: skip
-    found = {row.params["ranks"]: row for row in rank_rows(rows)}
-    for ranks, row in sorted(found.items()):
-        if 1 in found:
-            value = row.values["own throughput"] / found[1].values["own throughput"]
-            points.append({"panel": panel(row), "series": "tgcn, dealt", "x": ranks, "y": value,
-                           "row_ids": [row.id]})  # fmt: skip
+    points += [
+        {"panel": panel(row), "series": "tgcn, dealt", "x": row.params["ranks"], "y": value,
+         "row_ids": [row.id]}
+        for row, value in rank_speedups(rows)
+    ]  # fmt: skip
     return points + [
         {"panel": panel(r), "series": "tgcn, dealt", "x": r.params.get("ranks", DEVICES[-1]),
          "failed": failed(r), "projected": r.params["kind"] == VIRTUAL, "row_ids": [r.id]}
@@ -391,17 +397,16 @@ def byte_points(rows: Rows) -> list[dict[str, Any]]:
         {
             "series": panel(row),
             "x": count,
-            "y": float(row.counters[f"bytes {count}"]),
+            "y": float(number(row, "swapped", ranks=count, method=None)),
             "counted": True,
             "twin": bool(row.data.get("twin")),
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, VIRTUAL)
+        for row in last_rows(rows, NAME, kind=VIRTUAL)
         for count in DEVICES
         if count > 1
     ]
     return points + [
         {"series": panel(r), "x": 2, "failed": failed(r), "row_ids": [r.id]}
-        for r in failures(rows, NAME)
-        if r.params["kind"] == VIRTUAL
+        for r in failures(rows, NAME, kind=VIRTUAL)
     ]

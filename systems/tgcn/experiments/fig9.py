@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from dgbench.lab.compare import select
 from dgbench.lab.result_checks import ResultCheck, close
+from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import t_quantile
 from dgbench.systems.base import (
@@ -51,6 +51,10 @@ SYSTEMS: Final = {
 """System, switches and options of each contender; padding is exact and costs time alone. A program
 is named by its class, as every trainer has its own."""
 TASKS: Final = ("classify", "link")
+SCORES: Final = {"classify": "accuracy", "link": "average_precision"}
+"""Metric of a task."""
+MAJORITY: Final = "majority"
+"""Setting that always says the largest class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,8 @@ class Fig9(Experiment):
             for kind in TASKS:
                 rivals = () if name == LARGE else size.rivals[kind]
                 _pieces(name, seed, kind, (OURS, *rivals), context, found)
+        found.observe("edges", size.width, of="step")
+        found.observe("parts", PIECES, of="pieces")
         if name == LARGE:
             _memory(found)
         return found
@@ -206,10 +212,11 @@ def _pieces(
             scores = trainer.evaluate_range(first, last)
             value = scores.accuracy if kind == "classify" else scores.ap
             if not math.isnan(value):
-                found.values[f"{kind} {title} {piece}"] = value
+                found.observe(SCORES[kind], value, task=kind, setting=title, piece=piece)
             begin = time.perf_counter()
             trainer.train(first, last)
-            found.values[f"seconds {kind} {title} {piece}"] = time.perf_counter() - begin
+            seconds = time.perf_counter() - begin
+            found.observe("epoch_time", seconds, task=kind, setting=title, piece=piece)
         found.checks += _checks(
             trainer,
             f"{kind} {title}",
@@ -219,9 +226,8 @@ def _pieces(
     if kind == "link" and (WHOLE in contenders or OURS in contenders):
         found.checks += _whole_state_checks(task, data, context.device)
     if kind == "classify":
-        chance = _majority(data)
-        found.values["majority"] = chance
-    found.counters |= {f"events {kind}": events, "width": size.width, "pieces": PIECES}
+        found.observe("accuracy", _majority(data), task=kind, setting=MAJORITY)
+    found.observe("edges", events, task=kind)
     found.data.update(data.describe())
 
 
@@ -325,8 +331,8 @@ def _memory(found: Measurement) -> None:
     vertices = BY_NAME[LARGE].printed.vertices
     for title, model in ((DYGNN, "dygnn"), (JODIE, "jodie")):
         needed = vertices * vertex_bytes(model, HIDDEN)
-        found.counters[f"bytes {title}"] = needed
-    found.counters["bytes device"] = GPU_BYTES
+        found.observe("memory", needed, setting=title, of="state")
+    found.observe("memory", GPU_BYTES, of="device")
 
 
 # --- what rows say --------------------------------------------------------------------------------
@@ -376,17 +382,12 @@ def lead(gaps: Sequence[float]) -> Lead:
 
 def ran(rows: Sequence[Any]) -> list[Any]:
     """Rows of this experiment that ran."""
-    return select(rows, experiment=NAME)
+    return rows_of(rows, experiment=NAME)
 
 
 def series(row: Any, kind: str, title: str) -> dict[int, float]:
     """Score by piece, of those that could be scored; the first is that of an untrained network."""
-    prefix = f"{kind} {title} "
-    return {
-        int(key[len(prefix) :]): value
-        for key, value in row.values.items()
-        if key.startswith(prefix) and key[len(prefix) :].isdigit()
-    }
+    return Table.of([row]).where(SCORES[kind], setting=title).numbers("piece")
 
 
 def learned(row: Any, kind: str, title: str) -> dict[int, float]:
@@ -424,7 +425,7 @@ def figure_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in ran(rows):
         for title in SYSTEMS:
-            spent = series(row, f"seconds {kind}", title)
+            spent = Table.of([row]).where("epoch_time", task=kind, setting=title).numbers("piece")
             points += [
                 {"panel": panel(row), "series": series_name(title), "x": piece + 1, "y": value,
                  "seed": row.params["seed"], "row_ids": [row.id]}

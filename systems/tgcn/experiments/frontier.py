@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final
 
@@ -12,6 +12,9 @@ from dgbench.kernels_cuda.edge_sampling import SubgraphSample, sample_subgraph
 from dgbench.kernels_cuda.edge_table import EdgeTable
 from dgbench.systems.tgcn.experiments.methods import arity_of, name_of
 
+REPLACED: Final = "replaced"
+"""Setting of a step of a frontier."""
+FIRST, MANY = "first", "steps"
 METHODS: Final = ("sis", "sis8", "its_bitmap", "its_linear", "brs", "keys")
 """Of a frontier. What ITS keeps of the taken plays no part: nothing is taken, slots move."""
 FAST: Final = ("sis", "sis8", "keys")
@@ -52,30 +55,30 @@ def walk(method: str, size: int, steps: int) -> SubgraphSample:
     )  # fmt: skip
 
 
-def frontier_calls(size: int) -> dict[str, Callable[[], SubgraphSample]]:
-    """Calls by `<method> first` and `<method> steps`."""
+def frontier_calls(size: int) -> dict[tuple[str, str], Callable[[], SubgraphSample]]:
+    """Calls of one step and of many, by method and call."""
     if size > MOST:
         return {}
 
     def call(method: str, steps: int) -> Callable[[], SubgraphSample]:
         return lambda: walk(method, size, steps)
 
-    calls: dict[str, Callable[[], SubgraphSample]] = {}
+    calls: dict[tuple[str, str], Callable[[], SubgraphSample]] = {}
     for method in METHODS:
-        calls[f"{method} first"] = call(method, 1)
-        calls[f"{method} steps"] = call(method, steps_of(method, size))
+        calls[method, FIRST] = call(method, 1)
+        calls[method, MANY] = call(method, steps_of(method, size))
     return calls
 
 
-def frontier_draws(size: int, seconds: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Seconds of one step in each turn, by `<method> replaced`; at least a nanosecond."""
+def frontier_draws(
+    size: int, seconds: Mapping[tuple[str, str], list[float]]
+) -> dict[tuple[str, str], list[float]]:
+    """Seconds of one step in each turn, by method and `REPLACED`; at least a nanosecond."""
     return {
-        f"{method} replaced": [
+        (method, REPLACED): [
             max(1e-9, (long - short) / (steps_of(method, size) - 1))
-            for long, short in zip(
-                seconds[f"{method} steps"], seconds[f"{method} first"], strict=True
-            )
+            for long, short in zip(seconds[method, MANY], seconds[method, FIRST], strict=True)
         ]
         for method in METHODS
-        if f"{method} steps" in seconds
+        if (method, MANY) in seconds
     }

@@ -9,17 +9,20 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from dgbench.lab.compare import select
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,
     graph_title,
+    last_rows,
+    number,
     one_thread,
     open_graph,
     origin_data,
 )
+from dgbench.systems.tgcn.experiments.races import observe_report
 from dgbench.systems.tgcn.experiments.settings import (
     BY_NAME,
     GPU_BYTES,
@@ -113,18 +116,18 @@ class Large(Experiment):
 
     def answer(self, rows: Rows) -> str:
         words = []
-        for row in rows_of(rows, PLAN):
-            if row.params["dataset"] == "twitter":
-                words.append(
-                    "the state of Twitter's vertices alone takes "
-                    f"{row.counters['state paper'] / 1e9:.0f} GB; T-GCN trains it on one V100 in "
-                    f"{row.counters['parts']} parts that stream, or on "
-                    f"{row.counters['devices']} V100"
-                )
-        for row in rows_of(rows, TRAIN):
+        for row in last_rows(rows, NAME, kind=PLAN, dataset="twitter"):
+            words.append(
+                "the state of Twitter's vertices alone takes "
+                f"{number(row, 'memory', of='state', setting='paper') / 1e9:.0f} GB; T-GCN trains "
+                f"it on one V100 in {number(row, 'parts')} parts that stream, or on "
+                f"{number(row, 'devices')} V100"
+            )
+        for row in last_rows(rows, NAME, kind=TRAIN):
+            held = number(row, "memory", of="device", method=None)
             words.append(
                 f"Flickr's twin at scale {row.data['scale']:g} is trained on in "
-                f"{row.values['epoch_s']:.0f} s with {row.values['device_bytes'] / 1e9:.1f} GB"
+                f"{number(row, 'epoch_time'):.0f} s with {held / 1e9:.1f} GB"
             )
         said = "; ".join(words)
         return f"{said[0].upper()}{said[1:]}." if said else ""
@@ -149,38 +152,42 @@ def _plan(name: str, context: RunContext) -> Measurement:
     maps: dict[str, Memory] = {
         title: baseline_memory(size, system) for system, title in BASELINES.items()
     }
-    counters = {
-        f"state {system}": maps[title].device["state"] for system, title in BASELINES.items()
-    }
-    counters |= {
-        f"device {system}": maps[title].device_bytes for system, title in BASELINES.items()
-    }
+    state = {system: maps[title].device["state"] for system, title in BASELINES.items()}
+    device = {system: maps[title].device_bytes for system, title in BASELINES.items()}
     whole = maps["T-GCN, 1 GPU"] = tgcn_memory(size, cut)
-    counters |= {"device tgcn": whole.device_bytes, "host tgcn": whole.host_bytes}
+    device["tgcn"], host = whole.device_bytes, {"tgcn": whole.host_bytes}
+    found = Measurement(
+        data={"dataset": name, "twin": False, "scale": 1.0, "note": "printed sizes alone"}
+    )
+    fitting: dict[str, int] = {}
     for what in ("parts", "devices"):
-        count = fewest(size, cut, GPU_BYTES, what) or 0
-        counters[what] = count
+        count = fitting[what] = fewest(size, cut, GPU_BYTES, what) or 0
+        found.observe(what, count)
         if count > 1:
             one = tgcn_memory(size, Cut(intervals=INTERVALS, **{what: count}))
             maps[f"T-GCN, {count} {what}"] = one
-            counters |= {f"device {what}": one.device_bytes, f"host {what}": one.host_bytes}
-            counters |= {f"{what} {region}": n for region, n in one.device.items()}
+            device[what], host[what] = one.device_bytes, one.host_bytes
+            for region, nbytes in one.device.items():
+                found.observe("memory", nbytes, of=region, setting=what)
+    for of, held in (("state", state), ("device", device), ("host", host)):
+        for setting, nbytes in held.items():
+            found.observe("memory", nbytes, of=of, setting=setting)
     eight = tgcn_memory(size, Cut(intervals=INTERVALS, devices=8))
     maps["T-GCN, 8 GPUs"] = eight
-    counters["device tgcn 8"] = eight.device_bytes
-    streams = streamed_bytes(size, Cut(intervals=INTERVALS, parts=max(1, counters["parts"])))
-    counters |= {f"streamed {way}": nbytes for way, nbytes in streams.items()}
-    return Measurement(
-        values={"printed io bytes": TABLE2["tgcn", "io"][name] * 12e9},
-        units={"printed io bytes": "bytes that 12 GB/s move in the printed time"},
-        counters=counters,
-        checks=[_checked_plan(size, cut, counters), _checked_small_plan()],
-        data={"dataset": name, "twin": False, "scale": 1.0, "note": "printed sizes alone"},
-        notes=table(maps, GPU_BYTES).splitlines()[1:],
-    )
+    found.observe("memory", eight.device_bytes, of="device", setting="tgcn", ranks=8)
+    streams = streamed_bytes(size, Cut(intervals=INTERVALS, parts=max(1, fitting["parts"])))
+    found.observe("host_to_device", streams["h2d"])
+    found.observe("device_to_host", streams["d2h"])
+    # Bytes that 12 GB/s move in the printed time.
+    found.observe("derived_number", TABLE2["tgcn", "io"][name] * 12e9, of="printed io")
+    found.checks = [_checked_plan(size, cut, state, device, fitting), _checked_small_plan()]
+    found.notes = table(maps, GPU_BYTES).splitlines()[1:]
+    return found
 
 
-def _checked_plan(size: Any, cut: Any, counters: dict[str, int]) -> ResultCheck:
+def _checked_plan(
+    size: Any, cut: Any, state: dict[str, int], device: dict[str, int], fitting: dict[str, int]
+) -> ResultCheck:
     """Check of planned bytes against tensors of a hundred vertices, multiplied up."""
     from dgbench.models.streaming import build_interaction_model
     from dgbench.systems.base.interactions import InteractionWorkload
@@ -200,20 +207,20 @@ def _checked_plan(size: Any, cut: Any, counters: dict[str, int]) -> ResultCheck:
     # Both ends of an edge and its time.
     record = sum(torch.empty(0, dtype=x).element_size() for x in (torch.int64, torch.int64,
                                                                   torch.float64))  # fmt: skip
-    own = {f"state {s}": counters[f"state {s}"] for s in ("dygnn", "jodie")}
+    own: dict[str, int] = {f"state {s}": state[s] for s in ("dygnn", "jodie")}
     wanted = {f"state {s}": size.vertices * bytes_of[s] for s in ("dygnn", "jodie")}
     for system in ("dygnn", "jodie"):
-        own[f"device {system}"] = counters[f"device {system}"]
+        own[f"device {system}"] = device[system]
         wanted[f"device {system}"] = wanted[f"state {system}"] + size.edges * record + leaves
     # Five vectors of 64 floats and two times of each vertex.
-    own["state paper"], wanted["state paper"] = counters["state paper"], size.vertices * 1296
+    own["state paper"], wanted["state paper"] = state["paper"], size.vertices * 1296
     ends = 3 * -(-round(0.4 * size.edges) // INTERVALS)  # of edges and negatives of an interval
     rows, edges = min(size.vertices, ends), -(-round(0.4 * size.edges) // INTERVALS)
-    own["device tgcn"] = counters["device tgcn"]
+    own["device tgcn"] = device["tgcn"]
     wanted["device tgcn"] = leaves + size.vertices * bytes_of["tgcn"]
     wanted["device tgcn"] += rows * 48 * 256 + 2 * 2 * edges * 8
     for what in ("parts", "devices"):
-        count = counters[what]
+        count = fitting[what]
         near = [
             tgcn_memory(size, type(cut)(intervals=INTERVALS, **{what: max(1, n)})).device_bytes
             for n in (count, count - 1)
@@ -236,14 +243,14 @@ def _checked_small_plan() -> ResultCheck:
     trainer = get_system("tgcn").open(task, data=data)
     trainer.train_epoch()
     planned = tgcn_memory(Size(data.events.num_nodes, len(data.events)), Cut(intervals=3)).device
-    report = trainer.report()
+    held = trainer.region_bytes
     names = ("R1 parameters", "R1 state")
     checked = check_bytes(trainer)
     trainer.close()
     return equal(
         "bytes",
         {**{n: planned[n] for n in names}, "held": checked.gap},
-        {**{n: int(report[f"{n} bytes"]) for n in names}, "held": 0.0},
+        {**{n: held[n] for n in names}, "held": 0.0},
         against="bytes that a trainer of a small twin holds",
     )
 
@@ -263,15 +270,14 @@ def _count(name: str, context: RunContext) -> Measurement:
 
     first, last = float(events.t[0]), float(events.t[end - 1])
     cut = by_times(inner_times(first, last, INTERVALS))
-    found = Measurement(
-        counters={"edges": end}, data=origin_data(events.origin), values={}, checks=[]
-    )
+    found = Measurement(data=origin_data(events.origin))
+    found.observe("edges", end)
     ends, at = (events.src[:end], events.dst[:end]), intervals_of(events.t[:end], INTERVALS)
     for by in ("equal", "dealt"):
         parts = cut_vertices(events.num_nodes, 8, cut=by)
         begin = time.process_time()
         counts = count_streamed(pieces, cut, parts)
-        found.values[f"edges/s {by}"] = end / (time.process_time() - begin)
+        found.observe("throughput", end / (time.process_time() - begin), method=by)
         one = balance(counts.sum(0, keepdim=True))
         key = at
         for ids in ends:
@@ -282,8 +288,8 @@ def _count(name: str, context: RunContext) -> Measurement:
             equal("counters", counts.reshape(-1), recount, against="count over all edges"),
             check_balance(one, counts.sum(0, keepdim=True), turns),
         ]
-        found.values |= {f"busy {by}": one.busy, f"largest {by}": one.largest}
-    found.units = {key: "edges/s" for key in found.values if key.startswith("edges/s")}
+        found.observe("busy_devices", one.busy, method=by)
+        found.observe("imbalance", one.largest, of="grid", method=by)
     return found
 
 
@@ -316,55 +322,49 @@ def _train(name: str, context: RunContext) -> Measurement:
     size = Size(data.events.num_nodes, len(data.events))
     planned = tgcn_memory(size, Cut(intervals=intervals))
     found = Measurement(
-        values={
-            "epoch_s": seconds,
-            "loss": loss,
-            "edges/s": report["kept_edges"] / seconds,
-            "planned device bytes": float(planned.device_bytes),
-            **report,
-        },
-        units={"edges/s": "edges/s"},
-        counters={"vertices": data.events.num_nodes, "events": len(data.events),
-                  "intervals": intervals},
         checks=[
             *check_now(trainer, "after the epoch"),
             *check_sample(trainer, "after the epoch"),
             check_bytes(trainer),
         ],
         data=data.describe(),
-    )  # fmt: skip
+    )
+    found.observe("epoch_time", seconds)
+    found.observe("loss", loss)
+    found.observe("throughput", report["kept_edges"] / seconds)
+    found.observe("memory", planned.device_bytes, of="device", method="planned")
+    observe_report(found, report, tuple(report))
+    for region, nbytes in trainer.region_bytes.items():
+        found.observe("memory", nbytes, of=region)
+    found.observe("vertices", data.events.num_nodes)
+    found.observe("edges", len(data.events))
+    found.observe("parts", intervals, of="intervals")
     trainer.close()
     return found
 
 
-def rows_of(rows: Rows, kind: str) -> list[Any]:
-    """The last row of each graph of a kind that ran."""
-    found = select(rows, experiment=NAME, kind=kind)
-    return list({row.params["dataset"]: row for row in found}.values())
-
-
 def memory_points(rows: Rows) -> list[dict[str, Any]]:
     """Device memory of contenders by printed sizes."""
-    series = {f"device {system}": title for system, title in BASELINES.items()}
-    series |= {
-        "device tgcn": "T-GCN, 1 GPU",
-        "device parts": "T-GCN, 1 GPU, streamed",
-        "device tgcn 8": "T-GCN, 8 GPUs",
+    series: dict[tuple[str, int | None], str] = {
+        **{(system, None): title for system, title in BASELINES.items()},
+        ("tgcn", None): "T-GCN, 1 GPU",
+        ("parts", None): "T-GCN, 1 GPU, streamed",
+        ("tgcn", 8): "T-GCN, 8 GPUs",
     }
     points = [
         {
             "series": title,
             "x": graph_title(row.params["dataset"]),
-            "y": float(row.counters[key]),
+            "y": float(held[key]),
             "counted": True,
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, PLAN)
+        for row in last_rows(rows, NAME, kind=PLAN)
+        for held in [Table.of([row]).where("memory", of="device").numbers("setting", "ranks")]
         for key, title in series.items()
-        if key in row.counters
+        if key in held
     ]
     return points + [
         {"series": "DyGNN", "x": graph_title(row.params["dataset"]), "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == PLAN
+        for row in failures(rows, NAME, kind=PLAN)
     ]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeVar
+
+K = TypeVar("K")
 
 TITLES: Final = {
     "sis": "SIS",
@@ -57,10 +59,10 @@ def arity_of(method: str) -> int:
 
 
 def timed(
-    calls: Mapping[str, Callable[[], object]],
-    seconds: dict[str, list[float]],
+    calls: Mapping[K, Callable[[], object]],
+    seconds: dict[K, list[float]],
     turn: int,
-    results: dict[str, object] | None = None,
+    results: dict[K, object] | None = None,
 ) -> None:
     """Run all calls once, every second turn in reverse order; the turns below 0 warm up.
 

@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,
+    last_rows,
+    number,
     one_thread,
     open_graph,
     origin_data,
@@ -130,21 +132,19 @@ class Partition(Experiment):
 
     def answer(self, rows: Rows) -> str:
         words = []
-        found = rows_of(rows, FILL)
-        if found:
-            least, most = (
-                f(found, key=lambda r: r.values["busy equal 8"]) for f in (min, max)
-            )  # fmt: skip
-            dealt = [r.values["busy dealt 8"] for r in found]
+        busy = Table.of(last_rows(rows, NAME, kind=FILL)).where("busy_devices", ranks=8)
+        if busy:
+            equal = busy.where(method="equal")
+            least, most = (f(equal, key=lambda one: one.value) for f in (min, max))
+            dealt = busy.where(method="dealt").values
             words.append(
-                f"parts of equal width let {least.values['busy equal 8']:.1f} "
-                f"({panel(least)}) to {most.values['busy equal 8']:.1f} ({panel(most)}) of 8 "
+                f"parts of equal width let {least.value:.1f} ({panel(least.row)}) to "
+                f"{most.value:.1f} ({panel(most.row)}) of 8 "
                 f"devices train at a time, dealt ones {min(dealt):.1f} to {max(dealt):.1f}"
             )
-        for row in rows_of(rows, SHARE):
-            words.append(
-                f"on {panel(row)} the cut takes {100 * row.values['share']:.2f} % of an epoch here"
-            )
+        for row in last_rows(rows, NAME, kind=SHARE):
+            share = 100 * number(row, "time_share", phase="cut", setting=None)
+            words.append(f"on {panel(row)} the cut takes {share:.2f} % of an epoch here")
         said = "; ".join(words)
         return f"{said[0].upper()}{said[1:]}." if said else ""
 
@@ -168,15 +168,16 @@ def _fill(name: str, context: RunContext) -> Measurement:
             one = balance(grids.counts, phases)
             found.checks += check_grids(grids, src, dst, at, cut, count, f"{cut} on {devices}")
             found.checks.append(check_balance(one, grids.counts, phases))
-            for what in ("largest", "device", "busy", "empty"):
-                found.values[f"{what} {cut} {devices}"] = getattr(one, what)
-            found.values[f"vertices {cut} {devices}"] = (
-                max(parts.sizes) * devices / count
-            )  # fmt: skip
-    rates = _rates(src, dst, t, count)
-    found.values |= {f"{what} edges/s": len(train) / s for what, s in rates.items()}
-    found.units = {f"{what} edges/s": "edges/s" for what in rates}
-    found.counters |= {"edges": len(train), "vertices": count}
+            about = {"method": cut, "ranks": devices}
+            found.observe("imbalance", one.largest, of="grid", **about)
+            found.observe("imbalance", one.device, of="device", **about)
+            found.observe("imbalance", max(parts.sizes) * devices / count, of="part", **about)
+            found.observe("busy_devices", one.busy, **about)
+            found.observe("portion", one.empty, of="empty grids", **about)
+    for method, seconds in _rates(src, dst, t, count).items():
+        found.observe("throughput", len(train) / seconds, method=method)
+    found.observe("edges", len(train))
+    found.observe("vertices", count)
     return found
 
 
@@ -202,9 +203,9 @@ def _rates(src: Tensor, dst: Tensor, t: Tensor, count: int) -> dict[str, float]:
     )
 
 
-def _timed(calls: dict[str, Callable[[], Any]]) -> dict[str, float]:
+def _timed(calls: dict[Any, Callable[[], Any]]) -> dict[Any, float]:
     """Median seconds of each call; all take turns, the first of which warms up."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[Any, list[float]] = {name: [] for name in calls}
     for turn in range(TURNS + 1):
         for name, call in calls.items():
             start = time.perf_counter()
@@ -252,13 +253,16 @@ def _degrees(vertices: int, edges: int) -> Measurement:
                 one = balance(grids.counts)
                 part = f"{order} {cut} {skew:g}"
                 found.checks += check_grids(grids, src, dst, at, cut, vertices, part)
-                found.values[f"largest {order} {cut} {skew:g}"] = one.largest
-                found.values[f"busy {order} {cut} {skew:g}"] = one.busy
+                about = {"setting": order, "method": cut, "skew": skew}
+                found.observe("imbalance", one.largest, of="grid", **about)
+                found.observe("busy_devices", one.busy, **about)
     seconds = _timed(
-        {f"{skew:g}": lambda s=skew: sort_grids(*streams[s], intervals, bounds) for skew in SKEWS}
+        {skew: lambda s=skew: sort_grids(*streams[s], intervals, bounds) for skew in SKEWS}
     )
-    found.values |= {f"edges/s {skew}": edges / s for skew, s in seconds.items()}
-    found.counters |= {"edges": edges, "vertices": vertices}
+    for skew, spent in seconds.items():
+        found.observe("throughput", edges / spent, skew=skew)
+    found.observe("edges", edges)
+    found.observe("vertices", vertices)
     return found
 
 
@@ -292,18 +296,8 @@ def _share(name: str, context: RunContext) -> Measurement:
     grids = Grids.build(*edges, stream.num_nodes, intervals=PIECES, parts=8)
     at = intervals_of(edges[2], PIECES)
     total = epoch + report["sample_s"] + report["partition_s"]
+    rate = kept.numel() / cut
     found = Measurement(
-        values={
-            "share": cut / total,
-            "plan share": report["partition_s"] / total,
-            "cut_s": cut,
-            "plan_s": report["partition_s"],
-            "sample_s": report["sample_s"],
-            "epoch_s": epoch,
-            "edges/s": kept.numel() / cut,
-        },
-        units={"edges/s": "edges/s"},
-        counters={"edges": kept.numel()},
         checks=[
             *check_grids(grids, *edges[:2], at, "equal", stream.num_nodes, "the timed cut"),
             *check_now(trainer, "after an epoch"),
@@ -311,18 +305,20 @@ def _share(name: str, context: RunContext) -> Measurement:
         ],
         data=trainer.data.describe(),
     )
+    parts = {"cut": cut, "plan": report["partition_s"], "sample": report["sample_s"]}
+    for phase, seconds in parts.items():
+        found.observe("part_time", seconds, phase=phase)
+    for phase in ("cut", "plan"):
+        found.observe("time_share", parts[phase] / total, phase=phase)
+    found.observe("epoch_time", epoch)
+    found.observe("throughput", rate)
+    found.observe("edges", kept.numel())
     printed = BY_NAME[TRAINED].printed
     if printed is not None:
-        whole = printed.edges * SPLIT[0] * task.share / found.values["edges/s"]
-        found.values["printed share"] = whole / TABLE2["tgcn", "total"][TRAINED]
+        share = printed.edges * SPLIT[0] * task.share / rate / TABLE2["tgcn", "total"][TRAINED]
+        found.observe("time_share", share, phase="cut", setting="printed")
     trainer.close()
     return found
-
-
-def rows_of(rows: Rows, kind: str) -> list[Any]:
-    """The last row of each graph of a kind that ran."""
-    found = select(rows, experiment=NAME, kind=kind)
-    return list({row.params.get("dataset", ""): row for row in found}.values())
 
 
 CUT_TITLES: Final = {"equal": "equal width", "edges": "equal edges", "dealt": "dealt (ours)"}
@@ -334,39 +330,51 @@ def busy_points(rows: Rows) -> list[dict[str, Any]]:
         {
             "series": title,
             "x": panel(row),
-            "y": row.values[f"busy {cut} 8"],
+            "y": number(row, "busy_devices", method=cut, ranks=8),
             "counted": True,
             "twin": bool(row.data.get("twin")),
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, FILL)
+        for row in last_rows(rows, NAME, kind=FILL)
         for cut, title in CUT_TITLES.items()
     ]
     return points + [
         {"series": CUT_TITLES["equal"], "x": panel(row), "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == FILL
+        for row in failures(rows, NAME, kind=FILL)
     ]
+
+
+def largest_grid(row: Any, order: str, cut: str) -> dict[float, float]:
+    """Edges of the largest grid by skew, over those with uniform degrees."""
+    found = Table.of([row]).where("imbalance", of="grid", setting=order, method=cut)
+    by_skew = found.numbers("skew")
+    return {skew: value / by_skew[0.0] for skew, value in by_skew.items()}
+
+
+def sort_time(row: Any, skew: float) -> float:
+    """Time to sort at this skew, over that with uniform degrees."""
+    by_skew = Table.of([row]).where("throughput").numbers("skew")
+    return by_skew[0.0] / by_skew[skew]
 
 
 def degree_points(rows: Rows) -> list[dict[str, Any]]:
     """The largest grid and the time to sort, over those of uniform degrees."""
     points: list[dict[str, Any]] = []
-    for row in rows_of(rows, DEGREES):
+    for row in last_rows(rows, NAME, kind=DEGREES):
+        largest = {
+            "largest grid, ids by degree": largest_grid(row, "rank", "equal"),
+            "largest grid, ids mixed": largest_grid(row, "mixed", "equal"),
+            "largest grid, dealt": largest_grid(row, "rank", "dealt"),
+        }
         for skew in SKEWS:
-            for series, key in (
-                ("largest grid, ids by degree", "largest rank equal"),
-                ("largest grid, ids mixed", "largest mixed equal"),
-                ("largest grid, dealt", "largest rank dealt"),
-            ):
-                value = row.values[f"{key} {skew:g}"] / row.values[f"{key} 0"]
+            for series, by_skew in largest.items():
                 points.append(
-                    {"series": series, "x": skew, "y": value, "counted": True, "row_ids": [row.id]}
-                )
-            value = row.values["edges/s 0"] / row.values[f"edges/s {skew:g}"]
+                    {"series": series, "x": skew, "y": by_skew[skew], "counted": True,
+                     "row_ids": [row.id]}
+                )  # fmt: skip
+            value = sort_time(row, skew)
             points.append({"series": "time", "x": skew, "y": value, "row_ids": [row.id]})
     return points + [
         {"series": "time", "x": 0.0, "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == DEGREES
+        for row in failures(rows, NAME, kind=DEGREES)
     ]

@@ -15,6 +15,7 @@ from dgbench.kernels_cuda.edge_sampling import (
     sample_subgraph,
 )
 from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Preset
 from dgbench.systems.tgcn.experiments.methods import (
     BASE,
@@ -75,14 +76,17 @@ class Task:
     Attributes:
         calls: by method, each the same sample by another way to draw.
         left_out: by method, why it is not raced.
-        counters: what was sampled.
+        counts: what was sampled, as observations.
         roots: int64[R] of a sample around roots; None of a subgraph.
+        frontier, draws: slots and draws of a subgraph.
     """
 
     calls: dict[str, Call]
     left_out: dict[str, str]
-    counters: dict[str, int]
+    counts: list[Observation]
     roots: Tensor | None = None
+    frontier: int = 0
+    draws: int = 0
 
 
 def tasks_on(table: EdgeTable, preset: Preset) -> dict[str, Task]:
@@ -141,7 +145,7 @@ def node_task(table: EdgeTable, roots: Tensor, layers: int, preset: Preset) -> T
             sample_nodewise(table, roots[:1], share=SHARE, layers=layers, threads=1, seed=1).pools,
         )
     task = pool_task(sample_nodewise, table, roots[torch.tensor(kept)], pools, layers, preset)
-    task.counters["passed over"] = max(kept) + 1 - len(kept)
+    task.counts.append(observation("vertices", max(kept) + 1 - len(kept), of="passed over"))
     return task
 
 
@@ -153,7 +157,7 @@ def large_task(table: EdgeTable, roots: Tensor) -> Task:
             table, roots, share=SHARE, layers=2, seed=1, threads=1, **chosen(BASE)
         )
 
-    return Task({BASE: call}, {}, {"roots": roots.numel()}, roots)
+    return Task({BASE: call}, {}, [observation("vertices", roots.numel(), of="roots")], roots)
 
 
 def layer_task(table: EdgeTable, roots: Tensor, preset: Preset) -> Task:
@@ -189,13 +193,14 @@ def pool_task(
         else:
             calls[way] = call(way)
     calls[NOTHING] = lambda: sample(table, roots, share=0.0, layers=1, threads=1)
-    counters = {
-        "roots": roots.numel(),
-        "pooled": int(pools.sum()),
-        "largest pool": int(pools.max()),
-        "mean pool": round(float(pools.double().mean())),
+    pooled = {
+        "sum": int(pools.sum()),
+        "largest": int(pools.max()),
+        "mean": round(float(pools.double().mean())),
     }
-    return Task(calls, absent, counters, roots)
+    counts = [observation("edges", n, of="pool", method=method) for method, n in pooled.items()]
+    counts.append(observation("vertices", roots.numel(), of="roots"))
+    return Task(calls, absent, counts, roots)
 
 
 def frontier_task(table: EdgeTable, frontier: int, draws: int) -> Task:
@@ -206,6 +211,9 @@ def frontier_task(table: EdgeTable, frontier: int, draws: int) -> Task:
             table, frontier, draws, induced=False, seed=1, threads=1, **chosen(way)
         )
 
-    return Task(
-        {way: call(way) for way in FRONTIERS}, {}, {"frontier": frontier, "draws": draws}
-    )  # fmt: skip
+    counts = [
+        observation("vertices", frontier, of="frontier"),
+        observation("draw_work", draws, of="draws"),
+    ]
+    calls = {way: call(way) for way in FRONTIERS}
+    return Task(calls, {}, counts, frontier=frontier, draws=draws)

@@ -10,13 +10,14 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from dgbench.lab.compare import select
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     devices_lacking,
     failed,
     failures,
+    last_rows,
+    number,
     one_thread,
     open_graph,
     origin_data,
@@ -39,7 +40,10 @@ SHOWN: Final = 2_302_925
 """Vertices of Flickr, whose interval is projected."""
 CHANNELS: Final = 128
 """Floats of the embedding that is split over two channels (section 4.2)."""
+PAPERS_MACHINE: Final = "dgx1-v100"
 LITERAL, BEST, OTHERS = "algorithm 6", "best ring", ("shift", "gather", "direct")
+LEAN, RENAMED = f"{LITERAL}, lean", f"{LITERAL}, relabelled"
+ON, OFF = "on", "off"
 COPIED: Final = (1 << 20, 1 << 28)
 """Bytes of copies that are timed between devices."""
 
@@ -117,13 +121,13 @@ class Schedule(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = [r for r in rows_of(rows, RING) if r.params["machine"] == "dgx1-v100"]
+        found = last_rows(rows, NAME, kind=RING, machine=PAPERS_MACHINE)
         if not found:
             return ""
-        row = found[-1]
-        doubled = row.counters[f"doubled {LITERAL}"]
-        best = row.counters[f"doubled {BEST}"]
-        faster = row.values[f"seconds {LITERAL}"] / row.values[f"seconds {BEST}"]
+        doubled, best = (
+            number(found[-1], "links", of="doubled", setting=ring) for ring in (LITERAL, BEST)
+        )
+        faster = exchange_time(found[-1], LITERAL) / exchange_time(found[-1], BEST)
         return (
             "Algorithm 6 trains every grid once over direct links; on the published table "
             f"{doubled} of its 8 pairs have a doubled one. The best ring has {best} and leaves out "
@@ -153,14 +157,15 @@ def _ring(name: str) -> Measurement:
     links = machine(name)
     hops = hop_matrix(links)
     found = Measurement(
-        data=synthetic_data(f"links of {name}, published"), notes=[SOURCES], counters={}, values={},
+        data=synthetic_data(f"links of {name}, published"),
+        notes=[SOURCES],
         checks=_checked_links(links, hops),
-    )  # fmt: skip
+    )
     best = best_ring(links)
     found.checks.append(_checked_ring(links, best))
     made = {
         LITERAL: make_schedule(8, ring=PAPERS, lean=False),
-        "algorithm 6, lean": make_schedule(8, ring=PAPERS),
+        LEAN: make_schedule(8, ring=PAPERS),
         BEST: make_schedule(8, ring=best),
         **{kind: make_schedule(8, kind, ring=best) for kind in OTHERS},
     }
@@ -170,9 +175,10 @@ def _ring(name: str) -> Measurement:
         check_schedule(schedule)
         sent = traffic(schedule, rows, read=vector, add=2 * vector)
         by_hops = bytes_by_hops(sent, links)
-        found.counters |= {f"bytes {title}": int(sent.sum())}
-        found.counters |= {f"bytes over {h} hops {title}": n for h, n in by_hops.items()}
-        found.counters[f"parts held {title}"] = schedule.parts_held
+        found.observe("swapped", int(sent.sum()), setting=title)
+        for count, nbytes in by_hops.items():
+            found.observe("swapped", int(nbytes), hops=int(count), setting=title)
+        found.observe("parts", schedule.parts_held, of="held", setting=title)
         found.checks += [
             check_round(schedule, title),
             equal(
@@ -182,31 +188,30 @@ def _ring(name: str) -> Measurement:
                 against="a round followed move by move",
             ),
         ]
-        seconds = exchange_seconds(schedule, sent, links.topology())
-        found.values[f"seconds {title}"] = seconds
-        staged = exchange_seconds(schedule, sent, links.topology(p2p=False))
-        found.values[f"seconds {title}, through the host"] = staged
+        for p2p in (ON, OFF):
+            seconds = exchange_seconds(schedule, sent, links.topology(p2p=p2p == ON))
+            found.observe("part_time", seconds, phase="exchange", setting=title, p2p=p2p)
     for title, ring in ((LITERAL, PAPERS), (BEST, best)):
         wide = [links.bricks(a, b) for side in pairs(ring) for a, b in side]
-        found.counters[f"doubled {title}"] = sum(count >= 2 for count in wide)
-        found.counters[f"direct {title}"] = sum(count >= 1 for count in wide)
-    renamed = quality(links.relabelled(RELABELLED), PAPERS)
-    found.counters["doubled algorithm 6, relabelled"] = 8 - renamed.not_doubled
-    found.counters["phases"] = len(made[LITERAL].phases)
-    found.counters["grids followed"] = sum(_followed(size) for size in SIZES)
-    groups = [(i, j) for i in range(4) for j in range(4, 8)]
-    found.counters["pairs between groups"] = len(groups)
-    found.counters["pairs between groups, two hops"] = int(sum(hops[i, j] == 2 for i, j in groups))
-    inside = sum(hops[i, j] == 1 for i in range(4) for j in range(4) if i != j)
-    found.counters["pairs inside groups, one hop"] = int(inside)
-    wide = sorted(links.bricks(0, j) for j in range(8) if links.bricks(0, j))
-    found.counters |= {"links of a device": len(wide), "channels": max(wide, default=0)}
-    found.values["bytes/s widest"] = max(links.bandwidth(0, j) for j in range(1, 8))
-    found.values["bytes/s narrowest direct"] = min(
-        (links.bandwidth(0, j) for j in range(1, 8) if links.bricks(0, j)), default=0.0
-    )
-    found.values["bytes/s pcie"] = links.pcie
-    found.units = {k: "bytes/s" for k in found.values if k.startswith("bytes/s")}
+        for of, least in (("doubled", 2), ("direct", 1)):
+            found.observe("links", sum(count >= least for count in wide), of=of, setting=title)
+    renamed = 8 - quality(links.relabelled(RELABELLED), PAPERS).not_doubled
+    found.observe("links", renamed, of="doubled", setting=RENAMED)
+    found.observe("parts", len(made[LITERAL].phases), of="phases")
+    found.observe("parts", sum(_followed(size) for size in SIZES), of="grids")
+    far = [hops[i, j] for i in range(4) for j in range(4, 8)]
+    inside = [hops[i, j] for i in range(4) for j in range(4) if i != j]
+    found.observe("links", len(far), of="between groups")
+    found.observe("links", sum(int(n == 2) for n in far), of="between groups", hops=2)
+    found.observe("links", sum(int(n == 1) for n in inside), of="inside groups", hops=1)
+    wide = [links.bricks(0, j) for j in range(8) if links.bricks(0, j)]
+    found.observe("links", len(wide), of="device")
+    found.observe("links", max(wide, default=0), of="pair")
+    rates = {j: links.bandwidth(0, j) for j in range(1, 8)}
+    narrowest = min((rates[j] for j in rates if links.bricks(0, j)), default=0.0)
+    found.observe("bandwidth", max(rates.values()), link="nvlink", of="widest")
+    found.observe("bandwidth", narrowest, link="nvlink", of="narrowest")
+    found.observe("bandwidth", links.pcie, link="pcie")
     return found
 
 
@@ -292,23 +297,21 @@ def _volume(name: str, context: RunContext) -> Measurement:
         "host": VECTORS * vector * devices * counted["visiting"] + 2 * state * counted["named"],
     }
     own = {"ring": ring, "whole": whole, "asked": asked, "host": h2d + d2h}
-    return Measurement(
+    found = Measurement(
         checks=[
             equal("bytes", own, wanted, against="distinct rows of all edges"),
             _checked_state(state, events.num_nodes),
         ],
-        values={"ring over asked": ring / max(1, asked)},
-        counters={
-            "bytes ring": ring,
-            "bytes ring, whole parts": whole,
-            "bytes asked one by one": asked,
-            "pcie bytes": pairs,
-            "pcie bytes, vectors in the host": h2d + d2h + pairs,
-            "edges": len(train),
-        },
         data=origin_data(events.origin),
         notes=["edges of the training range without negatives, vertices dealt out in turns"],
     )
+    for method in ("ring", "whole", "asked"):
+        found.observe("swapped", own[method], method=method)
+    found.observe("swapped", pairs, method="device", link="pcie")
+    found.observe("swapped", own["host"] + pairs, method="host", link="pcie")
+    found.observe("relative_size", ring / max(1, asked), setting="ring", baseline="asked")
+    found.observe("edges", len(train))
+    return found
 
 
 def _named_rows(train: Any, devices: int) -> dict[str, int]:
@@ -353,17 +356,15 @@ def _copies() -> Measurement:
                 for device in range(2):
                     torch.cuda.synchronize(device)
                 best = min(best, time.perf_counter() - start)
-            found.values[f"bytes/s {title} {nbytes}"] = nbytes / best
+            found.observe("bandwidth", nbytes / best, link=title, size=nbytes)
             found.checks.append(equal("copies", target, source.cpu(), against="source of the copy"))
-    found.units = dict.fromkeys(found.values, "bytes/s")
-    found.counters["peer access"] = int(torch.cuda.can_device_access_peer(0, 1))
+    found.observe("links", int(torch.cuda.can_device_access_peer(0, 1)), of="peers")
     return found
 
 
-def rows_of(rows: Rows, kind: str) -> list[Any]:
-    """The last row of each machine or graph of a kind that ran."""
-    found = select(rows, experiment=NAME, kind=kind)
-    return list({str(sorted(row.params.items())): row for row in found}.values())
+def exchange_time(row: Any, setting: str, p2p: str = ON) -> float:
+    """Projected seconds of an interval's exchange."""
+    return number(row, "part_time", phase="exchange", setting=setting, p2p=p2p)
 
 
 def exchange_points(rows: Rows) -> list[dict[str, Any]]:
@@ -373,45 +374,43 @@ def exchange_points(rows: Rows) -> list[dict[str, Any]]:
             "panel": row.params["machine"],
             "series": series,
             "x": title,
-            "y": row.values[f"seconds {title}{suffix}"],
+            "y": exchange_time(row, title, p2p),
             "projected": True,
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, RING)
+        for row in last_rows(rows, NAME, kind=RING)
         for title in (LITERAL, BEST, *OTHERS)
-        for series, suffix in (("peer to peer", ""), ("through the host", ", through the host"))
+        for series, p2p in (("peer to peer", ON), ("through the host", OFF))
     ]
     return points + [
         {"panel": row.params["machine"], "series": "peer to peer", "x": LITERAL,
          "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == RING
+        for row in failures(rows, NAME, kind=RING)
     ]  # fmt: skip
 
 
 def volume_points(rows: Rows) -> list[dict[str, Any]]:
     """Bytes of an epoch: between devices, and over PCIe."""
     series = {
-        "ring, whole parts": "bytes ring, whole parts",
-        "ring, named rows": "bytes ring",
-        "asked one by one": "bytes asked one by one",
-        "PCIe, vectors in the host": "pcie bytes, vectors in the host",
-        "PCIe, vectors on devices": "pcie bytes",
+        "ring, whole parts": "whole",
+        "ring, named rows": "ring",
+        "asked one by one": "asked",
+        "PCIe, vectors in the host": "host",
+        "PCIe, vectors on devices": "device",
     }
     points = [
         {
             "series": title,
             "x": panel(row),
-            "y": float(row.counters[key]),
+            "y": float(number(row, "swapped", method=method)),
             "counted": True,
             "twin": bool(row.data.get("twin")),
             "row_ids": [row.id],
         }
-        for row in rows_of(rows, VOLUME)
-        for title, key in series.items()
+        for row in last_rows(rows, NAME, kind=VOLUME)
+        for title, method in series.items()
     ]
     return points + [
         {"series": "ring, named rows", "x": panel(row), "failed": failed(row)}
-        for row in failures(rows, NAME)
-        if row.params["kind"] == VOLUME
+        for row in failures(rows, NAME, kind=VOLUME)
     ]

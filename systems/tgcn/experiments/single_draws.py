@@ -12,13 +12,13 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.segment_tree import SegmentTree
 from dgbench.kernels_cuda.weighted import DrawStats, draw_many, draw_without_replacement
-from dgbench.lab.compare import gains
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.tgcn.experiments.common import synthetic_data
+from dgbench.systems.tgcn.experiments.common import observe_ratio, synthetic_data
 from dgbench.systems.tgcn.experiments.frontier import METHODS as FRONTIER_METHODS
 from dgbench.systems.tgcn.experiments.frontier import (
+    REPLACED,
     frontier_calls,
     frontier_draws,
     ring_of,
@@ -65,7 +65,13 @@ LARGEST: Final = 1_000
 """Of the weights that stand for degrees: at most so many, by a power law of this exponent."""
 READY: Final = "ready"
 HALF: Final = "half"
-REPLACED: Final = "replaced"
+ONE, FEW = "one", "few"
+"""Settings of a draw, and the calls whose difference gives one with its table ready."""
+
+Spent = dict[tuple[str, str], list[float]]
+"""Seconds of each turn of a call, by method and call."""
+Draws = dict[tuple[str, str], list[float]]
+"""Seconds of a draw in each turn, by method and setting."""
 
 
 def weights_of(kind: str, size: int) -> Tensor:
@@ -99,23 +105,23 @@ def methods_for(kind: str) -> list[str]:
     return [name for name in TITLES if kind == "equal" or name != "reservoir"]
 
 
-def calls_for(kind: str, size: int, preset: Preset) -> dict[str, Callable[[], Tensor]]:
-    """Calls whose times make up the first two panels, by `<method> <what>`."""
+def calls_for(kind: str, size: int, preset: Preset) -> dict[tuple[str, str], Callable[[], Tensor]]:
+    """Calls whose times make up the first two panels, by method and call."""
     weights = weights_of(kind, size)
 
     def call(method: str, count: int, repeats: int) -> Callable[[], Tensor]:
         return lambda: draw_many(weights, count, repeats, seed=count, **chosen(method))
 
-    calls: dict[str, Callable[[], Tensor]] = {}
+    calls: dict[tuple[str, str], Callable[[], Tensor]] = {}
     for method in methods_for(kind):
         if method != "keys":
             few = few_of(method, size)
             repeats = repeats_of(method, size, few)
-            calls[f"{method} one"] = call(method, 1, repeats)
-            calls[f"{method} few"] = call(method, few, repeats)
+            calls[method, ONE] = call(method, 1, repeats)
+            calls[method, FEW] = call(method, few, repeats)
         if size <= (LONGEST if method in LINEAR else HALVED)[preset]:
             half = size // 2
-            calls[f"{method} {HALF}"] = call(method, half, repeats_of(method, size, half))
+            calls[method, HALF] = call(method, half, repeats_of(method, size, half))
     return calls
 
 
@@ -123,18 +129,19 @@ def measure(kind: str, preset: Preset) -> Measurement:
     """Every method at every size, in turns."""
     found = Measurement(
         data=synthetic_data(f"{kind} weights"),
-        counters={"turns": TURNS[preset]},
         deviation={"repeats": 0.0},
-        checks=[],
         notes=[f"linear methods draw half of a set up to {LONGEST[preset]:,} elements"],
     )
+    found.observe("turns", TURNS[preset])
     sizes = SIZES[preset]
     calls = {n: calls_for(kind, n, preset) | frontier_part(kind, n, preset) for n in sizes}
     for n in sizes:
         count(found, kind, n, preset)
-        found.counters |= {f"tree {part} {n}": k for part, k in levels(n).items()}
-    found.counters |= example()
-    spent: dict[int, dict[str, list[float]]] = {n: {} for n in sizes}
+        for part, nodes in levels(n).items():
+            found.observe("draw_work", nodes, of=part, size=n)
+    for part, nodes in example().items():
+        found.observe("draw_work", nodes, of=part)
+    spent: dict[int, Spent] = {n: {} for n in sizes}
     for turn in range(-1, TURNS[preset]):
         for n in sizes:
             timed(calls[n], spent[n], turn)
@@ -142,44 +149,44 @@ def measure(kind: str, preset: Preset) -> Measurement:
     ring_of.cache_clear()
     draws = {n: per_draw(kind, n, seconds) for n, seconds in spent.items()}
     for n, by_name in draws.items():
-        for name in [name for name, seconds in by_name.items() if median(seconds) <= LEAST]:
-            del by_name[name]
-        for name, seconds in by_name.items():
-            found.values[f"{name} {n}"] = median(seconds)
-            found.units[f"{name} {n}"] = "s"
-            baseline = f"{BASE} {name.split()[1]}"
-            if name != baseline:
-                found.values |= gains(f"{name} {n}", seconds, by_name[baseline])
+        for way in [way for way, seconds in by_name.items() if median(seconds) <= LEAST]:
+            del by_name[way]
+        for (method, setting), seconds in by_name.items():
+            about = {"setting": setting, "size": n}
+            found.observe("sampling_time", median(seconds), method=method, **about)
+            if method != BASE:
+                base = by_name[BASE, setting]
+                observe_ratio(found, "speedup", seconds, base, baseline=method, **about)
     for small, large in pairwise(sizes):
-        for name in draws[large]:
-            if name in draws[small]:
-                found.values |= gains(f"growth {name} {large}", draws[large][name],
-                                      draws[small][name])  # fmt: skip
+        for way in [way for way in draws[large] if way in draws[small]]:
+            slow, fast = draws[large][way], draws[small][way]
+            about = dict(zip(("method", "setting"), way, strict=True))
+            observe_ratio(found, "growth", slow, fast, size=large, **about)
     return found
 
 
-def frontier_part(kind: str, size: int, preset: Preset) -> dict[str, Callable[[], Any]]:
+def frontier_part(kind: str, size: int, preset: Preset) -> dict[tuple[str, str], Callable]:
     """Calls of the third panel; they belong to the row of equal weights, of which there is one."""
     return frontier_calls(size) if kind == "equal" and size <= FRONTIERS[preset] else {}
 
 
-def per_draw(kind: str, size: int, seconds: dict[str, list[float]]) -> dict[str, list[float]]:
-    """Seconds of one draw in each turn, by `<method> <panel>`.
+def per_draw(kind: str, size: int, seconds: Spent) -> Draws:
+    """Seconds of one draw in each turn, by method and setting.
 
     What building hides, so that a difference comes out at nothing, is left out.
     """
-    found: dict[str, list[float]] = {}
+    found: Draws = {}
     for method in methods_for(kind):
-        if f"{method} few" in seconds:
+        if (method, FEW) in seconds:
             few = few_of(method, size)
             more = (few - 1) * repeats_of(method, size, few)
-            found[f"{method} {READY}"] = [
+            found[method, READY] = [
                 max(LEAST, (few - one) / more)
-                for few, one in zip(seconds[f"{method} few"], seconds[f"{method} one"], strict=True)
+                for few, one in zip(seconds[method, FEW], seconds[method, ONE], strict=True)
             ]
-        if f"{method} {HALF}" in seconds:
+        if (method, HALF) in seconds:
             draws = size // 2 * repeats_of(method, size, size // 2)
-            found[f"{method} {HALF}"] = [s / draws for s in seconds[f"{method} {HALF}"]]
+            found[method, HALF] = [s / draws for s in seconds[method, HALF]]
     return found | frontier_draws(size, seconds)
 
 
@@ -189,20 +196,21 @@ def count(found: Measurement, kind: str, size: int, preset: Preset) -> None:
     for method in methods_for(kind):
         if method == "keys":
             continue
-        amounts = {"": min(size // 4, max(COUNTED, few_of(method, size)))}
+        amounts = {READY: min(size // 4, max(COUNTED, few_of(method, size)))}
         if size <= (LONGEST if method in LINEAR else HALVED)[preset]:
-            amounts[f"{HALF} "] = size // 2
-        for words, many in amounts.items():
+            amounts[HALF] = size // 2
+        for setting, many in amounts.items():
             stats = DrawStats()
             drawn = draw_without_replacement(
                 weights, many, seed=many, stats=stats, **chosen(method)
             )
-            found.checks.append(checked_set(drawn, many, size, f"{method} {words}{size}"))
+            found.checks.append(checked_set(drawn, many, size, f"{method} {setting} {size}"))
             found.deviation["repeats"] = max(found.deviation["repeats"], found.checks[-1].gap)
-            note(found, f"{method} {words}{size}", stats)
+            note(found, stats, method=method, setting=setting, size=size)
     if frontier_part(kind, size, preset):
         for method in FRONTIER_METHODS:
-            note(found, f"{method} frontier {size}", walk(method, size, 32).stats)
+            stats = walk(method, size, 32).stats
+            note(found, stats, method=method, setting=REPLACED, size=size)
 
 
 def levels(size: int) -> dict[str, int]:
@@ -218,7 +226,7 @@ def example() -> dict[str, int]:
     """The tree of eight elements of Figure 3, with another weight for e4."""
     tree = SegmentTree(torch.ones(8, dtype=torch.int64), arity=2)
     tree.modify(4, 5)
-    return {"example changed": tree.nodes_visited + 1, "example path": tree.height + 1}
+    return {"changed": tree.nodes_visited + 1, "path": tree.height + 1}
 
 
 def checked_set(drawn: Tensor, many: int, size: int, part: str) -> ResultCheck:
@@ -237,15 +245,13 @@ def checked(found: Measurement, kind: str, sizes: tuple[int, ...]) -> list[Resul
     weights = (1,) * 6 if kind == "equal" else (1, 2, 3, 5, 8, 1)
     checks = [check_draws({method: chosen(method) for method in ways}, weights)]
     own, wanted = {}, {}
-    for n in sizes:
-        height = (n - 1).bit_length()
-        for what in ("search", "modify"):
-            own[f"{what} {n}"] = found.counters[f"tree {what} {n}"]
-            wanted[f"{what} {n}"] = height
-        for method in methods_for(kind):
-            if f"draws {method} {n}" in found.counters:
-                own[f"draws {method} {n}"] = found.counters[f"draws {method} {n}"]
-                wanted[f"draws {method} {n}"] = min(n // 4, max(COUNTED, few_of(method, n)))
+    for one in (one for one in found.observations if one.metric == "draw_work"):
+        of, method, n = (one.dims.get(name) for name in ("of", "method", "size"))
+        if of in ("search", "modify"):
+            own[f"{of} {n}"], wanted[f"{of} {n}"] = one.value, (n - 1).bit_length()
+        elif of == "draws" and one.dims["setting"] == READY:
+            own[f"{of} {method} {n}"] = one.value
+            wanted[f"{of} {method} {n}"] = min(n // 4, max(COUNTED, few_of(method, n)))
     checks.append(equal("counters", own, wanted, against="height of a binary tree"))
     tree = SegmentTree(torch.ones(8, dtype=torch.int64), arity=2)
     tree.modify(4, 5)
@@ -254,12 +260,14 @@ def checked(found: Measurement, kind: str, sizes: tuple[int, ...]) -> list[Resul
     return [*checks, equal("outputs", changed, exact, against="weights of Figure 3, one changed")]
 
 
-def note(found: Measurement, key: str, stats: DrawStats) -> None:
-    """Counters of some draws: `<what> <method> ... <size>`."""
-    found.counters |= {
-        f"draws {key}": stats.draws,
-        f"redraws {key}": stats.redraws,
-        f"steps {key}": stats.nodes_visited,
-        f"read {key}": stats.elements_scanned,
-        f"rebuilt {key}": stats.rebuilt,
+def note(found: Measurement, stats: DrawStats, **dims: Any) -> None:
+    """Observe the counts of some draws."""
+    counts = {
+        "draws": stats.draws,
+        "redraws": stats.redraws,
+        "steps": stats.nodes_visited,
+        "read": stats.elements_scanned,
+        "rebuilt": stats.rebuilt,
     }
+    for of, count in counts.items():
+        found.observe("draw_work", count, of=of, **dims)

@@ -13,8 +13,9 @@ import torch
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
 from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share
-from dgbench.lab.compare import select
+from dgbench.lab.laws import DECIDED
 from dgbench.lab.result_checks import ResultCheck, equal
+from dgbench.lab.table import Observation, Table, observation, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     failed,
@@ -48,7 +49,10 @@ SHOWN: Final = {
     "full": (*TWIN_NAMES, *HELD_NAMES),
     "paper": (*TWIN_NAMES, *HELD_NAMES),
 }
-SIZES: Final = ("nodes", "edges")
+SIZES: Final = {"vertices": "nodes", "edges": "edges"}
+"""Metric of a size -> what a dataset's card calls it."""
+SIDES: Final = ("all", "sources", "destinations")
+WHOLE, HALF = "whole", "half"
 DEFINITIONS: Final = {"E/V": 1, "2 E/V": 2}
 """What a mean degree may be: edges over vertices, or ends of edges over vertices."""
 
@@ -97,11 +101,12 @@ class Table1(Experiment):
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         if "dataset" not in cell.params:
+            found = [*machine(), *sizes()]
             return Measurement(
-                counters=machine() | sizes(),
+                observations=found,
                 data={"dataset": "none", "twin": False, "scale": 1.0, "note": "this machine"},
                 notes=[f"{g.title}: no files here, sizes as published" for g in GRAPHS if far(g)],
-                checks=checked_sizes(machine() | sizes()),
+                checks=checked_sizes(found),
             )
         graph = BY_NAME[str(cell.params["dataset"])]
         return measure(graph, context)
@@ -131,14 +136,13 @@ class Table1(Experiment):
         ]
 
     def answer(self, rows: Rows) -> str:
-        found = graph_rows(rows)
-        if not found:
+        found = Table.of(rows, experiment=NAME)
+        gaps = found.where("distribution_gap", method="halved").values
+        if not gaps:
             return ""
-        sides = [(row, side) for row in found for side in sides_of(row)]
-        near = sum(row.values.get(f"{side} z", 0) > 2 for row, side in sides)
-        gaps = [row.values[f"{side} gap"] for row, side in sides if f"{side} gap" in row.values]
+        near = sum(z > DECIDED for z in found.where("likelihood_z", setting=WHOLE).values)
         return (
-            f"A power law is nearer than an exponential one to the tail of {near} of {len(sides)} "
+            f"A power law is nearer than an exponential one to the tail of {near} of {len(gaps)} "
             f"distributions. Halving neighbourhoods moves degrees over their mean by up to "
             f"{100 * max(gaps):.0f} % of the vertices."
         )
@@ -149,34 +153,36 @@ def far(graph: Graph) -> bool:
     return find_form(datasets.card(graph.name)) is None
 
 
-def machine() -> dict[str, int]:
-    """What section 6.1.1 prints of its machine, of this one."""
+def machine() -> list[Observation]:
+    """Numbers that section 6.1.1 prints of its machine, of this one."""
     there = torch.cuda.device_count()
     one = torch.cuda.get_device_properties(0) if there else None
-    return {
-        "gpus": there,
-        "gpu memory bytes": one.total_memory if one else 0,
-        "multiprocessors": one.multi_processor_count if one else 0,
-        "processors": os.cpu_count() or 1,
-        "memory bytes": psutil.virtual_memory().total,
-    }
+    return [
+        observation("devices", there),
+        observation("memory", one.total_memory if one else 0, of="device"),
+        observation("processors", one.multi_processor_count if one else 0, of="device"),
+        observation("processors", os.cpu_count() or 1, of="host"),
+        observation("memory", psutil.virtual_memory().total, of="host"),
+    ]
 
 
-def sizes() -> dict[str, int]:
-    """Vertices and edges of the paper's graphs: `<name> stated ...`, and counted where held."""
-    found: dict[str, int] = {}
+def sizes() -> list[Observation]:
+    """Vertices and edges of the paper's graphs, as their publishers state them and as counted."""
+    found: list[Observation] = []
     for graph in GRAPHS:
         card = datasets.card(graph.name)
-        for size in SIZES:
+        for metric, size in SIZES.items():
             stated = getattr(card.published, size, None) if card.published else None
             if stated:
-                found[f"{graph.name} stated {size}"] = int(stated)
+                found.append(observation(metric, int(stated), dataset=graph.name, method="stated"))
         if not far(graph):
             events = datasets.open_events(graph.name, source="real")
-            found[f"{graph.name} counted nodes"] = events.num_nodes
-            found[f"{graph.name} counted edges"] = len(events)
             width = 0 if events.edge_feat is None else events.edge_feat.shape[1]
-            found[f"{graph.name} counted feature"] = width
+            counted = {"vertices": events.num_nodes, "edges": len(events), "feature_width": width}
+            found += [
+                observation(metric, count, dataset=graph.name, method="counted")
+                for metric, count in counted.items()
+            ]
     return found
 
 
@@ -189,22 +195,18 @@ def measure(graph: Graph, context: RunContext) -> Measurement:
     before = degrees_of(events, torch.ones(len(events), dtype=torch.bool))
     after = degrees_of(events, kept)
     met = sum(int((side > 0).sum()) for side in before.values())
-    found.counters = {
-        "vertices": events.num_nodes,
-        "met": met,
-        "edges": len(events),
-        "kept": int(kept.sum()),
-    }
+    found.observe("vertices", events.num_nodes)
+    found.observe("vertices", met, of="met")
+    found.observe("edges", len(events))
+    found.observe("edges", int(kept.sum()), of="sampled")
     for word, ends in DEFINITIONS.items():
-        found.values[word] = ends * len(events) / max(1, met)
+        found.observe("degree", ends * len(events) / max(1, met), method=word)
     found.checks = [
         *check_kept(events.src, kept.nonzero().squeeze(1), SHARE),
         recounted(events, kept, before, after),
     ]
     for side in before:
-        found.counters[f"{side} vertices"] = int((before[side] > 0).sum())
-        found.counters[f"{side} largest"] = int(before[side].max(initial=0))
-        found.values |= described(side, before[side], after[side])
+        describe(found, side, before[side], after[side])
     return found
 
 
@@ -230,73 +232,82 @@ def recounted(events: Any, kept: torch.Tensor, before: Any, after: Any) -> Resul
             counts = np.sort(np.unique(ends[side], return_counts=True)[1])
             name = f"{side} {when}"
             own[name], wanted[name] = np.sort(table[table > 0]), counts
-            above = [100 * sum(counts > x * counts.sum() / len(counts)) / len(counts)
-                     for x in GRID[::4]]  # fmt: skip
+            above = [sum(counts > x * counts.sum() / len(counts)) / len(counts) for x in GRID[::4]]
             own[f"{name} shares"] = np.round(shares_above(table)[::4], 9)
             wanted[f"{name} shares"] = np.round(np.array(above, dtype=np.float64), 9)
     return equal("degrees", own, wanted, against=EDGES)
 
 
-def checked_sizes(found: dict[str, int]) -> list[ResultCheck]:
+def checked_sizes(found: list[Observation]) -> list[ResultCheck]:
     """Checks of this machine against its system calls, and of graphs whose files are here."""
-    own = {"memory": found["memory bytes"], "processors": found["processors"]}
+    host = {one.metric: one.value for one in found if one.dims.get("of") == "host"}
+    counted = {
+        (one.metric, one.dims["dataset"]): one.value
+        for one in found
+        if one.dims.get("method") == "counted"
+    }
+    own: dict[str, Any] = {name: host[name] for name in ("memory", "processors")}
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     wanted = {"memory": pages, "processors": os.sysconf("SC_NPROCESSORS_ONLN")}
     for graph in GRAPHS:
-        if f"{graph.name} counted edges" in found:
+        if ("edges", graph.name) in counted:
             events = datasets.open_events(graph.name, source="real")
-            own[graph.name] = found[f"{graph.name} counted edges"]
+            own[graph.name] = counted["edges", graph.name]
             wanted[graph.name] = events.src.numel()
             named = torch.cat([events.src, events.dst]).max()
-            own[f"{graph.name} vertices"] = found[f"{graph.name} counted nodes"] > int(named)
+            own[f"{graph.name} vertices"] = counted["vertices", graph.name] > int(named)
             wanted[f"{graph.name} vertices"] = True
     return [equal("counters", own, wanted, against="system calls and edges")]
 
 
-def described(side: str, before: np.ndarray, after: np.ndarray) -> dict[str, float]:
-    """Values of one side: its tail, that of the halved graph, and how far they are apart."""
-    found: dict[str, float] = {}
+def describe(found: Measurement, side: str, before: np.ndarray, after: np.ndarray) -> None:
+    """Observe one side: its tail, that of the halved graph, and how far they are apart."""
+    found.observe("vertices", int((before > 0).sum()), of=side)
+    found.observe("degree", int(before.max(initial=0)), of=side, method="largest")
     tail = tail_of(before)
-    tails = {"": tail}
+    tails = {WHOLE: tail}
     if tail is not None:  # the same vertices, as far as a degree tells
-        tails[" after"] = tail_of(after, max(1, round(SHARE * tail.least)))
-    for when, one in tails.items():
+        tails[HALF] = tail_of(after, max(1, round(SHARE * tail.least)))
+    for setting, one in tails.items():
         if one is not None:
-            found[f"{side} exponent{when}"] = one.laws.exponent
-            found[f"{side} tail{when}"] = float(one.least)
-            found[f"{side} z{when}"] = float(one.laws.z)
-            found[f"{side} distance{when}"] = one.laws.power_gap
-            found[f"{side} tail share{when}"] = one.share
+            about = {"of": side, "setting": setting}
+            found.observe("tail_exponent", one.laws.exponent, **about)
+            found.observe("degree", float(one.least), method="tail", **about)
+            found.observe("likelihood_z", float(one.laws.z), **about)
+            found.observe("distribution_gap", one.laws.power_gap, method="law", **about)
+            found.observe("portion", one.share, method="tail", **about)
     start = tail.least if tail else 1
-    found[f"{side} gap"] = rescaled_gap(before, after)
-    found[f"{side} tail gap"] = rescaled_gap(before, after, start)
-    for when, degrees in (("before", before), ("after", after)):
+    for method, least in (("halved", 1), ("halved tail", start)):
+        gap = rescaled_gap(before, after, least)
+        found.observe("distribution_gap", gap, of=side, method=method)
+    for setting, degrees in ((WHOLE, before), (HALF, after)):
         for k, share in enumerate(shares_above(degrees)):
-            found[f"{side} {when} {k}"] = share
-    return found
+            found.observe("portion", share, of=side, setting=setting, bin=k)
 
 
 def sides_of(row: Any) -> list[str]:
     """`all`, or both sides of a graph with two kinds of vertices."""
-    return [side for side in ("all", "sources", "destinations") if f"{side} gap" in row.values]
+    found = Table.of([row]).where("distribution_gap", method="halved").by("of")
+    return [side for side in SIDES if side in found]
 
 
 def graph_rows(rows: Rows) -> list[Any]:
     """Usable rows of one graph each."""
-    return [row for row in select(rows, experiment=NAME) if "dataset" in row.params]
+    return rows_of(rows, experiment=NAME, dataset=lambda name: name is not None)
 
 
 def machine_row(rows: Rows) -> Any | None:
     """The row of this machine and of the graphs' published sizes."""
-    found = select(rows, experiment=NAME, part=MACHINE)
+    found = rows_of(rows, experiment=NAME, part=MACHINE)
     return found[-1] if found else None
 
 
 def size_of(row: Any, name: str, size: str) -> tuple[int, bool] | None:
     """A size and whether it was counted here; None where nobody states it."""
+    known = Table.of([row]).where(size, dataset=name).numbers("method")
     for word in ("counted", "stated"):
-        if f"{name} {word} {size}" in row.counters:
-            return row.counters[f"{name} {word} {size}"], word == "counted"
+        if word in known:
+            return known[word], word == "counted"  # type: ignore[return-value]
     return None
 
 
@@ -345,20 +356,20 @@ def half_points(rows: Rows) -> list[dict[str, Any]]:
     for row in real or found:  # a twin draws its degrees from a law
         for side in sides_of(row):
             words = "" if side == "all" else f", {side}"
-            for when in ("before", "after"):
-                points += [
-                    {
-                        "panel": panel(row) + words,
-                        "series": "whole graph" if when == "before" else "half",
-                        "x": x,
-                        "y": share,
-                        "counted": True,
-                        "twin": bool(row.data.get("twin")),
-                        "row_ids": [row.id],
-                    }
-                    for k, x in enumerate(GRID)
-                    if (share := row.values[f"{side} {when} {k}"]) > 0
-                ]
+            shares = Table.of([row]).where("portion", of=side, bin=lambda k: k is not None)
+            points += [
+                {
+                    "panel": panel(row) + words,
+                    "series": "whole graph" if one["setting"] == WHOLE else "half",
+                    "x": GRID[one["bin"]],
+                    "y": 100 * one.value,
+                    "counted": True,
+                    "twin": bool(row.data.get("twin")),
+                    "row_ids": [row.id],
+                }
+                for one in shares
+                if one.value > 0
+            ]
     for bad in failures(rows, NAME):
         if "dataset" in bad.params:
             points.append(

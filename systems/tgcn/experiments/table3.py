@@ -7,16 +7,24 @@ from typing import Any, Final
 
 import torch
 
-from dgbench.lab.compare import select
+from dgbench.lab.table import rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel
+from dgbench.systems.tgcn.experiments.common import (
+    failed,
+    failures,
+    graph_title,
+    number,
+    panel,
+)
 from dgbench.systems.tgcn.experiments.races import (
     DYGNN,
     JODIE,
+    MEMORY,
     TGCN,
     TITLES,
     checks_of,
     loss_gap,
+    observe_report,
     open_runner,
     start_checks,
     task_of,
@@ -121,52 +129,56 @@ def measure(name: str, system: str, context: RunContext) -> Measurement:
     for group in trainer.groups(0, data.train_end)[: STEPS[context.preset] + 1]:
         trainer.train_group(group)
     report = trainer.report()
-    counters = {"edges": data.train_end, "vertices": data.events.num_nodes}
-    counters["counted"] = round(report.get("device_bytes", report.get("planned_bytes", 0.0)))
-    counters["held"] = counters["counted"]
+    found = Measurement(data=data.describe())
+    found.observe("edges", data.train_end)
+    found.observe("vertices", data.events.num_nodes)
+    counted = round(report.get("device_bytes", report.get("planned_bytes", 0.0)))
+    found.observe("memory", counted, method="counted")
+    held = torch.cuda.max_memory_allocated() if cuda else counted
+    found.observe("memory", held, method="held")
     if cuda:
-        counters["held"] = torch.cuda.max_memory_allocated()
-        counters["driver"] = free - torch.cuda.mem_get_info()[0]
-    values = {key: value for key, value in report.items() if key.endswith("bytes")}
+        found.observe("memory", free - torch.cuda.mem_get_info()[0], method="driver")
+    observe_report(found, report, MEMORY)
+    if kind == TGCN:
+        for region, nbytes in trainer.region_bytes.items():
+            found.observe("memory", nbytes, of=region)
     checks = checks_of({system: runner})
     checks.append(check_bytes(trainer))
     started = start_checks(task, data, context.device, [kind])
     trainer.close()
-    return Measurement(
-        checks=[*started, *checks],
-        values=values,
-        units=dict.fromkeys(values, "bytes"),
-        counters=counters,
-        deviation=loss_gap(started),
-        data=data.describe(),
-    )
+    found.checks, found.deviation = [*started, *checks], loss_gap(started)
+    return found
 
 
 def by_graph(rows: Rows) -> dict[str, dict[str, Any]]:
     """Rows by dataset and system, of datasets that all three of the paper's systems ran on."""
     found: dict[str, dict[str, Any]] = {}
-    for row in select(rows, experiment=NAME):
+    for row in rows_of(rows, experiment=NAME):
         found.setdefault(row.params["dataset"], {})[row.params["system"]] = row
     return {name: of for name, of in found.items() if {DYGNN, JODIE, TGCN} <= of.keys()}
 
 
 def savings(of: dict[str, Any]) -> dict[str, float]:
     """Memory of each baseline over T-GCN's, on one graph."""
-    own = of[TGCN].counters["held"]
-    return {name: of[name].counters["held"] / own for name in (DYGNN, JODIE)}
+    return {name: memory(of[name]) / memory(of[TGCN]) for name in (DYGNN, JODIE)}
+
+
+def memory(row: Any) -> int:
+    """Bytes that the device held at most."""
+    return number(row, "memory", method="held")
 
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """MB by system, with those that are printed."""
     found: list[dict[str, Any]] = []
-    for row in select(rows, experiment=NAME):
+    for row in rows_of(rows, experiment=NAME):
         system, name = row.params["system"], row.params["dataset"]
         found.append(
             {
                 "panel": panel(row),
                 "series": "measured" if row.device == "cuda" else "counted",
                 "x": TITLES.get(system, "T-GCN, streamed"),
-                "y": row.counters["held"] / MB,
+                "y": memory(row) / MB,
                 "counted": row.device != "cuda",
                 "twin": bool(row.data.get("twin")),
                 "row_ids": [row.id],
