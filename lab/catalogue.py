@@ -32,6 +32,15 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     # PiPAD
     "snapshots_together": (int, "snapshots that are worked on in one call (S_per)"),
     "cap": (int, "entries that a slice holds at most"),
+    # DGC
+    "turn": (int, "number of a turn of the settings that a process compares, from 0"),
+    "quarter": (int, "which of four equal runs of snapshots, from 1"),
+    "presence": (str, "rule by which a vertex counts as present in a snapshot"),
+    "quantile": (float, "quantile of a distribution; 1 is its largest value"),
+    "bin": (int, "number of a point of a distribution's grid, from 0"),
+    "limit": (float, "distance up to which values are counted"),
+    "ends": (str, "how a synthetic graph joins its vertices"),
+    "level": (float, "standard deviation over mean of what varies in a synthetic graph"),
 }
 
 METRICS: Final[dict[str, dict[str, str]]] = {
@@ -41,8 +50,14 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "preparation_time": "work that is done once, before the first step",
         "end_to_end_time": "preparation and all epochs",
         "phase_time": "a part of a step or of an epoch",
+        # DGC
+        "window": "what a snapshot covers of the timeline",
+        "pass_time": "a forward and a backward pass of an encoder or an operator",
     },
-    "rate": {},
+    "rate": {
+        # DGC
+        "throughput": "what is measured or copied in a second",
+    },
     "count": {
         "counted_steps": "steps that the counts of a process are totals of",
         "turns": "turns of the settings that a process compares",
@@ -53,6 +68,22 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "reused_aggregations": "aggregations over neighbours that are taken from an earlier frame",
         "edges_aggregated": "edges that aggregations go over",
         "transfers": "copies to the device",
+        # DGC
+        "vertex_steps": "vertices, counted in each snapshot where they are present",
+        "epochs": "epochs of a training",
+        "stages": "segments of sequences that run one after another",
+        "messages": "messages between ranks",
+        "exchanges": "exchanges between ranks in a forward pass",
+        "scored": "vertices whose predictions are scored",
+        "remote_steps": "steps of its own entity that a vertex needs of other workers, at most",
+        "edge_weight": "weight of edges, as floats that are sent where they are cut",
+        "chunks": "chunks of a partition, fused ones once",
+        "partitions": "partitions that are made",
+        "boundary_rows": "rows that another worker or chunk reads",
+        "rows_sent": "rows that are sent to other workers",
+        "rows_loaded": "rows that are loaded, repeated ones as well",
+        "padding": "floats between sequences that hold nothing",
+        "hidden_size": "hidden layers or units of a network",
     },
     "bytes": {
         "host_to_device": "what is sent to the device, counted where it is sent",
@@ -62,14 +93,36 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "topology_sent": "adjacency among what is sent to the device",
         "features_sent": "features among what is sent to the device",
         "memory": "what is held",
+        # DGC
+        "exchanged": "what workers send one another",
     },
     "ratio": {
         "speedup": "time of the baseline over time of the setting",
+        # DGC
+        "divergence": "time of the slowest over that of the fastest",
+        "imbalance": "work of the worker that has most over the mean",
+        "span": "vertices that a recurrence runs one after another, in even shares of workers",
+        "skew": "quantile over the median",
+        "predicted_memory": "memory by a formula over measured memory",
     },
     "score": {
         "loss": "loss of a step or an epoch",
+        # DGC
+        "gini_index": "Gini index: 0 where all are equal, near 1 where one holds everything",
+        "mean_count": "mean number of vertices or edges",
+        "threshold": "threshold of stale rows, in largest distances",
+        "distance": "Euclidean distance that embeddings move in an epoch",
+        "deviation": "largest relative deviation from what it is compared with",
+        "training_chunks": "chunks that a predictor was trained on, as many as there was time for",
     },
-    "share": {},
+    "share": {
+        # DGC
+        "accuracy": "share of right predictions",
+        "cumulative_share": "share of values up to a limit",
+        "row_share": "share of rows that are sent, or held back",
+        "prediction_error": "mean relative gap between predicted and measured times",
+        "utilisation": "share of time or memory of a device that is in use",
+    },
 }
 """Kind -> name -> what it is. See `metrics.UNITS` for the unit of a kind."""
 
