@@ -52,6 +52,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "phase_time": "a part of a step or of an epoch",
         # DGC
         "window": "what a snapshot covers of the timeline",
+        "projected_time": "a part of an epoch, projected to another machine and not measured",
         "pass_time": "a forward and a backward pass of an encoder or an operator",
     },
     "rate": {

@@ -35,6 +35,12 @@ def model_title(row: Any) -> str:
     return MODEL_TITLES[row.params["model"]]
 
 
+def number(row: Any, metric: str, default: Any = None, **dims: Any) -> Any:
+    """The number that a row observed of a metric with exactly these dimensions, or `default`."""
+    found = (o.value for o in row.observations if o.metric == metric and o.dims == dims)
+    return next(found, default)
+
+
 def over_rounds(values: Sequence[float]) -> dict[str, float]:
     """`y` of a point from one number a round; of several their mean on logs, `low` and `high`."""
     if len(values) == 1:

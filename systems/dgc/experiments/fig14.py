@@ -15,7 +15,7 @@ from dgbench.lab.result_checks import ResultCheck
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.dgc.experiments.common import PARTITION_TITLES, failed, failures, one_thread
 from dgbench.systems.dgc.experiments.lifetimes import gini
-from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race
+from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race, races
 from dgbench.systems.dgc.experiments.recount import (
     EdgeRecount,
     computed,
@@ -293,7 +293,8 @@ def _time(cell: Cell, context: RunContext) -> Measurement:
             steps=TIMED[context.preset][1],
         )
         task = SequenceWorkload(dataset=made.name, model=cell.params["model"])  # type: ignore[arg-type]
-        jobs.append(Job(f"{made.name}#{ends} {level:g}", task, made.snapshots(), chosen))
+        part = {"ends": ends, "level": level}
+        jobs.append(Job(made.name, task, made.snapshots(), chosen, part))
     found = race(
         jobs,
         int(cell.params["ranks"]),  # type: ignore[arg-type]
@@ -327,16 +328,10 @@ class Timed:
 
 def timed_races(rows: Sequence[Any]) -> list[Timed]:
     """All timed graphs, by family, ends and level."""
-    found = []
-    names = (*BASELINE_NAMES, PLAIN)
-    for row in select(rows, experiment="fig14", kind="time"):
-        for key in row.counters:
-            dataset, _, rest = key.partition("/")
-            if rest != f"{row.params['model']}/steps":
-                continue
-            ends, level = dataset.partition("#")[2].split()
-            one = Race(row, dataset, row.params["model"], names)
-            found.append(Timed(one, family_of(row), ends, float(level)))
+    found = [
+        Timed(one, family_of(one.row), one.part["ends"], one.part["level"])
+        for one in races(rows, "fig14", kind="time")
+    ]
     return sorted(found, key=lambda one: (one.family, one.ends, one.level))
 
 
