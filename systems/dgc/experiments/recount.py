@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dgbench.lab.experiment import Measurement
 from dgbench.lab.metrics import metric
 from dgbench.lab.result_checks import ResultCheck, close, equal
 
 if TYPE_CHECKING:
     from dgbench.datasets import SnapshotSequence
     from dgbench.kernels_cuda.supergraph import Supergraph
-    from dgbench.lab.experiment import Measurement
     from dgbench.systems.dgc.chunk_samples import GraphChunks
     from dgbench.systems.dgc.placement import Placement
     from dgbench.systems.dgc.volumes import Shape
@@ -61,9 +61,12 @@ class EdgeRecount:
         base[alive] = begin - first[alive]
         self.reader, self.heard = base[reader] + at, base[heard] + at
 
-    def sizes(self) -> dict[str, int]:
-        """Vertex-steps and edges."""
-        return {"vertex-steps": self.entity.size, "edges": self.reader.size}
+    def sizes(self, **dims: Any) -> Measurement:
+        """Vertex-steps and edges, with these dimensions."""
+        found = Measurement()
+        found.observe("vertex_steps", self.entity.size, **dims)
+        found.observe("edges", self.reader.size, **dims)
+        return found
 
     def per_step(self) -> np.ndarray:
         """int64[T], edges of each snapshot."""
