@@ -142,7 +142,8 @@ def count_partitions(
                     "temporal": sum(n in ("state", "time") for n in forward),
                 }
                 heard = most_heard(graph, placement, shape)
-                _observe(found, dims, sent.spatial, sent.temporal, exchanges, heard)
+                parts = {"spatial": sent.spatial, "temporal": sent.temporal}
+                _observe(found, dims, sent.bytes(), parts, exchanges, heard)
                 observe_work(found, dims, shape, work_balance(graph, placement, work), stages, span)
                 found.observe("preparation_time", seconds, **dims)
                 checks.append(edges.partition(placement, name))
@@ -159,15 +160,15 @@ def count_partitions(
 def _observe(
     found: Measurement,
     dims: Mapping[str, Any],
-    spatial: int,
-    temporal: int,
+    sent: int,
+    parts: Mapping[str, int],
     exchanges: Mapping[str, int],
     heard: int,
 ) -> None:
     """Bytes of an epoch, exchanges of a forward pass, and steps needed of other workers."""
-    found.observe("exchanged", spatial + temporal, **dims)
-    for of, size in (("spatial", spatial), ("temporal", temporal)):
-        found.observe("exchanged", size, of=of, **dims)
+    found.observe("exchanged", sent, **dims)
+    for of in ("spatial", "temporal"):
+        found.observe("exchanged", parts[of], of=of, **dims)
         found.observe("exchanges", exchanges[of], of=of, **dims)
     found.observe("remote_steps", heard, **dims)
 
@@ -190,11 +191,13 @@ def _recount(
     edges: EdgeRecount, placement: Placement, shape: Shape, dims: Mapping[str, Any]
 ) -> Measurement:
     """What a row says of one placement, by a count over all edges."""
-    sent, found = edges.bytes(placement, shape), Measurement()
-    spatial = sum(count for name, count in sent.items() if name.startswith(SPATIAL))
+    by_name, found = edges.bytes(placement, shape), Measurement()
+    sent = sum(by_name.values())
+    spatial = sum(count for name, count in by_name.items() if name.startswith(SPATIAL))
+    parts = {"spatial": spatial, "temporal": sent - spatial}
     exchanges = {"spatial": len(shape.round_dims), "temporal": 1}
     heard = edges.most_heard(placement, shape)
-    _observe(found, dims, spatial, sum(sent.values()) - spatial, exchanges, heard)
+    _observe(found, dims, sent, parts, exchanges, heard)
     observe_work(found, dims, shape, edges.balance(placement), *edges.span(placement))
     return found
 
