@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.dgc.checks.common import (
     NEEDS_CUDA,
@@ -18,7 +19,16 @@ from dgbench.systems.dgc.checks.common import (
     some,
     strength,
 )
-from dgbench.systems.dgc.experiments.fig15 import fused_gain, loading_rows, reduction, use_rows
+from dgbench.systems.dgc.experiments.boundary_loads import FUSED, UNFUSED
+from dgbench.systems.dgc.experiments.common import number
+from dgbench.systems.dgc.experiments.fig15 import (
+    LOADED,
+    bytes_spared,
+    fused_gain,
+    loading_rows,
+    reduction,
+    use_rows,
+)
 from dgbench.systems.dgc.experiments.fusion_ablation import ablation_rows
 from dgbench.systems.dgc.experiments.loading import OFF, ON, TEMPORAL
 from dgbench.systems.dgc.experiments.settings import (
@@ -32,22 +42,23 @@ NEAR = 0.05
 """Change of a chunk's memory up to which it is nearly the same."""
 EQUAL = 1e-6
 """Relative deviation up to which float32 results count as equal."""
+MEMORY = ("memory", "memory_later")
+"""Changes of a chunk's memory, from the first and from the second epoch on."""
 NO_ABLATION = "chunk fusion was not tried in this run"
 
 
 @any_graph
 def memory_stable(claim: Claim, rows: Sequence[Any]) -> Finding:
     """The largest change of any chunk's memory from the first epoch on."""
-    found = [row for row in ablation_rows(rows) if "memory change" in row.values]
-    if not found:
+    found = Table.of(ablation_rows(rows))
+    if not found.where("deviation", of="memory"):
         return missing(NO_ABLATION)
-    change = max(row.values["memory change"] for row in found)
-    later = max(row.values["memory change later"] for row in found)
-    chunks = sum(row.counters["chunks of memory"] for row in found)
-    epochs = min(row.counters["epochs of memory"] for row in found)
+    change, later = (max(found.where("deviation", of=of).values) for of in MEMORY)
+    chunks = sum(found.where("chunks", of="memory").values)
+    epochs = min(found.where("epochs", of="memory").values)
     return finding(
-        found,
-        evidence=strength(found),
+        found.where("deviation", of="memory").rows,
+        evidence=strength(found.rows),
         measured={"largest change of a chunk, %": round(100 * change, 2)},
         holds=change <= NEAR,
         reason=(
@@ -60,11 +71,8 @@ def memory_stable(claim: Claim, rows: Sequence[Any]) -> Finding:
 def mask_correct(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Packed rows against rows padded by chunk, outputs and gradients of all three models."""
     found = ablation_rows(rows)
-    apart: dict[str, float] = {}
-    for row in found:
-        model = row.params["model"]
-        both = (row.values[f"{way} {TEMPORAL}"] for way in ("forward", "backward"))
-        apart[model] = max(apart.get(model, 0.0), *both)
+    gaps = Table.of(found).where("deviation", setting=TEMPORAL).by("model")
+    apart = {model: max(of.values) for model, of in gaps.items()}
     lacking = [name for name in claim.workload["model"] if MODEL_OF[name] not in apart]
     if lacking:
         return missing(f"not compared in this run: {', '.join(lacking)}")
@@ -79,13 +87,14 @@ def mask_correct(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def redundant_load(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Loads of a row that another chunk of its worker hears, before and after fusion."""
-    found = [row for row in ablation_rows(rows) if row.counters["boundary rows"]]
+    found = [row for row in ablation_rows(rows) if number(row, "boundary_rows")]
     if not found:
         return missing(NO_ABLATION)
-    names = ("boundary rows", "boundary loads", "boundary loads, fused")
-    edge, before, after = (sum(row.counters[name] for row in found) for name in names)
-    least = min(row.counters["least loads"] for row in found)
-    most = max(row.counters["most loads"] for row in found)
+    table = Table.of(found)
+    edge = sum(table.where("boundary_rows").values)
+    loads = table.where("rows_loaded").by("of")
+    before, after = (sum(loads["boundary"].where(format=f).values) for f in (UNFUSED, FUSED))
+    least, most = min(loads["least"].values), max(loads["most"].values)
     return finding(
         found,
         evidence="counted",
@@ -105,7 +114,7 @@ def loading(claim: Claim, rows: Sequence[Any]) -> Finding:
         return missing("no loading was timed in this run")
     by_title = {BY_NAME[row.params["dataset"]].title: fused_gain(row, rows) for row in found}
     sides = {title: gain.side for title, gain in by_title.items()}
-    bytes_less = [1 - row.counters[f"bytes {ON}"] / row.counters[f"bytes {OFF}"] for row in found]
+    bytes_less = [bytes_spared(row) for row in found]
     open_ones = [title for title, side in sides.items() if side == 0]
     return finding(
         found,
@@ -148,7 +157,7 @@ def stack_highest(claim: Claim, rows: Sequence[Any]) -> Finding:
 def _full_size(row: Any) -> float:
     """Bytes of loading without fusion, for as many vertex-steps as the paper's graph has."""
     printed = BY_NAME[row.params["dataset"]].printed["vertices"]
-    return row.counters[f"bytes {OFF}"] * printed / row.counters["vertex-steps"]
+    return number(row, LOADED, setting=OFF) * printed / number(row, "vertex_steps")
 
 
 def utilisation(claim: Claim, rows: Sequence[Any]) -> Finding:
@@ -156,8 +165,13 @@ def utilisation(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = use_rows(rows)
     if not found:
         return missing(NEEDS_CUDA)
-    more = [row.values[f"busy {ON}"] - row.values[f"busy {OFF}"] for row in found]
-    held = [row.values[f"memory {ON}"] - row.values[f"memory {OFF}"] for row in found]
+    more, held = (
+        [
+            100 * (number(row, use, setting=ON, **of) - number(row, use, setting=OFF, **of))
+            for row in found
+        ]
+        for use, of in (("utilisation", {}), ("utilisation", {"of": "memory"}))
+    )
     return finding(
         found,
         evidence=strength(found),

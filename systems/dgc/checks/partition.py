@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.compare import select
 from dgbench.lab.paper import Evidence
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.dgc.checks.common import (
     any_graph,
@@ -17,11 +17,12 @@ from dgbench.systems.dgc.checks.common import (
     some,
     strength,
 )
-from dgbench.systems.dgc.experiments.fig17 import PARTITIONING, overhead, overheads
+from dgbench.systems.dgc.experiments.common import number
+from dgbench.systems.dgc.experiments.fig17 import PARTITIONING, overhead, overheads, parts_of
 from dgbench.systems.dgc.experiments.partition import WORKERS
-from dgbench.systems.dgc.experiments.partition_ablation import VARIANTS
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, MODEL_TITLES, MODELS
 
+TGCN = "tgcn_2layer"
 NONE = "no partition was counted in this run: the experiment 'partition' did not run"
 NO_COST = "the experiment 'fig17' did not run on the paper's graphs"
 FAR_BELOW = 0.1
@@ -34,16 +35,15 @@ Rows = Sequence[Any]
 
 def equivalence(claim: Claim, rows: Rows) -> Finding:
     """Weight inside chunks and between them, summed apart, against all weight."""
-    found = select(rows, experiment="partition_ablation")
-    cases = [(row, name) for row in found for name in VARIANTS if f"inside {name}" in row.counters]
-    if not cases:
+    same, found = [], Table.of(rows, experiment="partition_ablation").where("edge_weight")
+    for row in found.rows:
+        weight = number(row, "edge_weight")
+        parts = Table.of([row]).where("edge_weight", of=("inside", "between"))
+        same += [sum(of.values) == weight for of in parts.by("setting").values()]
+    if not same:
         return missing("the experiment 'partition_ablation' did not run")
-    same = [
-        row.counters[f"inside {name}"] + row.counters[f"between {name}"] == row.counters["weight"]
-        for row, name in cases
-    ]
     return finding(
-        found,
+        found.rows,
         evidence="counted",
         measured=f"constant in {sum(same)} of {len(same)} partitions",
         holds=all(same),
@@ -57,10 +57,9 @@ def spatial_twice(claim: Claim, rows: Rows) -> Finding:
     found = _counted(rows)
     if not found:
         return missing(NONE)
-    counts = {
-        kind: {row.counters[f"exchanges {kind} tgcn_2layer {WORKERS[0]} chunks"] for row in found}
-        for kind in ("spatial", "temporal")
-    }
+    dims = {"model": "tgcn_2layer", "ranks": WORKERS[0], "method": "chunks"}
+    exchanges = Table.of(found).where("exchanges", **dims)
+    counts = {kind: set(of.values) for kind, of in exchanges.by("of").items()}
     return finding(
         found,
         evidence="counted",
@@ -79,10 +78,12 @@ def spatial_more(claim: Claim, rows: Rows) -> Finding:
     ratios = {}
     for row in found:
         for size in WORKERS:
-            key = f"tgcn_2layer {size} chunks"
-            temporal = row.counters[f"temporal {key}"]
+            sent = {
+                of: number(row, "exchanged", of=of, model=TGCN, ranks=size, method="chunks")
+                for of in ("spatial", "temporal")
+            }
             ratios[row.params["dataset"], size] = (
-                row.counters[f"spatial {key}"] / temporal if temporal else float("inf")
+                sent["spatial"] / sent["temporal"] if sent["temporal"] else float("inf")
             )
     more = [ratio > 1 for ratio in ratios.values()]
     return finding(
@@ -108,9 +109,10 @@ def attention_neighbours(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing(NONE)
     size = WORKERS[-1]
-    gru = {row.counters[f"most heard tgcn_2layer {size} snapshots"] for row in found}
-    heard = [row.counters[f"most heard dysat {size} snapshots"] for row in found]
-    longest = [row.counters["longest"] for row in found]
+    table = Table.of(found)
+    needed = table.where("remote_steps", ranks=size, method="snapshots").by("model")
+    gru, heard = set(needed[TGCN].values), needed["dysat"].values
+    longest = table.where("vertex_steps", of="longest").values
     # All but those of the own worker, which has every P-th.
     wanted = [steps - max(1, steps // size) for steps in longest]
     return finding(
@@ -135,11 +137,9 @@ def mpnn_more(claim: Claim, rows: Rows) -> Finding:
     shown: dict[str, str] = {}
     for row in found:
         for size in WORKERS:
-            sent = {m: row.counters[f"bytes {m} {size} chunks"] for m in MODELS}
-            gaps = {
-                m: row.counters[f"bytes {m} {size} both"] / sent[m] if sent[m] else float("inf")
-                for m in MODELS
-            }
+            case = Table.of([row]).where("exchanged", of=None, ranks=size)
+            sent, both = (case.where(method=of).numbers("model") for of in ("chunks", "both"))
+            gaps = {m: both[m] / sent[m] if sent[m] else float("inf") for m in MODELS}
             most.append(sent["mpnn_lstm_bare"] == max(sent.values()))
             narrow.append(gaps["mpnn_lstm_bare"] == min(gaps.values()))
             shown[f"{BY_NAME[row.params['dataset']].title}, P = {size}"] = ", ".join(
@@ -185,7 +185,7 @@ def amazon_generation(claim: Claim, rows: Rows) -> Finding:
     if not {graph.name for graph in GRAPHS} <= names:
         return missing(NO_COST)
     seconds = {
-        part: {row.params["dataset"]: row.values[f"{part}_s"] for row in found}
+        part: Table.of(found).where("preparation_time", phase=part).numbers("dataset")
         for part in ("generation", "assignment")
     }
     lowest = seconds["generation"]["amazon"] == min(seconds["generation"].values())
@@ -209,26 +209,21 @@ def fusion_larger(claim: Claim, rows: Rows) -> Finding:
     found = overheads(rows)
     if not found:
         return missing(NO_COST)
-    larger = [
-        row.values["fusion_s"] > sum(row.values[f"{part}_s"] for part in PARTITIONING)
-        for row in found
-    ]
+    seconds = [(row, parts_of(row)) for row in found]
+    larger = [s["fusion"] > sum(s[part] for part in PARTITIONING) for _, s in seconds]
     # Without our refinement, which the paper's partitioning does not have.
-    plain = [
-        row.values["fusion_s"] > row.values["generation_s"] + row.values["assignment_s"]
-        for row in found
-    ]
+    plain = [s["fusion"] > s["generation"] + s["assignment"] for _, s in seconds]
     small = [overhead(row, ("fusion",)) < FAR_BELOW for row in found]
     return finding(
         found,
         evidence=strength(found),
         measured={
             BY_NAME[row.params["dataset"]].title: (
-                f"partitioning {sum(row.values[f'{part}_s'] for part in PARTITIONING):.3g} s, "
-                f"fusion {row.values['fusion_s']:.3g} s, "
+                f"partitioning {sum(s[part] for part in PARTITIONING):.3g} s, "
+                f"fusion {s['fusion']:.3g} s, "
                 f"{100 * overhead(row, ('fusion',)):.2g} % of training"
             )
-            for row in found
+            for row, s in seconds
         },
         holds=all(larger) and all(small),
         direction=all(small) and sum(plain) * 2 > len(plain),
@@ -245,8 +240,8 @@ def once(claim: Claim, rows: Rows) -> Finding:
     found = overheads(rows)
     if not found:
         return missing("the experiment 'fig17' did not run")
-    made = {row.counters["partitions"] for row in found}
-    epochs = min(row.counters["epochs"] for row in found)
+    made = set(Table.of(found).where("partitions").values)
+    epochs = min(Table.of(found).where("epochs").values)
     return finding(
         found,
         evidence="counted",
@@ -257,13 +252,13 @@ def once(claim: Claim, rows: Rows) -> Finding:
 
 
 def _counted(rows: Rows) -> list[Any]:
-    return [
-        row
-        for row in select(rows, experiment="partition")
-        if all(
-            f"bytes {model} {size} chunks" in row.counters for model in MODELS for size in WORKERS
-        )
-    ]
+    sent = Table.of(rows, experiment="partition").where("exchanged", of=None, method="chunks")
+    every = {(model, size) for model in MODELS for size in WORKERS}
+    return [row for row in sent.rows if every <= {*_of_row(sent, row).by("model", "ranks")}]
+
+
+def _of_row(found: Table, row: Any) -> Table:
+    return Table(one for one in found if one.row is row)
 
 
 def _deciding(rows: Rows) -> list[Any]:

@@ -70,7 +70,7 @@ def epinion_pss(claim: Claim, rows: Rows) -> Finding:
         return missing(NONE4)
     one = found["epinions"]
     work = {b: one.computing(b) for b in BASELINE_NAMES}
-    waits = {b: one.value("communicate", b) for b in BASELINE_NAMES}
+    waits = {b: one.spent("communicate", b) for b in BASELINE_NAMES}
     alike = max(work.values()) <= FAR * min(work.values())
     longer = all(waits[PSS] >= FAR * waits[b] for b in (PTS, PSS_TS))
     return finding(
@@ -91,7 +91,7 @@ def movie_pts(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing(NONE4)
     one = found["movie"]
-    waits = {b: one.value("communicate", b) for b in BASELINE_NAMES}
+    waits = {b: one.spent("communicate", b) for b in BASELINE_NAMES}
     return finding(
         [one.row],
         evidence=strength([one.row]),
@@ -107,7 +107,7 @@ def reassignment(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing(NONE4)
     shares = {
-        name: {b: one.value("communicate", b) / one.epoch(b) for b in (PSS_TS, PTS)}
+        name: {b: one.spent("communicate", b) / one.epoch(b) for b in (PSS_TS, PTS)}
         for name, one in found.items()
     }
     used = list(found.values())
@@ -153,7 +153,7 @@ def pts_stack(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing(NONE4)
     one = found["stack"]
-    value = one.value("divergence", PTS)
+    value = one.number("divergence", PTS)
     return finding(
         [one.row],
         evidence=strength([one.row]),
@@ -171,7 +171,7 @@ def balance_order(claim: Claim, rows: Rows) -> Finding:
     if not found:
         return missing(NONE4)
     spread = {
-        n: {b: one.value("divergence", b) for b in BASELINE_NAMES} for n, one in found.items()
+        n: {b: one.number("divergence", b) for b in BASELINE_NAMES} for n, one in found.items()
     }
     elsewhere = all(spread[n][PTS] > spread["stack"][PTS] for n in spread if n != "stack")
     others = all(s[b] > s[PTS] for s in spread.values() for b in (PSS, PSS_TS))
@@ -222,10 +222,10 @@ def trends(claim: Claim, rows: Rows) -> Finding:
         return missing(NONE5 + " on a real graph")
     said, fine = {}, []
     for name, parts in found.items():
-        sizes = [q.race.count("vertex_steps") for q in parts]
-        edges = [q.race.count("edges") for q in parts]
+        sizes = [q.race.number("vertex_steps") for q in parts]
+        edges = [q.race.number("edges") for q in parts]
         ranks = {
-            TITLES[b]: _rank_correlation(sizes, [q.race.count("bytes", b) for q in parts])
+            TITLES[b]: _rank_correlation(sizes, [q.race.number("exchanged", b) for q in parts])
             for b in (PSS, PSS_TS)
         }
         ranks["PTS"] = _rank_correlation(edges, [q.race.epoch(PTS) for q in parts])

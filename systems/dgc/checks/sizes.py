@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.lab.compare import select
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.dgc.checks.common import (
     any_graph,
@@ -15,10 +16,11 @@ from dgbench.systems.dgc.checks.common import (
     some,
     strength,
 )
-from dgbench.systems.dgc.experiments.fig5 import of_quarters, spans
+from dgbench.systems.dgc.experiments.common import number
+from dgbench.systems.dgc.experiments.fig5 import EDGES, SPAN, TAIL, of_quarters, spans
 from dgbench.systems.dgc.experiments.race_runs import races
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF
-from dgbench.systems.dgc.experiments.table1 import RULE_TITLES, agrees, same_printed
+from dgbench.systems.dgc.experiments.table1 import DAY, RULE_TITLES, agrees, same_printed
 
 WIDE = 2.0
 """Largest over smallest from which on we call numbers widely different."""
@@ -36,13 +38,18 @@ def table1(claim: Claim, rows: Sequence[Any]) -> Finding:
     differ = [key for key, value in same.items() if not value]
     words = f"differs in {', '.join(differ)}" if differ else "equal at the printed digits"
     printed = BY_NAME[row.params["dataset"]].printed["vertices"]
-    rules = [r for r in RULE_TITLES if same_printed(row.counters[f"vertices {r}"], printed)]
+    vertices = Table.of([row]).where("vertex_steps").numbers("presence")
+    rules = [r for r in RULE_TITLES if same_printed(vertices[r], printed)]
     rule = f", vertices present {RULE_TITLES[rules[0]]}" if rules else ""
-    keys = ("snapshots", "events", "edges", *(f"vertices {rule}" for rule in RULE_TITLES))
     return finding(
         [row],
         evidence="counted",
-        measured={key: row.counters[key] for key in keys},
+        measured={
+            "snapshots": number(row, "snapshots"),
+            "events": number(row, "edges", of="events"),
+            "edges": number(row, "edges"),
+            **{f"vertices {rule}": vertices[rule] for rule in RULE_TITLES},
+        },
         holds=not differ,
         reason=words + rule,
     )
@@ -50,17 +57,17 @@ def table1(claim: Claim, rows: Sequence[Any]) -> Finding:
 
 def windows(claim: Claim, rows: Sequence[Any]) -> Finding:
     """Lengths of windows, where the data has real time stamps."""
-    found = [r for r in select(rows, experiment="table1") if "window" in r.values]
+    found = Table.of(rows, experiment="table1").where("window")
     if not found:
         return missing("no graph of the paper was opened in this run")
-    lengths = {BY_NAME[r.params["dataset"]].title: r.values["window"] for r in found}
+    lengths = {BY_NAME[one["dataset"]].title: one.value / DAY for one in found}
     # Half a day around a printed whole number of days, 2 % around a month: T is rounded as well.
     holds = all(
         abs(lengths[name] - claim.value[name]) <= max(0.5, 0.02 * claim.value[name])
         for name in lengths
     ) and len(lengths) == len(DATASET_OF)
     return finding(
-        found,
+        found.rows,
         evidence="counted",
         measured={name: round(length, 2) for name, length in lengths.items()},
         holds=holds,
@@ -95,14 +102,15 @@ def nonuniform(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = _real_first(select(rows, experiment="fig3"))
     if not found:
         return missing("no graph was counted in this run")
-    indices = {kind: [r.values[f"{kind} gini"] for r in found] for kind in ("edges", "lengths")}
+    table = Table.of(found)
+    indices = {kind: table.where("gini_index", of=kind) for kind in ("edges", "lengths")}
     narrow = [
         BY_NAME[r.params["dataset"]].title
         for r in found
-        if min(r.values["edges gini"], r.values["lengths gini"]) < SPREAD
-        or r.values["edges max over median"] < WIDE
+        if min(Table.of([r]).where("gini_index").values) < SPREAD
+        or number(r, "skew", of="edges", quantile=1.0) < WIDE
     ]
-    measured = {f"Gini of {kind}, smallest": min(found) for kind, found in indices.items()}
+    measured = {f"Gini of {kind}, smallest": min(of.values) for kind, of in indices.items()}
     said = f"not wide: {', '.join(narrow)}" if narrow else f"Gini index at least {SPREAD} in both"
     return finding(
         found,
@@ -118,10 +126,10 @@ def quarters_vertices(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = select(rows, experiment="fig5", dataset="movie")
     if not found:
         return missing("Movie was not counted in this run")
-    first, *_, last = of_quarters(found[-1], "vertices span")
+    first, *_, last = of_quarters(found[-1], SPAN)
     if not first:
         return missing("no vertex is present in the first quarter")
-    tail = of_quarters(found[-1], "vertices tail")
+    tail = of_quarters(found[-1], TAIL)
     return finding(
         found[-1:],
         evidence="counted",
@@ -137,8 +145,8 @@ def quarters_edges(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = select(rows, experiment="fig5", dataset="movie")
     if not found:
         return missing("Movie was not counted in this run")
-    edges = of_quarters(found[-1], "edges")
-    first, *_, last = of_quarters(found[-1], "vertices span")
+    edges = of_quarters(found[-1], EDGES)
+    first, *_, last = of_quarters(found[-1], SPAN)
     ratio = first / last if last else 0.0
     return finding(
         found[-1:],
@@ -158,8 +166,7 @@ def others_alike(claim: Claim, rows: Sequence[Any]) -> Finding:
     if not found:
         return missing("no graph but Movie was counted in this run")
     apart = {
-        BY_NAME[r.params["dataset"]].title: max(spans(r, "vertices span"), spans(r, "edges"))
-        for r in found
+        BY_NAME[r.params["dataset"]].title: max(spans(r, SPAN), spans(r, EDGES)) for r in found
     }
     alike = [name for name, factor in apart.items() if factor < WIDE]
     said = f"hardly differs: {', '.join(alike)}" if alike else f"at least {WIDE:g}x on every graph"

@@ -11,9 +11,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from dgbench.lab.compare import select
+from dgbench.lab.table import Table
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.dgc.checks.common import any_graph, finding, missing, some
-from dgbench.systems.dgc.experiments.fig11 import end, epochs_of, found_graphs
+from dgbench.systems.dgc.experiments.fig11 import medians
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF, MODEL_OF, MODEL_TITLES
 from dgbench.systems.dgc.experiments.stale_base import HELD_NAMES
 from dgbench.systems.dgc.experiments.stale_points import Point, mean, points
@@ -27,6 +28,7 @@ WITHIN_SAVED: Final = 5.0
 FIXED: Final = {"0.1D": 0.1, "0.3D": 0.3, "0.5D": 0.5, "0.7D": 0.7, "0.9D": 0.9}
 PLAIN: Final = {"0": "without"}
 """Our names of columns that have another one in the ledger."""
+MEMORY: Final = ("copies", "formula", "received")
 SIZES: Final = "nox -s reproduce -- dgc --preset full trains the paper's graphs (as twins)"
 
 
@@ -111,15 +113,15 @@ def share_below(claim: Claim, rows: Rows) -> Finding:
         int(claim.workload.get("epoch", 100)),
         float(claim.workload.get("threshold", 0.3)),
     )
-    name = f"{dataset} epoch {epoch} below {limit:g}"
-    found = [row for row in select(rows, experiment="fig11") if name in row.values]
+    shares = Table.of(rows, experiment="fig11").where("cumulative_share", dataset=dataset)
+    found = shares.where(epoch=epoch, limit=limit)
     if not found:
         return missing(f"no run of fig11 on {BY_NAME[dataset].title} kept epoch {epoch}; {SIZES}")
-    share = 100 * found[0].values[name]
+    share = 100 * found[0].value
     bound = claim.value["low"] if isinstance(claim.value, Mapping) else claim.value
     low = isinstance(claim.value, Mapping)
     return finding(
-        found,
+        found.rows,
         evidence="analogue",
         measured=share,
         holds=share >= bound if low else abs(share - bound) <= WITHIN_SAVED,
@@ -131,14 +133,13 @@ def share_below(claim: Claim, rows: Rows) -> Finding:
 @any_graph
 def distance_shrinks(claim: Claim, rows: Rows) -> Finding:
     """The median move of embeddings falls from the first epoch kept to the last, on every graph."""
-    found = [(row, name) for row, name in found_graphs(rows) if name in HELD_NAMES]
-    pairs = [(name, end(row, name, False), end(row, name, True)) for row, name in found
-             if len(epochs_of(row, name)) > 1]  # fmt: skip
+    found = [one for one in medians(rows) if one[1] in HELD_NAMES]
+    pairs = [(name, median[0], median[-1]) for _, name, median in found if len(median) > 1]
     if not pairs:
         return missing("the experiment 'fig11' did not run on held graphs")
     falls = [late[1] < early[1] for _, early, late in pairs]
     return finding(
-        list({row.id: row for row, _ in found}.values()),
+        list({row.id: row for row, *_ in found}.values()),
         evidence="analogue",
         measured="; ".join(
             f"{BY_NAME[name].title} {early[1]:.2g} to {late[1]:.2g}" for name, early, late in pairs
@@ -153,25 +154,26 @@ def distance_shrinks(claim: Claim, rows: Rows) -> Finding:
 @any_graph
 def cache_memory(claim: Claim, rows: Rows) -> Finding:
     """Bytes of copies on senders against four per float of each row that others read."""
-    found = select(rows, experiment="stale_ablation")
-    ranks = [(row, name.removesuffix(" cache_bytes")) for row in found for name in row.counters
-             if name.startswith("ranks ") and name.endswith(" cache_bytes")]  # fmt: skip
-    runs = [(row, name.removesuffix(" cache_bytes")) for row in found for name in row.counters
-            if name.endswith(" cache_bytes")]  # fmt: skip
+    held = Table.of(rows, experiment="stale_ablation").where("memory", of=MEMORY)
+    found = [
+        run.numbers("of")
+        for row in held.rows
+        for run in Table(one for one in held if one.row is row)
+        .by("dataset", "model", "setting", "method")
+        .values()
+    ]
+    runs = [by for by in found if "copies" in by]
+    ranks = [by for by in runs if "received" in by]
     if not runs:
         return missing("the experiment 'stale_ablation' did not run")
-    same = [row.counters[f"{n} cache_bytes"] == row.counters[f"{n} cache_formula"]
-            for row, n in runs]  # fmt: skip
-    took = [row.counters[f"{n} cache_bytes"] for row, n in runs]
+    same = [by["copies"] == by["formula"] for by in runs]
+    took = [by["copies"] for by in runs]
     words = ""
     if ranks:
-        kept = [
-            row.counters[f"{n} received_bytes"] / max(1, row.counters[f"{n} cache_bytes"])
-            for row, n in ranks
-        ]
+        kept = [by["received"] / max(1, by["copies"]) for by in ranks]
         words = f"; receivers keep copies, too, {min(kept):.2g} to {max(kept):.2g} times as much"
     return finding(
-        list({row.id: row for row, _ in runs}.values()),
+        held.rows,
         evidence="counted",
         measured=f"one copy of each boundary row and exchange, {min(took)} to {max(took)} bytes",
         holds=all(same),
@@ -245,19 +247,16 @@ def monotone(claim: Claim, rows: Rows) -> Finding:
 @any_graph
 def eq6_direction(claim: Claim, rows: Rows) -> Finding:
     """Whether the printed formula grows as the loss falls, as the text says it should."""
-    found, printed, corrected = [], [], []
-    for row in select(rows, experiment="stale_ablation"):
-        for name, first in row.values.items():
-            if not name.endswith(" first share"):
-                continue
-            start = name.removesuffix(" first share")
-            change = row.values[f"{start} last share"] - first
-            (printed if start.endswith("printed") else corrected).append(change)
-            found.append(row)
+    printed, corrected = [], []
+    found = Table.of(rows, experiment="stale_ablation").where("threshold", of=("first", "last"))
+    firsts, lasts = (found.where(of=of) for of in ("first", "last"))
+    for first, last in zip(firsts, lasts, strict=True):
+        change = last.value - first.value
+        (printed if first["setting"] == "printed" else corrected).append(change)
     if not printed or not corrected:
         return missing("the experiment 'stale_ablation' did not run")
     return finding(
-        list({row.id: row for row in found}.values()),
+        found.rows,
         evidence="counted",
         measured=f"theta / D changes by {min(printed):+.2f} to {max(printed):+.2f} as printed",
         holds=min(printed) > 0,

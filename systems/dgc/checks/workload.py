@@ -7,11 +7,12 @@ from typing import Any
 
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.dgc.checks.common import any_graph, finding, missing, some, strength
+from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.fig7 import spreads
 from dgbench.systems.dgc.experiments.fig16 import (
     ENCODER_TITLES,
-    MEASURED,
-    datasets_of,
+    divergences,
+    error_of,
     mean_divergence,
     rows_of,
 )
@@ -26,7 +27,7 @@ Rows = Sequence[Any]
 @any_graph
 def time_gap(claim: Claim, rows: Rows) -> Finding:
     """Slowest over fastest of four chunks of equally many vertices, sequences padded as unfused."""
-    every = spreads(rows, " padded")
+    every = spreads(rows, "padded")
     found = {key: ratio for key, ratio in every.items() if not ratio.twin} or every
     if not found:
         return missing("no chunks of equal size were timed in this run")
@@ -52,7 +53,7 @@ def time_gap(claim: Claim, rows: Rows) -> Finding:
 
 def _chunks(row: Any) -> int:
     """Chunks that a row's perceptrons were trained on; older rows counted them."""
-    return int(row.values.get(MEASURED, row.counters.get("trained", 0)))
+    return int(number(row, "training_chunks", number(row, "chunks", 0, of="trained")))
 
 
 def training(claim: Claim, rows: Rows) -> Finding:
@@ -62,10 +63,10 @@ def training(claim: Claim, rows: Rows) -> Finding:
         return missing(NO_TRAINING)
     row = max(found, key=_chunks)
     measured = {
-        "hidden_layers": row.counters["hidden_layers"],
-        "hidden_units": row.counters["hidden_units"],
+        "hidden_layers": number(row, "hidden_size", of="layers"),
+        "hidden_units": number(row, "hidden_size", of="units"),
         "chunks": _chunks(row),
-        "epochs": row.counters["epochs"],
+        "epochs": number(row, "epochs"),
     }
     wanted = {**claim.value, "hidden_layers": 3}  # printed as a word
     net = all(measured[key] == wanted[key] for key in measured if key != "chunks")
@@ -89,11 +90,12 @@ def error(claim: Claim, rows: Rows) -> Finding:
     found = rows_of(rows)
     if not found:
         return missing(NO_TRAINING)
-    worst = max(found, key=lambda row: row.values[f"error both {MLP}"])
-    value, low, high = (100 * worst.values[f"{key} both {MLP}"] for key in ("error", "low", "high"))
+    worst = max(found, key=lambda row: error_of(row, MLP).value)
+    whole = error_of(worst, MLP)
+    value, low, high = (100 * end for end in (whole.value, whole.low, whole.high))
     bound = float(claim.value["high"])
     parts = ", ".join(
-        f"{title} {100 * worst.values[f'error {encoder} {MLP}']:.1f} %"
+        f"{title} {100 * error_of(worst, MLP, encoder).value:.1f} %"
         for encoder, title in ENCODER_TITLES.items()
         if encoder != "both"
     )
@@ -104,8 +106,9 @@ def error(claim: Claim, rows: Rows) -> Finding:
         holds=value < bound,
         undecided=low < bound <= high,
         reason=(
-            f"{MODEL_TITLES[worst.params['model']]}, {worst.counters['tested']} unseen chunks; "
-            f"{parts}; measured again they change by {100 * worst.values['again both']:.1f} %"
+            f"{MODEL_TITLES[worst.params['model']]}, {number(worst, 'chunks', of='tested')} unseen "
+            f"chunks; {parts}; measured again they change by "
+            f"{100 * error_of(worst, 'measured').value:.1f} %"
         ),
     )
     made.low, made.high = low, high
@@ -120,16 +123,9 @@ def divergence(claim: Claim, rows: Rows) -> Finding:
         return missing(NO_TRAINING)
     name = MLP if claim.id.endswith("mlp") else "vertices"
     mean = {key: mean_divergence(found, key) for key in (MLP, "vertices")}
-    worse = sorted(
-        {
-            BY_NAME[dataset].title
-            for row in found
-            for dataset in datasets_of(row)
-            if row.values[f"divergence {MLP} {dataset}"]
-            >= row.values[f"divergence vertices {dataset}"]
-        }
-    )
-    graphs = sorted({dataset for row in found for dataset in datasets_of(row)})
+    pairs = list(zip(divergences(found, MLP), divergences(found, "vertices"), strict=True))
+    worse = sorted({BY_NAME[a["dataset"]].title for a, b in pairs if a.value >= b.value})
+    graphs = sorted({one["dataset"] for one, _ in pairs})
     said = f"not below vertex count on {', '.join(worse)}" if worse else "below it on every graph"
     return finding(
         found,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, Final
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from dgbench.kernels_cuda.attention import packed_attention
-from dgbench.lab.compare import paired, select
+from dgbench.lab.compare import ratio
 from dgbench.lab.result_checks import ResultCheck, close, deviations
+from dgbench.lab.table import Table
 from dgbench.models.attention import plain_packed_attention
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.steady import measure_steady
@@ -310,19 +312,19 @@ class Attention(Experiment):
         name = str(cell.params["contender"])
         worst, checks = compared(contender, packed, name) if first else (0.0, [])
         half = contender.tolerance > TOLERANCE
-        return Measurement(
-            counters={
-                "steps": packed.steps[0].shape[0],
-                "pairs": int(packed.lengths.square().sum()),
-            },
-            samples=steady.samples,
+        found = Measurement(
             warmup=steady.warmup,
             checks=checks,
             deviation={"output": worst} if first and not half else {},
-            values={"deviation in bfloat16": worst} if first and half else {},
             data={"dataset": "drawn sequences", "twin": True},
             notes=["computes in bfloat16, the others in float32"] if half else [],
         )
+        found.observe("pass_time", median(steady.samples), samples=steady.samples)
+        found.observe("vertex_steps", packed.steps[0].shape[0])
+        found.observe("vertex_steps", int(packed.lengths.square().sum()), of="pairs")
+        if first and half:
+            found.observe("deviation", worst)
+        return found
 
     def figures(self) -> list[FigureSpec]:
         return [
@@ -359,17 +361,17 @@ def attention_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             point: dict[str, Any] = {
                 "panel": case, "row": name, "system": OURS, "baseline": name
             }  # fmt: skip
-            where = {"case": case}
-            ratio = paired(mine, {"contender": name, **where}, {"contender": OURS, **where})
+            times = Table.of(mine, case=case).where("pass_time")
+            found = ratio(*(times.where(contender=who) for who in (name, OURS)))
             bad = lost.get((case, name)) or lost.get((case, OURS))
-            if ratio is not None:
+            if found is not None:
                 point |= {
-                    "value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n,
-                    "twin": ratio.twin, "row_ids": ratio.rows, "deviation": ratio.deviation,
+                    "value": found.value, "low": found.low, "high": found.high, "n": found.n,
+                    "twin": found.twin, "row_ids": found.rows, "deviation": found.deviation,
                 }  # fmt: skip
             elif bad is not None:
                 point |= {"failed": failed(bad), "failed_system": bad.params["contender"]}
-            elif select(mine, case=case, contender=OURS):
+            elif times.where(contender=OURS):
                 point["failed"] = "skipped: not run"
             else:
                 continue

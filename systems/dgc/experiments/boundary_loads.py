@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
 
+from dgbench.lab.experiment import Measurement
 from dgbench.systems.dgc.experiments.recount import EdgeRecount
 
 if TYPE_CHECKING:
@@ -17,9 +19,13 @@ if TYPE_CHECKING:
     from dgbench.systems.base.sequences import SequenceWorkload
     from dgbench.systems.dgc.dealing import Dealt
 
+UNFUSED: Final = "unfused"
+FUSED: Final = "fused"
+"""Chunks of a worker apart, and those that share rows together."""
 
-def recounted_loads(edges: EdgeRecount, dealt: Dealt, fused: Sequence[Tensor]) -> dict[str, int]:
-    """Some counters of `count_boundary`, edge by edge.
+
+def recounted_loads(edges: EdgeRecount, dealt: Dealt, fused: Sequence[Tensor]) -> Measurement:
+    """Some counts of `count_boundary`, edge by edge.
 
     Args:
         edges: of the snapshots.
@@ -31,28 +37,29 @@ def recounted_loads(edges: EdgeRecount, dealt: Dealt, fused: Sequence[Tensor]) -
     for rank, of in enumerate(fused):
         group[worker == rank] = of.numpy()[unit[worker == rank]]
     group += worker * (int(max(group.max(), unit.max())) + 1)
-    found: dict[str, int] = {}
+    found = Measurement()
     boundary = np.zeros(worker.size, bool)
-    for name, part in (("", unit + worker * (int(unit.max()) + 1)), (", fused", group)):
+    for name, part in ((UNFUSED, unit + worker * (int(unit.max()) + 1)), (FUSED, group)):
         apart = part[edges.reader] != part[edges.heard]
         pairs = np.unique(
             np.stack([edges.heard[apart], part[edges.reader[apart]],
                       worker[edges.reader[apart]]]), axis=1)  # fmt: skip
-        found[f"rows loaded{name}"] = worker.size + pairs.shape[1]
+        found.observe("rows_loaded", worker.size + pairs.shape[1], format=name)
         own = pairs[0][worker[pairs[0]] == pairs[2]]
         loads = 1 + np.bincount(own, minlength=worker.size)
-        if not name:
+        if name == UNFUSED:
             boundary = loads > 1
-            found["boundary rows"] = int(boundary.sum())
-            found["most loads"] = int(loads[boundary].max(initial=0))
-            found["least loads"] = int(loads[boundary].min()) if boundary.any() else 0
-        found[f"boundary loads{name}"] = int(loads[boundary].sum())
+            found.observe("boundary_rows", int(boundary.sum()))
+            found.observe("rows_loaded", int(loads[boundary].max(initial=0)), of="most")
+            least = int(loads[boundary].min()) if boundary.any() else 0
+            found.observe("rows_loaded", least, of="least")
+        found.observe("rows_loaded", int(loads[boundary].sum()), of="boundary", format=name)
     return found
 
 
 def count_boundary(
     task: SequenceWorkload, data: SnapshotSequence, dealt: Dealt
-) -> tuple[dict[str, int], list[Tensor]]:
+) -> tuple[Measurement, list[Tensor]]:
     """Rows loaded in one round by all workers, before and after spatial fusion.
 
     A boundary row is one that another chunk of its worker hears. Beside the counts: by worker, the
@@ -61,10 +68,9 @@ def count_boundary(
     from dgbench.systems.dgc.fusion import fuse_units, shared_rows, unit_loads
     from dgbench.systems.dgc.plan import plan_worker
 
-    totals = dict.fromkeys(
-        ("pairs", "merges", "boundary rows", "boundary loads", "boundary loads, fused",
-         "most loads", "least loads", "rows loaded", "rows loaded, fused"), 0)  # fmt: skip
-    least: list[int] = []
+    pairs = merges = rows = 0
+    loaded, of_boundary = Counter[str](), Counter[str]()
+    most, least = [0], list[int]()
     groups: list[Tensor] = []
     units = dealt.placement.units
     for rank in range(dealt.placement.workers):
@@ -80,15 +86,23 @@ def count_boundary(
         loads, loads_after = (1 + torch.bincount(r.row, minlength=unit.numel())
                               for r in (reads, after))  # fmt: skip
         boundary = loads > 1
-        totals["pairs"] += reads.pairs()[0].numel()
-        totals["merges"] += fused.merges
-        totals["boundary rows"] += int(boundary.sum())
-        totals["boundary loads"] += int(loads[boundary].sum())
-        totals["boundary loads, fused"] += int(loads_after[boundary].sum())
+        pairs += reads.pairs()[0].numel()
+        merges += fused.merges
+        rows += int(boundary.sum())
+        of_boundary[UNFUSED] += int(loads[boundary].sum())
+        of_boundary[FUSED] += int(loads_after[boundary].sum())
         if bool(boundary.any()):
-            totals["most loads"] = max(totals["most loads"], int(loads[boundary].max()))
+            most.append(int(loads[boundary].max()))
             least.append(int(loads[boundary].min()))
-        totals["rows loaded"] += int(unit_loads(plan.csr, unit, units).sum())
-        totals["rows loaded, fused"] += int(unit_loads(plan.csr, fused.group[unit], units).sum())
-    totals["least loads"] = min(least, default=0)
-    return totals, groups
+        loaded[UNFUSED] += int(unit_loads(plan.csr, unit, units).sum())
+        loaded[FUSED] += int(unit_loads(plan.csr, fused.group[unit], units).sum())
+    found = Measurement()
+    found.observe("chunks", pairs, of="pairs")
+    found.observe("chunks", merges, of="merged")
+    found.observe("boundary_rows", rows)
+    found.observe("rows_loaded", max(most), of="most")
+    found.observe("rows_loaded", min(least, default=0), of="least")
+    for name in (UNFUSED, FUSED):
+        found.observe("rows_loaded", of_boundary[name], of="boundary", format=name)
+        found.observe("rows_loaded", loaded[name], format=name)
+    return found, groups

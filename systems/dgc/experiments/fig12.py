@@ -408,7 +408,7 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
             **_base(one),
             "system": _system(name),
             "phase": phase,
-            "seconds": one.value(phase, name),
+            "seconds": one.spent(phase, name),
             "total": one.epoch(name),
         }
         for one in races(rows, NAME)
@@ -449,7 +449,7 @@ def module_points(rows: Rows) -> list[dict[str, Any]]:
 
 def _points_of(one: Race, before: str, name: str) -> str:
     """Test accuracy of the last turn against the contender before, in words."""
-    gained = 100 * (one.value("accuracy", name) - one.value("accuracy", before))
+    gained = 100 * (one.number("accuracy", name) - one.number("accuracy", before))
     return f"{gained + 0.0:+.1f} points of accuracy"
 
 

@@ -181,7 +181,7 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
         for name in BASELINE_NAMES
         for phase, seconds in (
             ("compute", one.computing(name)),
-            ("communicate", one.value("communicate", name)),
+            ("communicate", one.spent("communicate", name)),
         )
     ]
     points += [
@@ -208,9 +208,9 @@ def _categories(rows: Rows, value: Any, **extra: Any) -> list[dict[str, Any]]:
 
 def divergence_points(rows: Rows) -> list[dict[str, Any]]:
     """Tmax / Tmin by graph."""
-    return _categories(rows, lambda one, name: one.value("divergence", name))
+    return _categories(rows, lambda one, name: one.number("divergence", name))
 
 
 def byte_points(rows: Rows) -> list[dict[str, Any]]:
     """Counted megabytes by graph."""
-    return _categories(rows, lambda one, name: one.count("bytes", name) / 1e6, counted=True)
+    return _categories(rows, lambda one, name: one.number("exchanged", name) / 1e6, counted=True)

@@ -122,7 +122,7 @@ def quarters(dataset: str, preset: Preset) -> Iterator[Job]:
     chosen = {name: every[name] for name in BASELINE_NAMES}
     for part in range(PARTS):
         begin, end = part * steps // PARTS, (part + 1) * steps // PARTS
-        yield Job(f"{dataset}#{part + 1}", task, data.slice(begin, end + 1), chosen)
+        yield Job(dataset, task, data.slice(begin, end + 1), chosen, {"quarter": part + 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,7 @@ def by_graph(rows: Rows) -> dict[str, list[Quarter]]:
     """Quarters of each graph in their order; graphs that lack one are left out."""
     found: dict[str, list[Quarter]] = {}
     for one in races(rows, NAME):
-        dataset, _, number = one.dataset.partition("#")
-        found.setdefault(dataset, []).append(Quarter(int(number), one))
+        found.setdefault(one.dataset, []).append(Quarter(one.part["quarter"], one))
     return {
         name: sorted(parts, key=lambda q: q.number)
         for name, parts in found.items()
@@ -164,7 +163,7 @@ def split_points(rows: Rows) -> list[dict[str, Any]]:
         for name in BASELINE_NAMES
         for phase, seconds in (
             ("compute", quarter.race.computing(name)),
-            ("communicate", quarter.race.value("communicate", name)),
+            ("communicate", quarter.race.spent("communicate", name)),
         )
     ]
     points += [
@@ -188,7 +187,7 @@ def byte_points(rows: Rows) -> list[dict[str, Any]]:
             "panel": dataset_title(dataset, parts[0].race.twin),
             "series": TITLES[name],
             "x": quarter.number,
-            "y": quarter.race.count("bytes", name) / 1e6,
+            "y": quarter.race.number("exchanged", name) / 1e6,
             "counted": True,
             "row_ids": [quarter.race.row.id],
         }

@@ -212,6 +212,10 @@ class Factor:
             )
 
 
+PROJECTED: Final = ("compute", "load", "communicate")
+"""Parts of a projected epoch, in the order of `Epoch`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Epoch:
     """A projected epoch in seconds, nothing overlapped. Never a measurement.

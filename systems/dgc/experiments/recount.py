@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dgbench.lab.experiment import Measurement
+from dgbench.lab.metrics import metric
 from dgbench.lab.result_checks import ResultCheck, close, equal
 
 if TYPE_CHECKING:
@@ -59,9 +61,12 @@ class EdgeRecount:
         base[alive] = begin - first[alive]
         self.reader, self.heard = base[reader] + at, base[heard] + at
 
-    def sizes(self) -> dict[str, int]:
-        """Vertex-steps and edges."""
-        return {"vertex-steps": self.entity.size, "edges": self.reader.size}
+    def sizes(self, **dims: Any) -> Measurement:
+        """Vertex-steps and edges, with these dimensions."""
+        found = Measurement()
+        found.observe("vertex_steps", self.entity.size, **dims)
+        found.observe("edges", self.reader.size, **dims)
+        return found
 
     def per_step(self) -> np.ndarray:
         """int64[T], edges of each snapshot."""
@@ -276,6 +281,24 @@ def counted(found: Mapping[str, int], wanted: Mapping[str, int]) -> ResultCheck:
     """A check that the counters of a row are those of a recount; others are not read."""
     own = {name: found[name] for name in wanted if name in found}
     return equal("counters", own, dict(wanted), against=AGAINST)
+
+
+def recounted(found: Measurement, wanted: Measurement) -> list[ResultCheck]:
+    """Checks that a measurement holds the numbers of a recount; others of it are not read."""
+    checks = []
+    for exact, check in ((True, counted), (False, computed)):
+        if numbers := _by_place(wanted, exact=exact):
+            checks.append(check(_by_place(found, exact=exact), numbers))
+    return checks
+
+
+def _by_place(found: Measurement, *, exact: bool) -> dict[str, Any]:
+    """Numbers by metric and dimensions, in words for a check that fails."""
+    return {
+        " ".join(map(str, (one.metric, *(one.dims[name] for name in sorted(one.dims))))): one.value
+        for one in found.observations
+        if metric(one.metric).exact == exact
+    }
 
 
 def computed(found: Mapping[str, float], wanted: Mapping[str, float]) -> ResultCheck:
