@@ -32,6 +32,8 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     # PiPAD
     "snapshots_together": (int, "snapshots that are worked on in one call (S_per)"),
     "cap": (int, "entries that a slice holds at most"),
+    "dim": (int, "floats of a vertex"),
+    "overlap_rate": (float, "edges in all snapshots of a group over the mean edges of one"),
 }
 
 METRICS: Final[dict[str, dict[str, str]]] = {
@@ -41,8 +43,20 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "preparation_time": "work that is done once, before the first step",
         "end_to_end_time": "preparation and all epochs",
         "phase_time": "a part of a step or of an epoch",
+        # PiPAD
+        "operation_time": "a call of an operator, or a piece of work that is timed by itself",
+        "spent_time": "what a part of the machine was busy or waited in a step; parts may overlap",
+        "analysis_time": "processor time of the analysis of a sequence of snapshots",
+        "profiled_step_time": "a step as a tuner was told of it",
+        "profiled_aggregation_time": "aggregations of a step as a tuner was told of them",
+        "compile_time": "compiling before the first step",
+        "worker_time": "what one of several workers computes, summed over launches",
     },
-    "rate": {},
+    "rate": {
+        # PiPAD
+        "edge_rate": "edges that are aggregated",
+        "bandwidth": "bytes that are read and written",
+    },
     "count": {
         "counted_steps": "steps that the counts of a process are totals of",
         "turns": "turns of the settings that a process compares",
@@ -53,6 +67,22 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "reused_aggregations": "aggregations over neighbours that are taken from an earlier frame",
         "edges_aggregated": "edges that aggregations go over",
         "transfers": "copies to the device",
+        # PiPAD
+        "epochs": "epochs of a whole run",
+        "frames": "frames of an epoch",
+        "groups": "groups of snapshots that are worked on together",
+        "partition_size": "snapshots of a partition, the most frequent choice",
+        "recompilations": "graphs that were compiled after preparation",
+        "rows": "rows of matrices",
+        "slices": "slices that rows are cut into",
+        "length": "entries or floats of one of a thing: a feature vector, a slice, a request",
+        "words": "words of four bytes that a topology takes",
+        "mismatches": "matrices of another size than a printed formula has",
+        "requests": "loads of a warp",
+        "transactions": "sectors of 32 bytes that loads read",
+        "workers": "workers that items are handed out to",
+        "worker_cycles": "clock cycles of one of several workers, summed over launches",
+        "readings": "readings of a probe",
     },
     "bytes": {
         "host_to_device": "what is sent to the device, counted where it is sent",
@@ -62,14 +92,32 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "topology_sent": "adjacency among what is sent to the device",
         "features_sent": "features among what is sent to the device",
         "memory": "what is held",
+        # PiPAD
+        "buffer_memory": "buffer on the device from frame to frame",
+        "store_memory": "store of results or features on the host",
+        "analysis_memory": "results of an analysis that are kept",
+        "peak_memory": "what a snapshot's forward pass keeps at most",
     },
     "ratio": {
         "speedup": "time of the baseline over time of the setting",
+        # PiPAD
+        "slowdown": "time of the setting over time of the baseline",
     },
     "score": {
         "loss": "loss of a step or an epoch",
+        # PiPAD
+        "imbalance": "largest over mean work of workers",
+        "sparsity": "vertices over edges, summed over snapshots",
     },
-    "share": {},
+    "share": {
+        # PiPAD
+        "topology_change": "1 - |A and B| / |A or B| of the edges of adjacent snapshots, mean",
+        "overlap": "edges in all snapshots of a group over the mean edges of one",
+        "time_share": "part of a step or of a whole run",
+        "utilisation": "time or lanes in use",
+        "saving": "what is not needed of what the baseline needs",
+        "empty_share": "rows or places that hold nothing",
+    },
 }
 """Kind -> name -> what it is. See `metrics.UNITS` for the unit of a kind."""
 
