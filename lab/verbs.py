@@ -16,8 +16,9 @@ from typing import Any
 from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
 from dgbench.lab.evidence import finding, missing, strength
+from dgbench.lab.main_race import RatioReader
 from dgbench.lab.paper import Check, Claim, Evidence, Finding
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Entry, Table, rows_of
 
 Rows = Sequence[Any]
 Key = tuple[Any, ...]
@@ -370,3 +371,25 @@ def average(
 def pooled_gain(selection: Selection, rows: Rows) -> Ratio | None:
     """The ratio that processes formed over their turns, pooled over the processes."""
     return ratio_of(selection(rows))
+
+
+# PiPAD
+
+
+def instrumented(rows: Rows, **where: Any) -> Table:
+    """Observations of instrumented processes, which `Table.of` leaves out."""
+    return Table(
+        Entry(row, one)
+        for row in rows
+        if row.status == "ok" and row.instrumented
+        for one in row.observations
+    ).where(**where)
+
+
+def observed_ratio(metric: str = "speedup", **where: Any) -> RatioReader:
+    """Reader, for a main race, of a ratio that each process formed over its turns."""
+
+    def read(rows: Rows, workload: Mapping[str, str]) -> Ratio | None:
+        return ratio_of(Table.of(rows).where(metric, **where))
+
+    return read

@@ -10,26 +10,17 @@ from dgbench.systems.pipad.checks import (
     layer,
     mechanisms,
     memory,
-    profile,
     sizes,
     slicing,
-    training,
     tuning,
-    utilisation,
 )
+from dgbench.systems.pipad.claims import MOVED
 from dgbench.systems.pipad.experiments.settings import EXTRAS
 
-_METHODS = ("pygt", "pygt-a", "pygt-r", "pygt-g", "pipad")
-
 _CHECKS: dict[str, Check] = {
-    "pipad-abs-speedup-range": training.abstract_range,
-    "pipad-s1-transfer-share-approx": profile.transfer_share,
-    "pipad-s1-gpu-util-bound": profile.sm_bound,
+    **MOVED,
     "pipad-s1-topology-slow-change": formats.slow_change,
     "pipad-s2-reordering-cost": mechanisms.reordering,
-    "pipad-fig3-transfer-share": profile.transfer_share,
-    "pipad-fig3-sm-util": profile.sm_bound,
-    "pipad-fig4-gnn-dominates-compute": profile.gnn_dominates,
     "pipad-s32-access-granularity": memory.granularity,
     "pipad-fig5-request-transaction-knees": memory.knees,
     "pipad-s33-first-agg-param-free": mechanisms.reuse_is_exact,
@@ -41,38 +32,14 @@ _CHECKS: dict[str, Check] = {
     "pipad-s41-space-between": formats.between,
     "pipad-s42-coalesce-num": memory.coalesce_num,
     "pipad-s42-vector-widths": memory.vector_widths,
-    "pipad-s43-preprocessing-epochs": mechanisms.preparation_cost,
     "pipad-s43-sper-options": tuning.s_per_options,
     "pipad-s44-memory-bound": mechanisms.partition_memory,
     "pipad-fig9a-sper-order-vs-or": tuning.order_by_rate,
     "pipad-fig9b-sper-order-vs-dim": tuning.order_by_dim,
     "pipad-s44-low-or-penalty": tuning.rises_with_rate,
-    "pipad-s44-reuse-removes-topology-transfer": mechanisms.topology_not_sent_again,
     "pipad-s52-sper-large": tuning.sper_large,
     "pipad-s41-overlap-transfer-less": formats.overlap_transfer,
-    "pipad-s43-epochs-similar": mechanisms.epochs_alike,
     **dict.fromkeys(sizes.TABLE1, sizes.table1),
-    "pipad-fig10-speedup-range-pygt": training.speedup_range,
-    **dict.fromkeys(training.MODEL_OF, training.average),
-    "pipad-fig10-pipad-best": training.best,
-    "pipad-fig10-pygtg-second": training.pygtg_second,
-    "pipad-fig10-small-gain-more": training.small_gain_more,
-    "pipad-s52-csc-extra-transfer": formats.csc_transfer,
-    "pipad-s52-evolvegcn-vs-pygtg": training.evolvegcn_over_g,
-    "pipad-s52-model-order-vs-pygtg": training.model_order,
-    "pipad-s52-mpnn-lowest": training.mpnn_lowest,
-    "pipad-s52-mpnn-highest": training.mpnn_highest,
-    "pipad-s52-mpnn-rnn-heavy": profile.mpnn_rnn_heavy,
-    "pipad-s52-evolvegcn-other-small": profile.evolvegcn_rest_small,
-    "pipad-s52-tgcn-all-agg-removed": training.aggregation_removed,
-    **{
-        f"pipad-tab2-util-{model}-{method}": utilisation.table2
-        for model in utilisation.MODEL_WORDS
-        for method in _METHODS
-    },
-    "pipad-tab2-order-pipad-over-pygtg": utilisation.pipad_over_g,
-    "pipad-tab2-order-ra-highest": utilisation.ra_highest,
-    "pipad-tab2-small-low": utilisation.small_low,
     "pipad-fig11a-gnn-speedup-pygt": layer.average,
     "pipad-fig11a-gnn-speedup-pygtg": layer.average,
     "pipad-fig11a-requests": memory.saved,
@@ -87,7 +54,6 @@ _CHECKS: dict[str, Check] = {
     "pipad-fig12-load-balance": slicing.load_balance,
     "pipad-fig12-speedup-trend": slicing.speedup_trend,
     "pipad-s54-youtube-space": formats.youtube_space,
-    "pipad-s51-protocol": sizes.protocol,
     "pipad-s51-feature-dims": sizes.feature_dims,
 }
 

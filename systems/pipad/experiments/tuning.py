@@ -16,7 +16,7 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import oracle_of
 from dgbench.systems.base.system import Trainer
-from dgbench.systems.pipad.experiments.fig10 import workloads
+from dgbench.systems.pipad.experiments.fig10 import Fig10
 from dgbench.systems.pipad.experiments.settings import (
     BY_NAME,
     MODEL_TITLES,
@@ -62,7 +62,7 @@ class Tuning(Experiment):
                 repeats=ROUNDS[preset],
                 timeout_s=900 if preset in ("full", "paper") else 90,
             )
-            for name, model in (SMOKE if preset == "smoke" else workloads(preset))
+            for name, model in _workloads(preset, device)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
@@ -148,6 +148,12 @@ class Tuning(Experiment):
             f"workloads; at worst {100 * (found[worst].value - 1):.2g} % behind "
             f"({BY_NAME[worst[0]].title}, {MODEL_TITLES[worst[1]]})."
         )
+
+
+def _workloads(preset: Preset, device: str) -> list[tuple[str, str]]:
+    if preset == "smoke":
+        return list(SMOKE)
+    return [(one["dataset"], one["model"]) for one in Fig10().points(preset, device)]
 
 
 def _turns(
