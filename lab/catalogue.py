@@ -81,7 +81,6 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "requests": "loads of a warp",
         "transactions": "sectors of 32 bytes that loads read",
         "workers": "workers that items are handed out to",
-        "worker_cycles": "clock cycles of one of several workers, summed over launches",
         "readings": "readings of a probe",
     },
     "bytes": {
@@ -106,6 +105,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
     "score": {
         "loss": "loss of a step or an epoch",
         # PiPAD
+        "worker_cycles": "clock cycles of one of several workers, summed over launches",
         "imbalance": "largest over mean work of workers",
         "sparsity": "vertices over edges, summed over snapshots",
     },

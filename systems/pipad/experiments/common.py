@@ -13,11 +13,10 @@ from dgbench.systems.pipad.experiments.settings import ALL, BY_NAME, Graph, snap
 
 QUICK = ("flickr", "youtube", "hepth", "covid19-england", "bitcoin-otc")
 SMOKE = ("youtube", "hepth", "pems08", "covid19-england", "bitcoin-otc")
-
-
-def names(preset: Preset) -> list[str]:
-    """Graphs that counting experiments of a preset look at."""
-    return list(SMOKE) if preset == "smoke" else [graph.name for graph in ALL]
+COUNTED = {"smoke": SMOKE, None: [graph.name for graph in ALL]}
+"""Graphs that counting experiments look at."""
+FEW = {"smoke": SMOKE[:2], "quick": QUICK, None: [graph.name for graph in ALL]}
+"""Graphs of experiments that take longer."""
 
 
 def open_graph(
