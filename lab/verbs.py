@@ -22,6 +22,9 @@ from dgbench.lab.table import OF_ROW, Table, rows_of
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import paired_ratio
+from dgbench.lab.main_race import RatioReader
+from dgbench.lab.paper import Check, Claim, Evidence, Finding
+from dgbench.lab.table import Entry, Table, rows_of
 
 Rows = Sequence[Any]
 Key = tuple[Any, ...]
@@ -426,3 +429,23 @@ def observe_speedup(
     whole = ratio.low is not None and ratio.high is not None
     low, high = (ratio.low, ratio.high) if whole else (None, None)
     found.observe("speedup", ratio.value, low=low, high=high, **dims)
+# PiPAD
+
+
+def instrumented(rows: Rows, **where: Any) -> Table:
+    """Observations of instrumented processes, which `Table.of` leaves out."""
+    return Table(
+        Entry(row, one)
+        for row in rows
+        if row.status == "ok" and row.instrumented
+        for one in row.observations
+    ).where(**where)
+
+
+def observed_ratio(metric: str = "speedup", **where: Any) -> RatioReader:
+    """Reader, for a main race, of a ratio that each process formed over its turns."""
+
+    def read(rows: Rows, workload: Mapping[str, str]) -> Ratio | None:
+        return ratio_of(Table.of(rows).where(metric, **where))
+
+    return read

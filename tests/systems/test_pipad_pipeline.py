@@ -126,7 +126,7 @@ def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
         steady = i >= 2 * trainer.num_frames
         assert trainer.controller.phase is (Phase.STEADY if steady else Phase.PREPARING)
         assert trainer.step(i % trainer.num_frames) == pytest.approx(want, rel=TOLERANCE)
-    assert trainer.report()["s_per"] >= 1
+    assert trainer.report()["partition_size"] >= 1
     trainer.close()
 
 
@@ -277,7 +277,7 @@ def test_the_buffer_keeps_what_its_bytes_allow(monkeypatch, arena, held) -> None
     expected, _ = epoch_bytes(data, work, on, s_per=8, cap=32, held=held)
     assert trainer.meter.counters["bytes_h2d_counted"] == expected
     assert trainer.engine.buffer.nbytes == (min(held, 3) * row if arena else 0)
-    assert trainer.report()["buffer_bytes"] == min(held, 4) * row
+    assert trainer.report()["buffer_memory"] == min(held, 4) * row
     trainer.close()
 
 
@@ -351,15 +351,15 @@ def test_the_tuner_explains_itself(monkeypatch) -> None:
     assert any("S_per" in note for note in tuned.notes)
     assert len(tuned.controller.decisions) == tuned.num_frames
     report = tuned.report()
-    assert report["s_per"] in (1, 2, 4)
-    assert report["analysis_s"] > 0
-    assert report["peak_bytes"] > 0
+    assert report["partition_size"] in (1, 2, 4)
+    assert report["analysis_time"] > 0
+    assert report["peak_memory"] > 0
     fixed = PipadSystem(s_per=2).open(tiny_workload(model="evolvegcn"))
     fixed.prepare()
-    assert fixed.report()["s_per"] == 2
+    assert fixed.report()["partition_size"] == 2
     off = PipadSystem().open(tiny_workload(model="evolvegcn"), switches={"tuner": False})
     off.prepare()
-    assert off.report()["s_per"] == 4  # 8, as far as the frame allows
+    assert off.report()["partition_size"] == 4  # 8, as far as the frame allows
     assert not off.controller.decisions
 
 

@@ -79,8 +79,9 @@ def test_compiling_is_no_step(monkeypatch):
     measured = timed(
         "compiled", tiny_workload(frame=3), RunContext("cpu", "smoke", 1, budget_s=0.05)
     )
-    assert measured.counters["recompilations"] == 0
-    assert 0 < measured.values["compile_s"] <= measured.values["prepare_s"]
+    found = {one.metric: one.value for one in measured.observations}
+    assert found["recompilations"] == 0
+    assert 0 < found["compile_time"] <= found["preparation_time"]
 
 
 def test_without_a_compiler_it_says_so(monkeypatch):
