@@ -29,6 +29,7 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "blocks": (int, "blocks that a timeline is trained in"),
     "layers": (int, "layers of a network"),
     "seed": (int, "seed of what is drawn"),
+    "part": (str, "which of the kinds of cells that an experiment has"),
     "turn": (int, "number of a turn of the settings that a process compares, from 0"),
     "place": (str, "where bytes lie and go, or work is done: host, device, host to device"),
     "using": (str, "one or all of the cores that a process may use"),
@@ -36,8 +37,10 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "cap": (int, "entries that a slice holds at most"),
     "counter": (str, "name of a meter's counter"),
     "statistic": (str, "which of several numbers of the same thing"),
+    # PiPAD
     "dim": (int, "floats of a vertex"),
     "overlap_rate": (float, "edges in all snapshots of a group over the mean edges of one"),
+    # ESDG
     "smoothing": (str, "smoothing of snapshots: none, edge_life or m_transform"),
     "life": (int, "snapshots that an edge lives for, or that a smoothing window spans"),
     "gain": (float, "factor that is to be reached"),
@@ -45,6 +48,7 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "dtype": (str, "type of floats, where it is not float32"),
     "group_size": (int, "ranks that share a snapshot"),
     "pieces": (int, "pieces that an exchange is cut into"),
+    # DGC
     "quarter": (int, "which of four equal runs of snapshots, from 1"),
     "presence": (str, "rule by which a vertex counts as present in a snapshot"),
     "quantile": (float, "quantile of a distribution; 1 is its largest value"),
@@ -52,6 +56,7 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "limit": (float, "distance up to which values are counted"),
     "ends": (str, "how a synthetic graph joins its vertices"),
     "level": (float, "standard deviation over mean of what varies in a synthetic graph"),
+    # GNNFlow
     "policy": (str, "rule by which neighbours are drawn: recent or uniform"),
     "capacity": (float, "slots of a cache, in multiples of the paper's share"),
     "machines": (int, "machines that a graph is partitioned over"),
@@ -59,6 +64,7 @@ DIMENSIONS: Final[dict[str, tuple[type, str]]] = {
     "clock": (str, "wall or processor"),
     "scaled_by": (str, "what of a device its computing time is projected by"),
     "epochs_per_round": (int, "epochs that a round's new events are trained on"),
+    # T-GCN
     "layer": (int, "number of a layer of a network, from 1"),
     "piece": (int, "number of a piece of a stream, from 0"),
     "hops": (int, "links that are passed on the way between two devices"),
@@ -73,6 +79,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "preparation_time": "work that is done once, before the first step",
         "end_to_end_time": "preparation and all epochs",
         "phase_time": "a part of a step or of an epoch",
+        # PiPAD
         "operation_time": "an operation that is timed by itself",
         "spent_time": "what a part of the machine was busy or waited in a step; parts may overlap",
         "analysis_time": "processor time of the analysis of a sequence of snapshots",
@@ -80,10 +87,13 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "profiled_aggregation_time": "aggregations of a step as a tuner was told of them",
         "compile_time": "compiling before the first step",
         "worker_time": "what one of several workers computes, summed over launches",
+        # DGC
         "window": "what a snapshot covers of the timeline",
         "projected_time": "a part of an epoch, projected to another machine and not measured",
         "pass_time": "a forward and a backward pass of an encoder or an operator",
+        # GNNFlow
         "round_time": "a round of continuous training: the graph's update and its epochs",
+        # T-GCN
         "edge_time": "a labelled edge of training",
         "part_time": "a part of an epoch or an interval, scaled to it where less was run",
         "sampling_time": "a call of a sampler, or one of its draws",
@@ -93,8 +103,11 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "bandwidth": "bytes that are copied, read and written, or sent",
         "throughput": "items",
         "product_rate": "floating-point operations of a matrix product",
+        # PiPAD
         "edge_rate": "edges",
+        # GNNFlow
         "projected_throughput": "throughput of more or other devices, projected",
+        # operators
         "copy_rate": "bytes copied",
     },
     "count": {
@@ -109,6 +122,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "edges_aggregated": "edges that aggregations go over",
         "transfers": "copies to the device",
         "meter_count": "what a meter counted under a name that is no metric",
+        # PiPAD
         "epochs": "epochs of a training",
         "frames": "frames of an epoch",
         "groups": "groups of snapshots that are worked on together",
@@ -123,6 +137,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "transactions": "sectors of 32 bytes that loads read",
         "workers": "workers that items are handed out to",
         "readings": "readings of a probe",
+        # ESDG
         "changed_edges": "edges that come or go between neighbouring snapshots",
         "smoothing_length": "snapshots that an edge lives for, or that a window spans",
         "events": "events of a stream",
@@ -137,6 +152,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "processes": "processes or devices",
         "cores": "cores that processes may run on",
         "pairs": "pairs of vertices that are drawn or scored",
+        # DGC
         "vertex_steps": "vertices, counted in each snapshot where they are present",
         "stages": "segments of sequences that run one after another",
         "scored": "vertices whose predictions are scored",
@@ -149,6 +165,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "rows_loaded": "rows that are loaded, repeated ones as well",
         "padding": "floats between sequences that hold nothing",
         "hidden_size": "hidden layers or units of a network",
+        # GNNFlow
         "batches": "batches of an epoch or an insertion",
         "batch_size": "events of a batch",
         "rounds": "rounds of continuous training",
@@ -159,10 +176,12 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "slots": "slots of a cache, or of the blocks of a graph",
         "list_blocks": "blocks on the lists of vertices",
         "comparisons": "times that a search compares",
+        # T-GCN
         "draw_work": "draws, those repeated, and nodes and elements read and written by them",
         "parts": "parts that a graph, a stream or a round is cut into",
         "links": "links of devices, or pairs of devices that have them",
         "feature_width": "columns of the features of an edge",
+        # operators
         "threads_used": "threads that a limit was measured with",
     },
     "bytes": {
@@ -173,62 +192,78 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "topology_sent": "adjacency among what is sent to the device",
         "features_sent": "features among what is sent to the device",
         "memory": "what is held",
+        # PiPAD
         "buffer_memory": "buffer on the device from frame to frame",
         "store_memory": "store of results or features on the host",
         "analysis_memory": "results of an analysis that are kept",
         "peak_memory": "what a snapshot's forward pass keeps at most",
+        # ESDG
         "exchanged": "what ranks or machines send one another",
+        # T-GCN
         "swapped": "what devices pass on to each other, or exchange with the host",
     },
     "ratio": {
         "speedup": "time of the baseline over time of the setting",
+        # PiPAD
         "slowdown": "time of the setting over time of the baseline",
         "imbalance": "largest over mean work of workers",
-        "sparsity": "vertices over edges, summed over snapshots",
+        # DGC
         "divergence": "time of the slowest over that of the fastest",
         "span": "vertices that a recurrence runs one after another, in even shares of workers",
         "quantile_ratio": "quantile over the median",
         "predicted_memory": "memory by a formula over measured memory",
+        # GNNFlow
         "scale_factor": "what a number is multiplied up by",
+        # T-GCN
         "growth": "time at a size over time at the next smaller one",
         "relative_size": "what is sent or held over that of the baseline",
     },
     "score": {
         "loss": "loss of a step or an epoch",
+        # PiPAD
         "worker_cycles": "clock cycles of one of several workers, summed over launches",
+        "sparsity": "vertices over edges, summed over snapshots",
+        # ESDG
         "estimate": "a size or a count by a plan, a formula or a mean, so no integer",
         "density": "edges, or parts that read it, of a vertex in a step; mean",
+        # DGC
         "gini_index": "Gini index: 0 where all are equal, near 1 where one holds everything",
         "mean_count": "mean number of vertices or edges",
         "threshold": "threshold of stale rows, in largest distances",
         "distance": "Euclidean distance that embeddings move in an epoch",
         "deviation": "largest relative deviation from what it is compared with",
         "training_chunks": "chunks that a predictor was trained on, as many as there was time for",
+        # GNNFlow
         "average_precision": "average precision of edges against negatives",
         "likelihood_z": "z score of the likelihood of a power law over an exponential law",
         "tail_exponent": "exponent of a power law that is fitted",
         "decay_rate": "rate of an exponential law that is fitted",
         "distribution_gap": "distance of Kolmogorov and Smirnov",
         "variation": "standard deviation over mean",
+        # T-GCN
+        "degree": "edges of a vertex: their mean, the largest, those that are sampled",
+        "busy_devices": "devices that train at a time, on average",
+        "derived_number": "number that follows from printed ones",
     },
     "share": {
+        # PiPAD
         "topology_change": "1 - |A and B| / |A or B| of the edges of adjacent snapshots, mean",
         "overlap": "what two or more sets have in common",
         "time_share": "part of the time of a step, an epoch or a run",
         "utilisation": "time, memory or lanes of a device that are in use",
         "saving": "what is not needed of what the baseline needs",
         "empty_share": "rows or places that hold nothing",
+        # ESDG
         "portion": "part of a whole",
         "relative_error": "distance from a reference, relative to it",
         "accuracy": "right predictions",
+        # DGC
         "cumulative_share": "share of values up to a limit",
         "row_share": "share of rows that are sent, or held back",
         "prediction_error": "mean relative gap between predicted and measured times",
+        # GNNFlow
         "hit_rate": "requests that a cache answers",
         "excess": "how much more than the mean the fullest has",
-        "degree": "edges of a vertex: their mean, the largest, those that are sampled",
-        "busy_devices": "devices that train at a time, on average",
-        "derived_number": "number that follows from printed ones",
     },
 }
 """Kind -> name -> what it is. See `metrics.UNITS` for the unit of a kind."""

@@ -17,14 +17,11 @@ from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
 from dgbench.lab.evidence import finding, missing, strength
 from dgbench.lab.experiment import Measurement
-from dgbench.lab.paper import Check, Claim, Evidence, Finding
-from dgbench.lab.table import OF_ROW, Table, rows_of
-from dgbench.lab.table import Table, rows_of
-from dgbench.runtime.errors import InvalidInputError
-from dgbench.runtime.statistics import paired_ratio
 from dgbench.lab.main_race import RatioReader
 from dgbench.lab.paper import Check, Claim, Evidence, Finding
-from dgbench.lab.table import Entry, Table, rows_of
+from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
+from dgbench.runtime.errors import InvalidInputError
+from dgbench.runtime.statistics import paired_ratio
 
 Rows = Sequence[Any]
 Key = tuple[Any, ...]
@@ -429,6 +426,8 @@ def observe_speedup(
     whole = ratio.low is not None and ratio.high is not None
     low, high = (ratio.low, ratio.high) if whole else (None, None)
     found.observe("speedup", ratio.value, low=low, high=high, **dims)
+
+
 # PiPAD
 
 

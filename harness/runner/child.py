@@ -24,6 +24,7 @@ from dgbench.harness.runner.readable import message, readable
 from dgbench.lab.catalogue import METER_METRICS
 from dgbench.lab.compare import CONTROL
 from dgbench.lab.experiment import Cell, Experiment, Measurement, RunContext
+from dgbench.lab.metrics import METRICS
 from dgbench.lab.table import Observation
 from dgbench.lab.table import check as check_observation
 from dgbench.runtime import touched
@@ -189,8 +190,11 @@ def _with_meter(measurement: Measurement, meter: Meter, instrumented: bool) -> N
         return
     told = {one.metric for one in measurement.observations if not one.dims}
     for name, count in meter.counters.items():
-        if (metric := METER_METRICS.get(name, name)) not in told:
-            measurement.observe(metric, int(count))
+        known = METER_METRICS.get(name, name)
+        if known not in METRICS or not METRICS[known].exact:
+            measurement.observe("meter_count", int(count), counter=name)
+        elif known not in told:
+            measurement.observe(known, int(count))
     if instrumented and not any(one.metric == "phase_time" for one in measurement.observations):
         for phase, seconds in meter.phases().items():
             measurement.observe("phase_time", seconds, phase=phase)

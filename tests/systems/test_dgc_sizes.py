@@ -102,7 +102,7 @@ def test_distributions_end_at_one():
     fig3.observe_spread(found, "edges", numbers)
     fig3.observe_spread(found, "lengths", np.zeros(4))
     row = kept(found, "fig3", {})
-    assert number(row, "skew", of="edges", quantile=1.0) == 6 / 2.5
+    assert number(row, "quantile_ratio", of="edges", quantile=1.0) == 6 / 2.5
     assert number(row, "mean_count", of="edges") == 3.0
     assert number(row, "gini_index", of="lengths") == 0.0
 
@@ -189,7 +189,7 @@ def uneven(dataset, *, edges=0.5, lengths=0.5, over=5.0, twin=True):
     observed = [
         seen("gini_index", edges, of="edges"),
         seen("gini_index", lengths, of="lengths"),
-        seen("skew", over, of="edges", quantile=1.0),
+        seen("quantile_ratio", over, of="edges", quantile=1.0),
     ]
     return row("fig3", dataset, observed, twin=twin)
 

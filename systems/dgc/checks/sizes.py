@@ -108,7 +108,7 @@ def nonuniform(claim: Claim, rows: Sequence[Any]) -> Finding:
         BY_NAME[r.params["dataset"]].title
         for r in found
         if min(Table.of([r]).where("gini_index").values) < SPREAD
-        or number(r, "skew", of="edges", quantile=1.0) < WIDE
+        or number(r, "quantile_ratio", of="edges", quantile=1.0) < WIDE
     ]
     measured = {f"Gini of {kind}, smallest": min(of.values) for kind, of in indices.items()}
     said = f"not wide: {', '.join(narrow)}" if narrow else f"Gini index at least {SPREAD} in both"

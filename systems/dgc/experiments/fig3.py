@@ -117,7 +117,7 @@ def observe_spread(out: Measurement, kind: str, numbers: np.ndarray) -> None:
     middle = max(float(np.median(numbers)), 1.0) if size else 1.0
     for quantile in (1.0, 0.9):
         top = float(np.quantile(numbers, quantile)) if size else 1.0
-        out.observe("skew", top / middle, of=kind, quantile=quantile)
+        out.observe("quantile_ratio", top / middle, of=kind, quantile=quantile)
     out.observe("mean_count", float(numbers.mean()) if size else 0.0, of=kind)
 
 
@@ -133,7 +133,7 @@ def recomputed(found: Lifetimes) -> Measurement:
             continue
         middle = max(1.0, (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2)
         out.observe("gini_index", unevenness(numbers), of=kind)
-        out.observe("skew", ordered[-1] / middle, of=kind, quantile=1.0)
+        out.observe("quantile_ratio", ordered[-1] / middle, of=kind, quantile=1.0)
         out.observe("mean_count", sum(ordered) / len(ordered), of=kind)
         for k, limit in enumerate(grid):
             below = (numbers <= limit * unit * (1 + 1e-12)).sum()
