@@ -113,6 +113,14 @@ def observations(
     return _with_samples(found, names.samples, list(samples))
 
 
+def known(one: Observation) -> Observation:
+    """An observation as it is; of a metric that nobody registered, under its name as an old one."""
+    if one.metric in metrics.METRICS:
+        return one
+    dims = {**one.dims, "old_name": one.metric}
+    return Observation(metric="unnamed_number", value=one.value, dims=dims)
+
+
 def unread_names(
     paper: str, experiment: str, sources: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
