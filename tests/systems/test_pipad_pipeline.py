@@ -22,7 +22,10 @@ NAMES = [t.name for t in PipadSystem.techniques]
 DEFAULTS = {t.name: t.default for t in PipadSystem.techniques}
 OFF = dict.fromkeys(NAMES, False)
 ON = dict.fromkeys(NAMES, True)
-STEPS = 20
+SNAPSHOTS = 7
+"""No multiple of the sizes of partitions that are asked for."""
+STEPS = 12
+"""Three epochs of `SNAPSHOTS`."""
 TOLERANCE = 1e-5
 
 
@@ -46,19 +49,25 @@ def name_of(switches: dict[str, bool]) -> str:
 
 
 @cache
-def graph(weighted: bool = False, snapshots: int = 13) -> TinySequence:
+def graph(weighted: bool = False, snapshots: int = SNAPSHOTS) -> TinySequence:
     return tiny_sequence(nodes=15, edges=50, snapshots=snapshots, weighted=weighted)
 
 
 @cache
 def wanted(work: Workload, weighted: bool, snapshots: int) -> tuple[list[float], dict]:
-    """Losses and parameters of the reference in float64 after 20 steps in order of time."""
+    """Losses and parameters of the reference in float64 after `STEPS` in order of time."""
     trainer = ReferenceSystem(torch.float64).open(work)
     return [trainer.step(i % trainer.num_frames) for i in range(STEPS)], trainer.state()
 
 
 def same_training(
-    monkeypatch, work: Workload, system: PipadSystem, switches, *, weighted=False, snapshots=13
+    monkeypatch,
+    work: Workload,
+    system: PipadSystem,
+    switches,
+    *,
+    weighted=False,
+    snapshots=SNAPSHOTS,
 ) -> None:
     serve(monkeypatch, graph(weighted, snapshots))
     losses, parameters = wanted(work, weighted, snapshots)
@@ -120,7 +129,7 @@ def test_odd_frames(monkeypatch, arena, model, frame, stride, snapshots) -> None
 def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
     serve(monkeypatch, graph())
     work = tiny_workload(model=model)
-    losses, _ = wanted(work, False, 13)
+    losses, _ = wanted(work, False, SNAPSHOTS)
     trainer = PipadSystem().open(work, switches=switches)
     for i, want in enumerate(losses):
         steady = i >= 2 * trainer.num_frames
