@@ -214,12 +214,11 @@ def test_a_projection_is_never_called_faster_or_the_same(tmp_path):
     common = {"system": "esdg", "baseline": "pygt", "projected": True}
     points = [{**common, "row": "a", "value": 1.001}, {**common, "row": "b", "value": 9.0}]
     noisy = Context(noise=0.05)
-    quick = {"flavour": "site", "widths": ("half",)}
-    drawn = draw_points("speedup", "f", "t", points, tmp_path, noisy, **quick)
+    drawn = draw_points("speedup", "f", "t", points, tmp_path, noisy, widths=())
     assert "faster" not in drawn.alt
     assert "the same" not in drawn.alt
     mixed = [*points, {**common, "row": "c", "value": 2.0, "projected": False}]
-    drawn = draw_points("speedup", "g", "t", mixed, tmp_path, noisy, **quick)
+    drawn = draw_points("speedup", "g", "t", mixed, tmp_path, noisy, widths=())
     assert "faster than PyGT on 1 of 1 workloads" in drawn.alt
     assert "2 more are projected" in drawn.alt
 
@@ -306,9 +305,7 @@ def test_series_of_one_subject_share_a_colour_and_printed_values_are_ticks(tmp_p
     assert len({(m.mark.colour, m.mark.marker) for m in many.values()}) == 9
     points = [{"series": n, "x": x, "y": x * 1.5} for n in names for x in (4, 16)]
     printed = [{"series": "TM-GCN, paper", "x": x, "y": x * 1.4, "paper": True} for x in (4, 16)]
-    drawn = draw_points(
-        "sweep", "f", "t", points + printed, tmp_path, fake_run.CONTEXT, widths=("half",)
-    )
+    drawn = draw_points("sweep", "f", "t", points + printed, tmp_path, fake_run.CONTEXT, widths=())
     assert "paper" not in drawn.alt  # the sentence is about what was found here
     assert "TM-GCN, measured" in drawn.alt
 
