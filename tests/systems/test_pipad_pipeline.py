@@ -23,9 +23,9 @@ DEFAULTS = {t.name: t.default for t in PipadSystem.techniques}
 OFF = dict.fromkeys(NAMES, False)
 ON = dict.fromkeys(NAMES, True)
 SNAPSHOTS = 7
-"""No multiple of the sizes of partitions that are asked for."""
+"""Of a sequence that is trained for epochs; no multiple of a size of partitions."""
 STEPS = 12
-"""Three epochs of `SNAPSHOTS`."""
+"""Four epochs of `SNAPSHOTS`, of which two prepare."""
 TOLERANCE = 1e-5
 
 
@@ -49,7 +49,7 @@ def name_of(switches: dict[str, bool]) -> str:
 
 
 @cache
-def graph(weighted: bool = False, snapshots: int = SNAPSHOTS) -> TinySequence:
+def graph(weighted: bool = False, snapshots: int = 13) -> TinySequence:
     return tiny_sequence(nodes=15, edges=50, snapshots=snapshots, weighted=weighted)
 
 
@@ -127,7 +127,7 @@ def test_odd_frames(monkeypatch, arena, model, frame, stride, snapshots) -> None
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("switches", [{}, {"arena": True}, {"reuse": False}], ids=name_of)
 def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
-    serve(monkeypatch, graph())
+    serve(monkeypatch, graph(snapshots=SNAPSHOTS))
     work = tiny_workload(model=model)
     losses, _ = wanted(work, False, SNAPSHOTS)
     trainer = PipadSystem().open(work, switches=switches)
