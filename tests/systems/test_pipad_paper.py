@@ -6,7 +6,6 @@ import math
 
 import pytest
 from msgspec import structs
-from tiny_data import trace_only
 
 from dgbench.harness.claims.evaluate import evaluate
 from dgbench.harness.claims.ledger import load_ledger
@@ -96,8 +95,7 @@ def _small(experiment):
 
 
 @pytest.mark.parametrize("experiment", PAPER.experiments, ids=lambda e: e.name)
-def test_small_cells_run_and_can_be_drawn(experiment, monkeypatch) -> None:
-    trace_only(monkeypatch)
+def test_small_cells_run_and_can_be_drawn(experiment) -> None:
     rows = _rows(experiment, _small(experiment))
     assert rows
     for row in rows:
