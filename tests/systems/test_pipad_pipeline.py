@@ -277,7 +277,7 @@ def test_the_buffer_keeps_what_its_bytes_allow(monkeypatch, arena, held) -> None
     row = 4 * 15 * 3
     system = PipadSystem(buffer_bytes=held * row)
     switches = {"arena": arena, "pipeline": False}
-    same_training(monkeypatch, work, system, switches)
+    same_training(monkeypatch, work, system, switches, snapshots=len(data))
     trainer = system.open(work, switches=switches)
     trainer.prepare()
     trainer.meter.reset()
