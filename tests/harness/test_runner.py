@@ -515,15 +515,15 @@ def test_words():
     assert signal_name(250) == "signal 250"
 
 
-def test_what_cannot_run_here_is_tried_once(tmp_path):
+def test_what_cannot_run_here_is_tried_once(tmp_path, server):
     cells = [cell("no_package", repeats=3), cell("ok", repeats=3)]
     with Store.create(tmp_path) as store:
-        summary, heard = go(store, *cells, control="none")
+        summary, heard = go(store, *cells, control="none", server=server)
         starts = [event[1] for event in heard.events if event[0] == "start"]
         assert starts.count("no_package") == 1
         assert starts.count("ok") == 3
         assert (summary.cells_ok, summary.cells_skipped) == (1, 1)
-        again, heard = go(store, *cells, control="none")
+        again, heard = go(store, *cells, control="none", server=server)
         assert again.rows == 0
-        retried, _ = go(store, *cells, control="none", retry="all")
+        retried, _ = go(store, *cells, control="none", retry="all", server=server)
         assert retried.rows == 1

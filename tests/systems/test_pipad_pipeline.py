@@ -22,7 +22,10 @@ NAMES = [t.name for t in PipadSystem.techniques]
 DEFAULTS = {t.name: t.default for t in PipadSystem.techniques}
 OFF = dict.fromkeys(NAMES, False)
 ON = dict.fromkeys(NAMES, True)
-STEPS = 20
+SNAPSHOTS = 7
+"""Of a sequence that is trained for epochs; no multiple of a size of partitions."""
+STEPS = 12
+"""Four epochs of `SNAPSHOTS`, of which two prepare."""
 TOLERANCE = 1e-5
 
 
@@ -52,13 +55,19 @@ def graph(weighted: bool = False, snapshots: int = 13) -> TinySequence:
 
 @cache
 def wanted(work: Workload, weighted: bool, snapshots: int) -> tuple[list[float], dict]:
-    """Losses and parameters of the reference in float64 after 20 steps in order of time."""
+    """Losses and parameters of the reference in float64 after `STEPS` in order of time."""
     trainer = ReferenceSystem(torch.float64).open(work)
     return [trainer.step(i % trainer.num_frames) for i in range(STEPS)], trainer.state()
 
 
 def same_training(
-    monkeypatch, work: Workload, system: PipadSystem, switches, *, weighted=False, snapshots=13
+    monkeypatch,
+    work: Workload,
+    system: PipadSystem,
+    switches,
+    *,
+    weighted=False,
+    snapshots=SNAPSHOTS,
 ) -> None:
     serve(monkeypatch, graph(weighted, snapshots))
     losses, parameters = wanted(work, weighted, snapshots)
@@ -118,9 +127,9 @@ def test_odd_frames(monkeypatch, arena, model, frame, stride, snapshots) -> None
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("switches", [{}, {"arena": True}, {"reuse": False}], ids=name_of)
 def test_preparing_epochs_train_alike(monkeypatch, model, switches) -> None:
-    serve(monkeypatch, graph())
+    serve(monkeypatch, graph(snapshots=SNAPSHOTS))
     work = tiny_workload(model=model)
-    losses, _ = wanted(work, False, 13)
+    losses, _ = wanted(work, False, SNAPSHOTS)
     trainer = PipadSystem().open(work, switches=switches)
     for i, want in enumerate(losses):
         steady = i >= 2 * trainer.num_frames
@@ -268,7 +277,7 @@ def test_the_buffer_keeps_what_its_bytes_allow(monkeypatch, arena, held) -> None
     row = 4 * 15 * 3
     system = PipadSystem(buffer_bytes=held * row)
     switches = {"arena": arena, "pipeline": False}
-    same_training(monkeypatch, work, system, switches)
+    same_training(monkeypatch, work, system, switches, snapshots=len(data))
     trainer = system.open(work, switches=switches)
     trainer.prepare()
     trainer.meter.reset()
