@@ -209,16 +209,22 @@ def factor(
 
 
 def mean(contest: Contest, said: str = "", target: str = "mean") -> Check:
-    """The pooled ratio against `claim.value[target]`; {n} in `said` is how many workloads."""
+    """The pooled ratio against the claim's value, or its `target`; {n} in `said` is how many
+    workloads there are."""
 
     def check(claim: Claim, rows: Rows) -> Finding:
         count = len(contest.each(rows))
         return factor(
             contest.pooled(rows), contest, rows, contest.params,
-            target=claim.value[target], reason=said.format(n=count),
+            target=_printed(claim, target), reason=said.format(n=count),
         )  # fmt: skip
 
     return check
+
+
+def _printed(claim: Claim, name: str) -> float:
+    """The printed number of a claim: its value, or the entry of that name where it has several."""
+    return float(claim.value[name] if isinstance(claim.value, Mapping) else claim.value)
 
 
 def extreme(contest: Contest, pick: Callable, target: str, said: Callable[[Key], str]) -> Check:
@@ -230,7 +236,7 @@ def extreme(contest: Contest, pick: Callable, target: str, said: Callable[[Key],
         where = dict(zip(contest.race.by, key or (), strict=False))
         return factor(
             each.get(key), contest, rows, where,
-            target=claim.value[target], reason=said(key) if key else "",
+            target=_printed(claim, target), reason=said(key) if key else "",
         )  # fmt: skip
 
     return check
