@@ -132,6 +132,11 @@ class Quarter:
     number: int
     race: Race
 
+    @property
+    def row(self) -> Any:
+        """The row of its race."""
+        return self.race.row
+
 
 def by_graph(rows: Rows) -> dict[str, list[Quarter]]:
     """Quarters of each graph in their order; graphs that lack one are left out."""
