@@ -84,7 +84,7 @@ def test_cells_run_on_the_dataset_and_figures_show_it(name, table):
     row = Row(
         id="a", paper=experiment.paper, experiment=experiment.name, params=cell.params,
         preset="smoke", values=found.values, counters=found.counters, samples=found.samples,
-        data=found.data, deviation=found.deviation,
+        data=found.data, deviation=found.deviation, observed=found.observations,
     )  # fmt: skip
     points = [point for spec in experiment.figures() for point in spec.points([row])]
     if name != "pipad/fig10":  # its one cell is a check

@@ -14,11 +14,11 @@ from dgbench.systems.base import RunContext
 from dgbench.systems.base.race import relative
 from dgbench.systems.base.sequences import SequenceWorkload, sequence_model, vertex_steps
 from dgbench.systems.dgc import PAPER
+from dgbench.systems.dgc.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.claims import CHECKS
 from dgbench.systems.dgc.dealing import Dealt
 from dgbench.systems.dgc.experiments import fig15, fusion_ablation
-from dgbench.systems.dgc.experiments.chunk_memory import kept_by_chunks
-from dgbench.systems.dgc.experiments.loading import (
+from dgbench.systems.dgc.loading import (
     OFF,
     ON,
     SETTINGS,
@@ -29,9 +29,9 @@ from dgbench.systems.dgc.experiments.loading import (
     in_turns,
     plans_of,
 )
-from dgbench.systems.dgc.experiments.time_encoders import CONTENDERS, PADDED, TORCH, time_encoders
 from dgbench.systems.dgc.placement import by_chunks
 from dgbench.systems.dgc.plan import plan_worker, step_entries
+from dgbench.systems.dgc.time_encoders import CONTENDERS, PADDED, TORCH, time_encoders
 from dgbench.systems.dgc.trainer import RankTrainer
 from dgbench.systems.dgc.volumes import shape_of
 

@@ -16,7 +16,6 @@ from dgbench.systems.base import Measurement
 from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.claims import CHECKS
 from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18
-from dgbench.systems.dgc.experiments.projection import LINKS
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -32,6 +31,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     races,
 )
 from dgbench.systems.dgc.experiments.settings import MODELS
+from dgbench.systems.dgc.projection import LINKS
 
 OWN = (
     "abs-speedup-range", "fig12-avg-t-gcn", "fig12-avg-dysat", "fig12-avg-mpnn-lstm",

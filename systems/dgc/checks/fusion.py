@@ -13,8 +13,8 @@ from dgbench.lab.evidence import finding, missing, some, strength
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
+from dgbench.systems.dgc.boundary_loads import FUSED, UNFUSED
 from dgbench.systems.dgc.checks.common import NEEDS_CUDA, any_graph
-from dgbench.systems.dgc.experiments.boundary_loads import FUSED, UNFUSED
 from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.fig15 import (
     LOADED,
@@ -25,13 +25,13 @@ from dgbench.systems.dgc.experiments.fig15 import (
     use_rows,
 )
 from dgbench.systems.dgc.experiments.fusion_ablation import ablation_rows
-from dgbench.systems.dgc.experiments.loading import OFF, ON, TEMPORAL
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     DATASET_OF,
     MODEL_OF,
     MODEL_TITLES,
 )
+from dgbench.systems.dgc.loading import OFF, ON, TEMPORAL
 
 Rows = Sequence[Any]
 Said = dict[str, Any]

@@ -19,7 +19,6 @@ from dgbench.systems.dgc.checks.common import any_graph
 from dgbench.systems.dgc.checks.race_words import in_order, rows_of, where
 from dgbench.systems.dgc.experiments import fig12_rows
 from dgbench.systems.dgc.experiments.fig12 import link_title
-from dgbench.systems.dgc.experiments.projection import LINKS
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -33,6 +32,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     races,
 )
 from dgbench.systems.dgc.experiments.settings import MODEL_OF, MODEL_TITLES
+from dgbench.systems.dgc.projection import LINKS
 
 Rows = Sequence[Any]
 Said = dict[str, Any]

@@ -22,7 +22,7 @@ from dgbench.systems.dgc.experiments.fig14 import (
     traffic_rows,
 )
 from dgbench.systems.dgc.experiments.race_runs import PLAIN
-from dgbench.systems.dgc.experiments.synthetic import EDGES, ENDS, STEPS, VERTICES
+from dgbench.systems.dgc.synthetic import EDGES, ENDS, STEPS, VERTICES
 
 TOTALS = {"vertices": ("vertex_steps", VERTICES), "edges": ("edges", EDGES)}
 CLOSE = 0.05

@@ -23,13 +23,6 @@ from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, ChunkTimer, model_named
 from dgbench.systems.dgc.experiments.common import failed, one_thread, summarised
-from dgbench.systems.dgc.experiments.recount import (
-    EXACT,
-    EdgeRecount,
-    check_cut,
-    drawn,
-    recounted,
-)
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     HELD,
@@ -38,6 +31,13 @@ from dgbench.systems.dgc.experiments.settings import (
     workload,
 )
 from dgbench.systems.dgc.predictor import HIDDEN_LAYERS, inputs_of
+from dgbench.systems.dgc.recount import (
+    EXACT,
+    EdgeRecount,
+    check_cut,
+    drawn,
+    recounted,
+)
 from dgbench.systems.dgc.study import FULL, GUESSES, HIDDEN, WHOLE, Size, Study, study
 from dgbench.systems.dgc.supergraph import chunk_cap, make_chunks
 from dgbench.systems.dgc.volumes import shape_of

@@ -25,9 +25,9 @@ from dgbench.systems.dgc.experiments.common import (
     panel,
     summarised,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, workload
 from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 
 if TYPE_CHECKING:

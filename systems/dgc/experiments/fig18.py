@@ -41,8 +41,8 @@ from dgbench.systems.dgc.experiments.race_runs import (
     task_of,
 )
 from dgbench.systems.dgc.experiments.rank_grid import RankGrid
-from dgbench.systems.dgc.experiments.recount import EdgeRecount
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
+from dgbench.systems.dgc.recount import EdgeRecount
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle, last_gradients
 from dgbench.systems.dgc.settings_run import RankSettings
 from dgbench.systems.dgc.turns import TrainedAnswers, ask_trained

@@ -11,9 +11,9 @@ from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes, gini
-from dgbench.systems.dgc.experiments.recount import recounted, unevenness
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs
+from dgbench.systems.dgc.recount import recounted, unevenness
 
 EDGE_GRID = tuple(2.0 ** (k / 2) for k in range(-12, 11))
 """Edges of a snapshot, in means of the graph, at which its distribution is kept."""

@@ -9,9 +9,9 @@ from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, quarters
-from dgbench.systems.dgc.experiments.recount import recounted
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs
+from dgbench.systems.dgc.recount import recounted
 
 QUARTERS = (1, 2, 3, 4)
 EDGES = {"of": "edges"}

@@ -18,7 +18,6 @@ from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named
 from dgbench.systems.dgc.experiments.common import failed, one_thread, panel, summarised
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, check_cut, drawn
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -27,6 +26,7 @@ from dgbench.systems.dgc.experiments.settings import (
     MODELS,
     workload,
 )
+from dgbench.systems.dgc.recount import EdgeRecount, check_cut, drawn
 from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_cap, make_chunks
 
 WORKERS = 4

@@ -27,7 +27,6 @@ from dgbench.systems.dgc.experiments.partition_rows import (
     weighted,
     work_balance,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, drawn, recounted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, workload
 from dgbench.systems.dgc.partition import (
     PAPER,
@@ -36,6 +35,7 @@ from dgbench.systems.dgc.partition import (
     partition_chunks,
     vertices_and_edges,
 )
+from dgbench.systems.dgc.recount import EdgeRecount, drawn, recounted
 from dgbench.systems.dgc.supergraph import cut_weight
 from dgbench.systems.dgc.volumes import traffic_of
 

@@ -12,8 +12,8 @@ from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes
-from dgbench.systems.dgc.experiments.recount import recounted
 from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME, GRAPHS
+from dgbench.systems.dgc.recount import recounted
 
 SMOKE = ("amazon", "movie", "email-eu-core")
 RULE_TITLES = {
