@@ -10,7 +10,8 @@ experiment. A verb says what is asked of them and makes a `Check`: (claim, rows)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any
 
 from dgbench.lab import metrics
@@ -454,3 +455,36 @@ def observed_ratio(metric: str = "speedup", **where: Any) -> RatioReader:
         return ratio_of(Table.of(rows).where(metric, **where))
 
     return read
+
+
+# DGC
+
+
+def asking(
+    select: Callable[[Rows], Sequence[Any]], none: str, *, evidence: Evidence | None = None
+) -> Callable[[Callable[[Claim, Any], Mapping[str, Any]]], Check]:
+    """A decorator that makes a check of a function from what was found to fields of a finding.
+
+    Args:
+        select: rows -> what is asked about: rows, a table, or anything that has a `row`. The
+            finding rests on all of them, where the function returns no `rows`.
+        none: why nothing is said where it finds nothing.
+        evidence: of the finding; None: by the rows, where the function returns none.
+    """
+
+    def decorate(say: Callable[[Claim, Any], Mapping[str, Any]]) -> Check:
+        @wraps(say)
+        def check(claim: Claim, rows: Rows) -> Finding:
+            found = select(rows)
+            if not found:
+                return missing(none)
+            said = dict(say(claim, found))
+            used = said.pop("rows", found)
+            used = list({row.id: row for row in (getattr(o, "row", o) for o in used)}.values())
+            ends = {end: said.pop(end) for end in ("low", "high") if end in said}
+            said.setdefault("evidence", evidence or strength(used))
+            return replace(finding(used, **said), **ends)
+
+        return check
+
+    return decorate

@@ -25,7 +25,8 @@ from dgbench.systems.dgc.experiments.settings import MODELS
 from dgbench.systems.dgc.study import GUESSES, WHOLE
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 
-CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in checks.CHECKS}
+ANSWERED = (*fig7.Fig7.claims, *fig16.Fig16.claims)
+CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in ANSWERED}
 
 
 # --- Figure 7 -------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from dgbench.systems.base import Measurement, RunContext
 from dgbench.systems.base.sequences import SequenceWorkload
 from dgbench.systems.dgc.experiments import fig4, fig5c, fig12, fig18, race_runs
 from dgbench.systems.dgc.experiments.fig12_rows import projected, projected_gain, sent_shares
-from dgbench.systems.dgc.experiments.projection import LINKS, Rates
 from dgbench.systems.dgc.experiments.projection_runs import project_all
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -36,6 +35,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     races,
 )
 from dgbench.systems.dgc.experiments.settings import MODELS
+from dgbench.systems.dgc.projection import LINKS, Rates
 
 PRESETS = ("smoke", "quick", "full", "paper")
 EXPERIMENTS = (fig4.Fig4(), fig5c.Fig5c(), fig12.Fig12(), fig18.Fig18())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 import yaml
@@ -11,8 +9,7 @@ from dgc_rows import but, seen
 from test_dgc_stale_runs import row_of_runs, stale_row
 
 from dgbench.systems.base import Claim
-from dgbench.systems.dgc import checks
-from dgbench.systems.dgc.checks.stale import CHECKS
+from dgbench.systems.dgc import PAPER
 from dgbench.systems.dgc.experiments.fig11 import Fig11, cdf_points
 from dgbench.systems.dgc.experiments.settings import DATASET_OF, MODEL_OF
 from dgbench.systems.dgc.experiments.stale_ablation import StaleAblation
@@ -21,18 +18,18 @@ from dgbench.systems.dgc.experiments.table3 import Table3
 
 LEDGER = {
     entry["id"]: msgspec.convert(entry, Claim)
-    for entry in yaml.safe_load(
-        Path(checks.__file__).parents[1].joinpath("claims.yaml").read_text("utf-8")
-    )
+    for entry in yaml.safe_load(PAPER.ledger.read_text("utf-8"))
 }
 ABLATION = "stale_ablation"
+PARTS = ("fig11", "s52", "tab2", "tab3", "s733-comm", "s733-adaptive", "s733-static")
+CHECKS = {n: c for n, c in PAPER.checks.items() if n.removeprefix("dgc-").startswith(PARTS)}
 ACC = sorted(name for name in CHECKS if "-acc-" in name)
 COMM = sorted(name for name in CHECKS if "-comm-" in name and "tab" in name)
 
 
 def check(name, rows):
     """Through the table of all checks, as the harness calls them."""
-    return checks.CHECKS[name](LEDGER[name], rows)
+    return PAPER.checks[name](LEDGER[name], rows)
 
 
 def where_of(claim):
@@ -54,8 +51,7 @@ def held_rows(runs, experiment):
 
 
 def test_every_claim_of_this_part_has_its_check_and_no_other():
-    parts = ("fig11", "s52", "tab2", "tab3", "s733-comm", "s733-adaptive", "s733-static")
-    mine = {name for name in LEDGER if name.removeprefix("dgc-").startswith(parts)}
+    mine = {name for name in LEDGER if name.removeprefix("dgc-").startswith(PARTS)}
     assert mine == set(CHECKS)
     assert len(CHECKS) == 45
 

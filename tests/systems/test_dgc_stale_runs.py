@@ -23,9 +23,9 @@ from dgbench.systems.base.sequences import (
     vertex_steps,
 )
 from dgbench.systems.dgc.experiments.stale_points import mean, points
-from dgbench.systems.dgc.experiments.stale_workers import Boundary, StaleWorkers, Workers
 from dgbench.systems.dgc.placement import Placement, by_both
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
+from dgbench.systems.dgc.stale_workers import Boundary, StaleWorkers, Workers
 from dgbench.systems.dgc.trainer import RankTrainer
 
 _one_at_a_time = threading.Lock()

@@ -19,7 +19,7 @@ from dgbench.systems.dgc.checks import synthetic as checks
 from dgbench.systems.dgc.experiments import fig14
 from dgbench.systems.dgc.experiments.lifetimes import gini
 from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN
-from dgbench.systems.dgc.experiments.synthetic import (
+from dgbench.systems.dgc.synthetic import (
     EDGES,
     ENDS,
     FAMILIES,

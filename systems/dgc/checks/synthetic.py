@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dgbench.lab.evidence import finding, missing, strength
 from dgbench.lab.table import Table
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks.common import finding, missing, strength
+from dgbench.lab.verbs import asking
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.dgc.experiments.fig14 import (
     CHUNKS,
     DESCRIBED,
@@ -21,7 +22,7 @@ from dgbench.systems.dgc.experiments.fig14 import (
     traffic_rows,
 )
 from dgbench.systems.dgc.experiments.race_runs import PLAIN
-from dgbench.systems.dgc.experiments.synthetic import EDGES, ENDS, STEPS, VERTICES
+from dgbench.systems.dgc.synthetic import EDGES, ENDS, STEPS, VERTICES
 
 TOTALS = {"vertices": ("vertex_steps", VERTICES), "edges": ("edges", EDGES)}
 CLOSE = 0.05
@@ -29,11 +30,9 @@ CLOSE = 0.05
 have no edge where they enter or leave."""
 
 
-def sizes(claim: Claim, rows: Sequence[Any]) -> Finding:
+@asking(traffic_rows, "no synthetic graph was made in this run", evidence="counted")
+def sizes(claim: Claim, found: Sequence[Any]) -> dict[str, Any]:
     """Vertices, edges and snapshots of every graph that was made, at the scale of the run."""
-    found = traffic_rows(rows)
-    if not found:
-        return missing("no synthetic graph was made in this run")
     made = Table.of(found)
     numbers = {kind: made.where(metric) for kind, (metric, _) in TOTALS.items()}
     off = [
@@ -44,17 +43,15 @@ def sizes(claim: Claim, rows: Sequence[Any]) -> Finding:
     largest = {kind: max(of.values) for kind, of in numbers.items()}
     steps = set(made.where("snapshots").values)
     scale = float(found[0].data["scale"])
-    return finding(
-        found,
-        evidence="counted",
-        measured={
+    return {
+        "measured": {
             **largest,
             "snapshots": max(steps),
             "mean_edges": round(largest["edges"] / max(steps)),
         },
-        holds=max(off) <= CLOSE and steps == {STEPS},
-        reason=f"made at {scale:g} of the paper's totals; the furthest is {max(off):.1%} off",
-    )
+        "holds": max(off) <= CLOSE and steps == {STEPS},
+        "reason": f"made at {scale:g} of the paper's totals; the furthest is {max(off):.1%} off",
+    }
 
 
 def trend(claim: Claim, rows: Sequence[Any]) -> Finding:
@@ -106,9 +103,3 @@ def _series(timed: Sequence[Timed]) -> dict[str, list[Timed]]:
     for one in timed:
         found.setdefault(f"epochs, {one.family}, {one.ends}", []).append(one)
     return found
-
-
-CHECKS: dict[str, Check] = {
-    "dgc-s731-synthetic": sizes,
-    "dgc-fig14-nonuniform-trend": trend,
-}

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.dgc.checks.common import any_graph, finding, missing, some, strength
+from dgbench.lab.evidence import finding, missing, some, strength
+from dgbench.lab.verbs import asking
+from dgbench.systems.base import Claim, Finding
+from dgbench.systems.dgc.checks.common import any_graph
 from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.fig7 import spreads
 from dgbench.systems.dgc.experiments.fig16 import (
@@ -22,6 +24,7 @@ NO_TRAINING = "no predictor was trained in this run: the experiment 'fig16' did 
 MLP = "mlp"
 
 Rows = Sequence[Any]
+Said = dict[str, Any]
 
 
 @any_graph
@@ -85,11 +88,9 @@ def training(claim: Claim, rows: Rows) -> Finding:
 
 
 @any_graph
-def error(claim: Claim, rows: Rows) -> Finding:
+@asking(rows_of, NO_TRAINING)
+def error(claim: Claim, found: Rows) -> Said:
     """The largest error of the workload, both encoders together, over the models."""
-    found = rows_of(rows)
-    if not found:
-        return missing(NO_TRAINING)
     worst = max(found, key=lambda row: error_of(row, MLP).value)
     whole = error_of(worst, MLP)
     value, low, high = (100 * end for end in (whole.value, whole.low, whole.high))
@@ -99,51 +100,34 @@ def error(claim: Claim, rows: Rows) -> Finding:
         for encoder, title in ENCODER_TITLES.items()
         if encoder != "both"
     )
-    made = finding(
-        found,
-        evidence=strength(found),
-        measured=value,
-        holds=value < bound,
-        undecided=low < bound <= high,
-        reason=(
+    return {
+        "measured": value,
+        "low": low,
+        "high": high,
+        "holds": value < bound,
+        "undecided": low < bound <= high,
+        "reason": (
             f"{MODEL_TITLES[worst.params['model']]}, {number(worst, 'chunks', of='tested')} unseen "
             f"chunks; {parts}; measured again they change by "
             f"{100 * error_of(worst, 'measured').value:.1f} %"
         ),
-    )
-    made.low, made.high = low, high
-    return made
+    }
 
 
 @any_graph
-def divergence(claim: Claim, rows: Rows) -> Finding:
+@asking(rows_of, NO_TRAINING)
+def divergence(claim: Claim, found: Rows) -> Said:
     """Mean Tmax/Tmin by one workload model; the paper has perceptrons below vertices."""
-    found = rows_of(rows)
-    if not found:
-        return missing(NO_TRAINING)
     name = MLP if claim.id.endswith("mlp") else "vertices"
     mean = {key: mean_divergence(found, key) for key in (MLP, "vertices")}
     pairs = list(zip(divergences(found, MLP), divergences(found, "vertices"), strict=True))
     worse = sorted({BY_NAME[a["dataset"]].title for a, b in pairs if a.value >= b.value})
     graphs = sorted({one["dataset"] for one, _ in pairs})
     said = f"not below vertex count on {', '.join(worse)}" if worse else "below it on every graph"
-    return finding(
-        found,
-        evidence=strength(found),
-        measured=mean[name],
-        direction=mean[MLP] < mean["vertices"],
-        target=float(claim.value["mean"]),
-        reason=(
-            f"measured chunk times added up by worker on {some(len(graphs), 'graph')}; "
-            f"perceptrons {mean[MLP]:.2f}, vertex count {mean['vertices']:.2f}, {said}"
-        ),
-    )
-
-
-CHECKS: dict[str, Check] = {
-    "dgc-fig7-chunk-time-gap": time_gap,
-    "dgc-s64-mlp-training": training,
-    "dgc-fig16-mlp-error": error,
-    "dgc-fig16-divergence-mlp": divergence,
-    "dgc-fig16-divergence-vertices": divergence,
-}
+    return {
+        "measured": mean[name],
+        "direction": mean[MLP] < mean["vertices"],
+        "target": float(claim.value["mean"]),
+        "reason": f"measured chunk times added up by worker on {some(len(graphs), 'graph')}; "
+        f"perceptrons {mean[MLP]:.2f}, vertex count {mean['vertices']:.2f}, {said}",
+    }

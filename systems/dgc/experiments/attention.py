@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -13,12 +13,13 @@ from torch.nn import functional
 
 from dgbench.kernels_cuda.attention import packed_attention
 from dgbench.lab.compare import ratio
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, deviations
 from dgbench.lab.table import Table
 from dgbench.models.attention import plain_packed_attention
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.steady import measure_steady
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.conditioning import LEAST as TOLERANCE
 from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.sequence_oracle import AGAINST, close_to_exact
@@ -29,8 +30,6 @@ MASK, ZEROS, NESTED, VARLEN = "SDPA, mask", "SDPA, zeros", "SDPA, nested", "varl
 HALF_TOLERANCE: Final = 1e-2
 """For contenders that know no float32: bfloat16 keeps eight bits. Inputs are rounded alike."""
 ROUNDS: Final = {"smoke": 2, "quick": 5, "full": 7, "paper": 7}
-QUICK: Final = {"smoke": 1, "quick": 1}
-"""Cases of a short preset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +272,7 @@ def compared(
     ]
 
 
-class Attention(Experiment):
+class Attention(Grid):
     paper = "dgc"
     name = NAME
     title = "Attention over sequences of different lengths"
@@ -287,19 +286,13 @@ class Attention(Experiment):
         "the timed passes; making a layout is not timed."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"case": case.name, "contender": name},
-                group=case.name,
-                repeats=ROUNDS[preset],
-                timeout_s=60 if preset in QUICK else 120,
-            )
-            for case in CASES[: QUICK.get(preset)]
-            for name in CONTENDERS
-        ]
+    axes: ClassVar = {
+        "case": {"smoke": (CASES[0].name,), "quick": (CASES[0].name,), None: tuple(BY_NAME)},
+        "contender": tuple(CONTENDERS),
+    }
+    group = "{case}"
+    repeats: ClassVar = ROUNDS
+    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 120}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         packed = draw_steps(BY_NAME[str(cell.params["case"])], context.device)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dgbench.lab.compare import Ratio, ratio_of, rounds_of
 from dgbench.lab.experiment import Measurement
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table
+from dgbench.lab.table import Entry, Table
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.runtime.statistics import geometric_mean, paired_ratio
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
@@ -43,6 +43,14 @@ def number(row: Any, metric: str, default: Any = None, **dims: Any) -> Any:
     """The number that a row observed of a metric with exactly these dimensions, or `default`."""
     found = (o.value for o in row.observations if o.metric == metric and o.dims == dims)
     return next(found, default)
+
+
+def by_row(found: Table) -> list[Table]:
+    """The entries of each row, apart."""
+    mine: dict[str, list[Entry]] = {}
+    for one in found:
+        mine.setdefault(one.row.id, []).append(one)
+    return [Table(entries) for entries in mine.values()]
 
 
 def observe_gains(

@@ -18,7 +18,6 @@ from dgbench.systems.dgc.experiments.fig12_rows import (
     projected_gain,
     projected_ids,
 )
-from dgbench.systems.dgc.experiments.projection import WORKERS
 from dgbench.systems.dgc.experiments.projection_runs import GROUPS, project_all
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -49,6 +48,7 @@ from dgbench.systems.dgc.experiments.settings import (
     MODEL_TITLES,
     MODELS,
 )
+from dgbench.systems.dgc.projection import WORKERS
 
 FAIR_IN_QUICK: Final = ("dysat", (FUSED[PTS], CONTIGUOUS))
 """Where there is no time for all: the model that runs along, and the baselines with chunk fusion

@@ -10,7 +10,6 @@ from dgbench.lab.compare import Ratio
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.lab.table import Table
 from dgbench.runtime.statistics import pooled_ratio
-from dgbench.systems.dgc.experiments.projection import PROJECTED, Epoch, with_share
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,
@@ -22,6 +21,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     real,
 )
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES
+from dgbench.systems.dgc.projection import PROJECTED, Epoch, with_share
 
 NAME: Final = "fig12"
 

@@ -24,14 +24,14 @@ from dgbench.systems.dgc.experiments.common import (
 )
 from dgbench.systems.dgc.experiments.lifetimes import gini
 from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race, races
-from dgbench.systems.dgc.experiments.recount import (
+from dgbench.systems.dgc.recount import (
     EdgeRecount,
     drawn,
     recounted,
     unevenness,
 )
-from dgbench.systems.dgc.experiments.synthetic import ENDS, FAMILIES, Synthetic
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER
+from dgbench.systems.dgc.synthetic import ENDS, FAMILIES, Synthetic
 
 LEVELS = {"spatial": (0.0, 0.25, 0.5, 1.0), "temporal": (0.0, 0.02, 0.05, 0.1, 0.2)}
 """Standard deviation over mean; of vertices less is enough, as each change ends sequences."""

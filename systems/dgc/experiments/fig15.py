@@ -30,7 +30,8 @@ from dgbench.systems.dgc.experiments.common import (
     panel,
     summarised,
 )
-from dgbench.systems.dgc.experiments.loading import (
+from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
+from dgbench.systems.dgc.loading import (
     OFF,
     ON,
     SETTINGS,
@@ -41,8 +42,7 @@ from dgbench.systems.dgc.experiments.loading import (
     in_turns,
     plans_of,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, recounted
-from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
+from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 
 NAME: Final = "fig15"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph, chunk_traffic
 from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, close
 from dgbench.lab.table import Observation, Table
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.assignment import assign_chunks
@@ -22,13 +23,6 @@ from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks, cuts_of
 from dgbench.systems.dgc.chunk_times import ENCODERS, ChunkTimer, model_named
 from dgbench.systems.dgc.experiments.common import failed, one_thread, summarised
-from dgbench.systems.dgc.experiments.recount import (
-    EXACT,
-    EdgeRecount,
-    check_cut,
-    drawn,
-    recounted,
-)
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     HELD,
@@ -37,6 +31,13 @@ from dgbench.systems.dgc.experiments.settings import (
     workload,
 )
 from dgbench.systems.dgc.predictor import HIDDEN_LAYERS, inputs_of
+from dgbench.systems.dgc.recount import (
+    EXACT,
+    EdgeRecount,
+    check_cut,
+    drawn,
+    recounted,
+)
 from dgbench.systems.dgc.study import FULL, GUESSES, HIDDEN, WHOLE, Size, Study, study
 from dgbench.systems.dgc.supergraph import chunk_cap, make_chunks
 from dgbench.systems.dgc.volumes import shape_of
@@ -73,7 +74,7 @@ SIZES: Final = {
 }
 
 
-class Fig16(Experiment):
+class Fig16(Grid):
     paper = "dgc"
     name = "fig16"
     title = "Figure 16: predicted chunk times, even work"
@@ -98,18 +99,10 @@ class Fig16(Experiment):
         "below it."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        models = MODELS[:1] if preset in ("smoke", "quick") else MODELS
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"model": model, "ranks": WORKERS},
-                group=model,
-                timeout_s={"full": 1800, "paper": 6 * 3600}.get(preset, 90),
-            )
-            for model in models
-        ]
+    axes: ClassVar = {"model": {"smoke": MODELS[:1], "quick": MODELS[:1], None: MODELS}}
+    fixed: ClassVar = {"ranks": WORKERS}
+    group = "{model}"
+    timeout_s: ClassVar = {"full": 1800, "paper": 6 * 3600, None: 90}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():

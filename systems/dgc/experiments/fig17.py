@@ -6,15 +6,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from statistics import fmean, median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import torch
 
 from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.dgc.experiments.common import (
     failed,
@@ -24,9 +25,9 @@ from dgbench.systems.dgc.experiments.common import (
     panel,
     summarised,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, workload
 from dgbench.systems.dgc.partition import ChunkSettings
+from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ TIMED: Final = {"smoke": 2, "quick": 3, "full": 7, "paper": 7}
 Rows = Sequence[Any]
 
 
-class Fig17(Experiment):
+class Fig17(Grid):
     paper = "dgc"
     name = NAME
     title = "Figure 17: cost of partition and fusion"
@@ -73,17 +74,9 @@ class Fig17(Experiment):
         "runs on a CPU, and its epochs run on 8 GPUs."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": MODEL},
-                group=name,
-                timeout_s=1800 if preset in ("full", "paper") else 60,
-            )
-            for name in NAMES[preset]
-        ]
+    axes: ClassVar = {"dataset": NAMES}
+    fixed: ClassVar = {"model": MODEL}
+    timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.sequences import load_sequences

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.plain_sequences import PlainSequences
 from dgbench.systems.base.sequences import (
@@ -23,7 +23,6 @@ from dgbench.systems.base.sequences import (
 )
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
 from dgbench.systems.dgc.experiments.common import (
-    devices_lacking,
     failures,
     number,
     one_thread,
@@ -41,8 +40,9 @@ from dgbench.systems.dgc.experiments.race_runs import (
     replicas_equal,
     task_of,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount
+from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
+from dgbench.systems.dgc.recount import EdgeRecount
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle, last_gradients
 from dgbench.systems.dgc.settings_run import RankSettings
 from dgbench.systems.dgc.turns import TrainedAnswers, ask_trained
@@ -77,8 +77,7 @@ STEPS: Final[dict[Preset, dict[str, int]]] = {
 Rows = Sequence[Any]
 
 
-class Fig18(Experiment):
-    paper = "dgc"
+class Fig18(RankGrid):
     name = NAME
     title = "Figure 18: convergence"
     question = "Do all systems converge as one process does, and what do stale rows cost?"
@@ -92,20 +91,13 @@ class Fig18(Experiment):
     )
     claims = ("dgc-fig18-convergence", "dgc-s5-disable-same")
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        ranks = RANKS[preset]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": dataset, "model": model, "ranks": ranks},
-                group=f"{dataset}/{model}",
-                timeout_s=TIMEOUTS_S[preset],
-                unavailable=devices_lacking(ranks, device),
-            )
-            for dataset in GRAPHS[preset]
-            for model in (MODELS[:1] if preset in ("smoke", "quick") else MODELS)
-        ]
+    axes: ClassVar = {
+        "dataset": GRAPHS,
+        "model": {"smoke": MODELS[:1], "quick": MODELS[:1], None: MODELS},
+        "ranks": {preset: (ranks,) for preset, ranks in RANKS.items()},
+    }
+    group = "{dataset}/{model}"
+    timeout_s: ClassVar = TIMEOUTS_S
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         preset, ranks = context.preset, int(cell.params["ranks"])  # type: ignore[arg-type]

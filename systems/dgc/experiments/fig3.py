@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes, gini
-from dgbench.systems.dgc.experiments.recount import recounted, unevenness
-from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME
-from dgbench.systems.dgc.experiments.table1 import SMOKE
+from dgbench.systems.dgc.experiments.settings import BY_NAME
+from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs
+from dgbench.systems.dgc.recount import recounted, unevenness
 
 EDGE_GRID = tuple(2.0 ** (k / 2) for k in range(-12, 11))
 """Edges of a snapshot, in means of the graph, at which its distribution is kept."""
@@ -22,12 +22,10 @@ LENGTH_GRID = tuple(k / 20 for k in range(1, 21))
 KINDS = {"edges": "edges per snapshot", "lengths": "steps per sequence"}
 
 
-class Fig3(Experiment):
-    paper = "dgc"
+class Fig3(SizesOfGraphs):
     name = "fig3"
     title = "Figure 3: non-uniformity of the graphs"
     claims = ("dgc-fig3-nonuniform",)
-    device = "cpu"
     question = "Do snapshots differ in edges, and vertices in how long they are there?"
     reading = (
         "A sequence reaches from a vertex's first to its last edge. Edges are shown in means of "
@@ -35,19 +33,6 @@ class Fig3(Experiment):
         "index is 0 where all are equal. How edges and lifetimes vary in a twin was assumed when "
         "it was made, so only real graphs say anything."
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        names = SMOKE if preset == "smoke" else [graph.name for graph in ALL]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=1800 if preset == "paper" else 120,
-            )
-            for name in names
-        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found = Lifetimes.of(BY_NAME[str(cell.params["dataset"])], context.preset)

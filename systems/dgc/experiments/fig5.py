@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dgbench.lab.compare import select
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, quarters
-from dgbench.systems.dgc.experiments.recount import recounted
-from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME
-from dgbench.systems.dgc.experiments.table1 import SMOKE
+from dgbench.systems.dgc.experiments.settings import BY_NAME
+from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs
+from dgbench.systems.dgc.recount import recounted
 
 QUARTERS = (1, 2, 3, 4)
 EDGES = {"of": "edges"}
@@ -20,8 +20,7 @@ KINDS = (EDGES, *({"of": "vertices", "presence": rule} for rule in RULES))
 _, _, SPAN, TAIL = KINDS
 
 
-class Fig5(Experiment):
-    paper = "dgc"
+class Fig5(SizesOfGraphs):
     name = "fig5"
     title = "Figure 5(a, b): one graph in four quarters"
     claims = (
@@ -29,7 +28,6 @@ class Fig5(Experiment):
         "dgc-fig5b-edges-parts",
         "dgc-s22-others-same",
     )
-    device = "cpu"
     question = "Do parts of one timeline differ as much as graphs do?"
     reading = (
         "Four runs of equally many snapshots; counts are means of a run's snapshots. Figure 5 "
@@ -37,19 +35,6 @@ class Fig5(Experiment):
         "from its first to its last edge; by other rules of presence the counts are in the rows. "
         "How a twin grows over time was assumed."
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        names = SMOKE if preset == "smoke" else [graph.name for graph in ALL]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=1800 if preset == "paper" else 120,
-            )
-            for name in names
-        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found = Lifetimes.of(BY_NAME[str(cell.params["dataset"])], context.preset)

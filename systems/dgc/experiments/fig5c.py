@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
-from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
+from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, TIMEOUTS_S
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
@@ -21,6 +21,7 @@ from dgbench.systems.dgc.experiments.race_runs import (
     race,
     races,
 )
+from dgbench.systems.dgc.experiments.rank_grid import RankGrid
 from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
 
 NAME: Final = "fig5c"
@@ -43,8 +44,7 @@ TURNS: Final = {"smoke": 1, "quick": 6, "full": 12, "paper": 20}
 Rows = Sequence[Any]
 
 
-class Fig5c(Experiment):
-    paper = "dgc"
+class Fig5c(RankGrid):
     name = NAME
     title = "Figure 5(c): three partitions on the quarters of one graph"
     question = "Does the fastest of PSS, PTS and PSS-TS change inside one graph?"
@@ -56,19 +56,12 @@ class Fig5c(Experiment):
     )
     claims = ("dgc-fig5c-part-order", "dgc-fig5c-trends")
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        ranks = RANKS[preset]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": MODEL, "ranks": ranks},
-                group=name,
-                timeout_s=TIMEOUTS_S[preset],
-                unavailable=devices_lacking(ranks, device),
-            )
-            for name in BINS[preset]
-        ]
+    axes: ClassVar = {
+        "dataset": {preset: tuple(names) for preset, names in BINS.items()},
+        "model": (MODEL,),
+        "ranks": {preset: (ranks,) for preset, ranks in RANKS.items()},
+    }
+    timeout_s: ClassVar = TIMEOUTS_S
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         preset = context.preset
@@ -131,6 +124,11 @@ class Quarter:
 
     number: int
     race: Race
+
+    @property
+    def row(self) -> Any:
+        """The row of its race."""
+        return self.race.row
 
 
 def by_graph(rows: Rows) -> dict[str, list[Quarter]]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.runtime.statistics import median, paired_ratio
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named
 from dgbench.systems.dgc.experiments.common import failed, one_thread, panel, summarised
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, check_cut, drawn
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -26,6 +26,7 @@ from dgbench.systems.dgc.experiments.settings import (
     MODELS,
     workload,
 )
+from dgbench.systems.dgc.recount import EdgeRecount, check_cut, drawn
 from dgbench.systems.dgc.supergraph import ChunkStatistics, chunk_cap, make_chunks
 
 WORKERS = 4
@@ -40,7 +41,7 @@ QUICK = ("sx-mathoverflow",)
 SMOKE = ("email-eu-core",)
 
 
-class Fig7(Experiment):
+class Fig7(Grid):
     paper = "dgc"
     name = "fig7"
     title = "Figure 7: times of chunks with equally many vertices"
@@ -56,19 +57,14 @@ class Fig7(Experiment):
         "a quarter of the size and two models."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        every = tuple(graph.name for graph in (*HELD, *GRAPHS))
-        names = {"smoke": SMOKE, "quick": QUICK}.get(preset, every)
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=900 if preset in ("full", "paper") else 60,
-            )
-            for name in names
-        ]
+    axes: ClassVar = {
+        "dataset": {
+            "smoke": SMOKE,
+            "quick": QUICK,
+            None: tuple(graph.name for graph in (*HELD, *GRAPHS)),
+        }
+    }
+    timeout_s: ClassVar = {"full": 900, "paper": 900, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():

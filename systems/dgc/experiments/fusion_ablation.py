@@ -17,8 +17,8 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import relative
 from dgbench.systems.base.turns import turn_rounds, turns_of
-from dgbench.systems.dgc.experiments.boundary_loads import count_boundary, recounted_loads
-from dgbench.systems.dgc.experiments.chunk_memory import kept_by_chunks
+from dgbench.systems.dgc.boundary_loads import count_boundary, recounted_loads
+from dgbench.systems.dgc.chunk_memory import kept_by_chunks
 from dgbench.systems.dgc.experiments.common import (
     devices_lacking,
     failed,
@@ -32,7 +32,8 @@ from dgbench.systems.dgc.experiments.common import (
     panel,
     summarised,
 )
-from dgbench.systems.dgc.experiments.loading import (
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
+from dgbench.systems.dgc.loading import (
     OFF,
     ON,
     SETTINGS,
@@ -41,10 +42,9 @@ from dgbench.systems.dgc.experiments.loading import (
     between,
     dealt_out,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, recounted
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
-from dgbench.systems.dgc.experiments.time_encoders import CONTENDERS, PADDED, time_encoders
+from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
+from dgbench.systems.dgc.time_encoders import CONTENDERS, PADDED, time_encoders
 
 if TYPE_CHECKING:
     from torch import Tensor

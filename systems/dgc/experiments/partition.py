@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from statistics import fmean
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.dgc.experiments.common import (
     PARTITION_TITLES,
     failed,
@@ -48,7 +49,7 @@ SLOW: Final = ("email-eu-core", "wikipedia")
 Rows = Sequence[Any]
 
 
-class Partition(Experiment):
+class Partition(Grid):
     paper = "dgc"
     name = NAME
     title = "What partitions send"
@@ -71,17 +72,8 @@ class Partition(Experiment):
         "away again. METIS cuts the same supergraph at the same work, at whatever span."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=1800 if preset in ("full", "paper") else 60,
-            )
-            for name in GRAPHS[preset]
-        ]
+    axes: ClassVar = {"dataset": GRAPHS}
+    timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.sequences import load_sequences

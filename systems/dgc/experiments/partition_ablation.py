@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import torch
@@ -13,10 +13,11 @@ from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph
 from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.dgc.experiments.common import failed, failures, number, one_thread, panel
 from dgbench.systems.dgc.experiments.partition_rows import (
@@ -26,7 +27,6 @@ from dgbench.systems.dgc.experiments.partition_rows import (
     weighted,
     work_balance,
 )
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, drawn, recounted
 from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, workload
 from dgbench.systems.dgc.partition import (
     PAPER,
@@ -35,6 +35,7 @@ from dgbench.systems.dgc.partition import (
     partition_chunks,
     vertices_and_edges,
 )
+from dgbench.systems.dgc.recount import EdgeRecount, drawn, recounted
 from dgbench.systems.dgc.supergraph import cut_weight
 from dgbench.systems.dgc.volumes import traffic_of
 
@@ -83,7 +84,7 @@ CASES["paper"] = CASES["full"]
 Rows = Sequence[Any]
 
 
-class PartitionAblation(Experiment):
+class PartitionAblation(Grid):
     paper = "dgc"
     name = NAME
     title = "Parts of the partition by chunks"
@@ -101,17 +102,11 @@ class PartitionAblation(Experiment):
         "supergraph into workers at once."
     )
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": model},
-                group=f"{name}/{model}",
-                timeout_s=1800 if preset in ("full", "paper") else 60,
-            )
-            for name, model in CASES[preset]
-        ]
+    group = "{dataset}/{model}"
+    timeout_s: ClassVar = {"full": 1800, "paper": 1800, None: 60}
+
+    def points(self, preset: Preset, device: str) -> Iterator[dict[str, Any]]:
+        return ({"dataset": name, "model": model} for name, model in CASES[preset])
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         from dgbench.systems.base.sequences import load_sequences

@@ -16,7 +16,6 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.systems.base import Measurement
 from dgbench.systems.base.data import describe
 from dgbench.systems.dgc.controls import timed_cut
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, drawn, recounted
 from dgbench.systems.dgc.partition import (
     ChunkSettings,
     critical_path,
@@ -30,6 +29,7 @@ from dgbench.systems.dgc.placement import (
     by_sequences,
     by_snapshots,
 )
+from dgbench.systems.dgc.recount import EdgeRecount, drawn, recounted
 from dgbench.systems.dgc.refinement import hypergraph_of
 from dgbench.systems.dgc.supergraph import ChunkStatistics
 from dgbench.systems.dgc.volumes import SPATIAL, Shape, shape_of, traffic_of

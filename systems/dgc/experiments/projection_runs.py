@@ -24,7 +24,17 @@ from dgbench.systems.base.sequences import (
     vertex_steps,
 )
 from dgbench.systems.dgc.experiments.common import one_thread, summarised
-from dgbench.systems.dgc.experiments.projection import (
+from dgbench.systems.dgc.experiments.race_runs import (
+    BASELINE_NAMES,
+    EXACT,
+    PLAIN,
+    TWINS,
+    task_of,
+)
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
+from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
+from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.projection import (
     LINKS,
     PROJECTED,
     WORKERS,
@@ -36,17 +46,7 @@ from dgbench.systems.dgc.experiments.projection import (
     machine,
     project,
 )
-from dgbench.systems.dgc.experiments.race_runs import (
-    BASELINE_NAMES,
-    EXACT,
-    PLAIN,
-    TWINS,
-    task_of,
-)
-from dgbench.systems.dgc.experiments.recount import AGAINST, EdgeRecount, drawn
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODELS, workload
-from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
-from dgbench.systems.dgc.placement import Placement, by_both, by_sequences, by_snapshots
+from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, drawn
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.trainer import RankTrainer
 from dgbench.systems.dgc.volumes import Shape, hearing, shape_of

@@ -34,7 +34,6 @@ from dgbench.systems.base.sequences import (
 )
 from dgbench.systems.base.transport import Transport
 from dgbench.systems.dgc.experiments.common import one_thread, summarised
-from dgbench.systems.dgc.experiments.recount import AGAINST, EdgeRecount, counted, width_of
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
@@ -42,6 +41,7 @@ from dgbench.systems.dgc.experiments.settings import (
     MODEL_TITLES,
     workload,
 )
+from dgbench.systems.dgc.recount import AGAINST, EdgeRecount, counted, width_of
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.settings_run import BASELINES, LADDER, RankSettings
 from dgbench.systems.dgc.turns import WARM, RankTurns, TrainedAnswers, take_rank_turns

@@ -34,10 +34,10 @@ from dgbench.systems.dgc.experiments.stale_runs import (
     Outcome,
     place_chunks,
 )
-from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.experiments.store_runs import compare_store, store_words
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle
 from dgbench.systems.dgc.stale import StaleRows, StaleSettings, summed
+from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.trainer import RankTrainer
 
 _QUICK: Final = ("without", "adaptive", "printed", "previous", "past")

@@ -30,14 +30,14 @@ from dgbench.systems.base.sequences import (
     vertex_steps,
 )
 from dgbench.systems.dgc.experiments.common import one_thread, summarised
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, counted, drawn
 from dgbench.systems.dgc.experiments.settings import BY_NAME, PRESETS, workload
-from dgbench.systems.dgc.experiments.stale_audit import AuditedStaleWorkers
-from dgbench.systems.dgc.experiments.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.partition import ChunkSettings, partition_chunks
 from dgbench.systems.dgc.placement import Placement
+from dgbench.systems.dgc.recount import EdgeRecount, counted, drawn
 from dgbench.systems.dgc.sequence_oracle import AGAINST, SequenceOracle, last_gradients
 from dgbench.systems.dgc.stale import StaleSettings
+from dgbench.systems.dgc.stale_audit import AuditedStaleWorkers
+from dgbench.systems.dgc.stale_workers import StaleWorkers, Workers
 from dgbench.systems.dgc.volumes import shape_of
 
 if TYPE_CHECKING:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from dgbench import datasets
 from dgbench.lab.compare import select
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes
-from dgbench.systems.dgc.experiments.recount import recounted
 from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME, GRAPHS
+from dgbench.systems.dgc.recount import recounted
 
 SMOKE = ("amazon", "movie", "email-eu-core")
 RULE_TITLES = {
@@ -26,8 +27,16 @@ SECONDS = {"s": 1.0, "day": DAY}
 """Seconds of a unit of time; other data has steps without a length."""
 
 
-class Table1(Experiment):
+class SizesOfGraphs(Grid):
+    """An experiment that counts each graph in a cell of its own."""
+
     paper = "dgc"
+    device = "cpu"
+    axes: ClassVar = {"dataset": {"smoke": SMOKE, None: tuple(graph.name for graph in ALL)}}
+    timeout_s: ClassVar = {"paper": 1800, None: 120}
+
+
+class Table1(SizesOfGraphs):
     name = "table1"
     title = "Table 1: the graphs"
     claims = (
@@ -37,7 +46,6 @@ class Table1(Experiment):
         "dgc-tab1-stack",
         "dgc-s71-windows",
     )
-    device = "cpu"
     question = "Are the graphs the ones that the paper describes, and when is a vertex present?"
     reading = (
         "The paper sums vertices over snapshots and does not say when one is present. We count by "
@@ -46,19 +54,6 @@ class Table1(Experiment):
         "both without self loops. Sizes of a twin are fitted to published totals and decide "
         "nothing; its vertices by a rule follow from lifetimes that were assumed."
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        names = SMOKE if preset == "smoke" else [graph.name for graph in ALL]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name},
-                group=name,
-                timeout_s=1800 if preset == "paper" else 120,
-            )
-            for name in names
-        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]

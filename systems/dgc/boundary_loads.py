@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from dgbench.lab.experiment import Measurement
-from dgbench.systems.dgc.experiments.recount import EdgeRecount
+from dgbench.systems.dgc.recount import EdgeRecount
 
 if TYPE_CHECKING:
     from torch import Tensor

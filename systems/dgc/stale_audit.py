@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.systems.dgc.experiments.recount import EdgeRecount, width_of
-from dgbench.systems.dgc.experiments.stale_workers import Boundary, StaleWorkers, Workers
+from dgbench.systems.dgc.recount import EdgeRecount, width_of
 from dgbench.systems.dgc.stale import StaleSettings
+from dgbench.systems.dgc.stale_workers import Boundary, StaleWorkers, Workers
 from dgbench.systems.dgc.volumes import shape_of
 
 AGAINST: Final = "replay of every epoch"
