@@ -11,8 +11,8 @@ from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Pres
 from dgbench.systems.base.race import TOLERANCE
 from dgbench.systems.gnnflow.experiments.accuracy_runs import READING, Size, task_of
 from dgbench.systems.gnnflow.experiments.common import (
-    failed,
     failures,
+    gap,
     graph_title,
     threads,
     value_of,
@@ -173,8 +173,7 @@ def figure_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for path in (OURS, PLAIN)
     ]
     return found + [
-        {"panel": graph_title(r.params["dataset"]), "series": OURS, "x": MODEL_TITLES[model],
-         "failed": failed(r), "row_ids": [r.id]}
-        for r in failures(rows, NAME)
-        for model in r.params["models"].split()
-    ]  # fmt: skip
+        gap(row, panel=graph_title(row.params["dataset"]), series=OURS, x=MODEL_TITLES[model])
+        for row in failures(rows, NAME)
+        for model in row.params["models"].split()
+    ]

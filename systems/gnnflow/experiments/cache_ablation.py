@@ -30,9 +30,11 @@ from dgbench.systems.gnnflow.experiments.cache_times import random_rows
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
+    mark,
     model_title,
     observe_speedup,
     panel,
+    ratio_mark,
     value_of,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
@@ -305,43 +307,35 @@ def race(
 
 def points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
     """Hit rates by setting, for one of eight GPUs and for one alone."""
-    made: list[dict[str, Any]] = [
-        {
-            "panel": f"{model_title(row)}, {panel(row)}",
-            "series": "one of eight GPUs" if gpus == play.GPUS else "one GPU alone",
-            "x": TITLES.get(name, name),
-            "y": hit_rate(row, gpus, kind, name),
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+    made = [
+        mark(
+            row, panel=f"{model_title(row)}, {panel(row)}", x=TITLES.get(name, name), counted=True,
+            series="one of eight GPUs" if gpus == play.GPUS else "one GPU alone",
+            y=hit_rate(row, gpus, kind, name),
+        )
         for row in rows_of(rows, experiment="cache_ablation", part="hits")
         for gpus in GPUS
         for name in SETTINGS
+    ]  # fmt: skip
+    return made + [
+        {"panel": panel(row), "series": "one GPU alone", "x": "LRU", "failed": failed(row)}
+        for row in failures(rows, "cache_ablation")
+        if row.params["part"] == "hits"
     ]
-    for row in failures(rows, "cache_ablation"):
-        if row.params["part"] == "hits":
-            made.append({"panel": panel(row), "series": "one GPU alone", "x": "LRU",
-                         "failed": failed(row)})  # fmt: skip
-    return made
 
 
 def speed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Time of the other ways over that of compiled batches."""
-    made: list[dict[str, Any]] = []
     parts = {
         part: rows_of(rows, experiment="cache_ablation", part=part) for part in ("speed", "device")
     }
     raced = [(name, parts["speed"]) for name in WAYS[1:]] + [(WHOLEGRAPH, parts["device"])]
+    made = []
     for name, mine in raced:
-        if not mine:
-            continue
-        gain, title = speedup(mine, name), WAY_TITLES.get(name, name)
-        made.append(
-            {"row": title, "system": "gnnflow", "baseline": title,
-             "value": gain.value, "low": gain.low, "high": gain.high, "n": gain.n,
-             "twin": gain.twin, "row_ids": gain.rows}
-        )  # fmt: skip
+        if mine:
+            title = WAY_TITLES.get(name, name)
+            sides = {"row": title, "system": "gnnflow", "baseline": title}
+            made.append(ratio_mark(speedup(mine, name), **sides))
     for row in failures(rows, "cache_ablation"):
         if row.params["part"] != "hits":
             title = WHOLEGRAPH if row.params["part"] == "device" else WAY_TITLES["list"]

@@ -47,12 +47,12 @@ def model_title(row: Any) -> str:
     return MODEL_TITLES[row.params["model"]]
 
 
-def mark(row: Any, **fields: Any) -> dict[str, Any]:
+def mark(row: Any, /, **fields: Any) -> dict[str, Any]:
     """A point of a figure that rests on a row."""
     return {**fields, "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
 
 
-def ratio_mark(ratio: Ratio, **fields: Any) -> dict[str, Any]:
+def ratio_mark(ratio: Ratio, /, **fields: Any) -> dict[str, Any]:
     """A point of a figure that shows a ratio with its interval; `fields` go before its own."""
     return {
         "value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n,
@@ -60,7 +60,7 @@ def ratio_mark(ratio: Ratio, **fields: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def gap(row: Any, **fields: Any) -> dict[str, Any]:
+def gap(row: Any, /, **fields: Any) -> dict[str, Any]:
     """A point of a figure for a row that did not run."""
     return {**fields, "failed": failed(row), "row_ids": [row.id]}
 

@@ -21,9 +21,11 @@ from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_eve
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
+    gap,
     graph_title,
     observe_speedup,
     origin_data,
+    ratio_mark,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     SCAN,
@@ -403,37 +405,18 @@ def _checked(
 
 def add_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `speedup`: what growing costs every contender over ours."""
-    points: list[dict[str, Any]] = []
+    points = []
     for row in contender_rows(rows):
         for name, one in CONTENDERS.items():
             gain = ratio_of(Table.of([row]).where("speedup", baseline=name, phase="add"))
             if gain is not None:
-                points.append(
-                    {
-                        "row": f"{one.title}, {_stream(row)}",
-                        "system": "gnnflow",
-                        "baseline": name,
-                        "value": gain.value,
-                        "low": gain.low,
-                        "high": gain.high,
-                        "n": gain.n,
-                        "twin": gain.twin,
-                        "row_ids": [row.id],
-                    }
-                )
+                where = {"row": f"{one.title}, {_stream(row)}", "system": "gnnflow"}
+                points.append(ratio_mark(gain, **where, baseline=name))
     for row in failures(rows, NAME):
         name = row.params["contenders"]
         title = CONTENDERS[name].title if name in CONTENDERS else "all"
-        points.append(
-            {
-                "row": f"{title}, {_stream(row)}",
-                "system": "gnnflow",
-                "baseline": name,
-                "failed": failed(row),
-                "failed_system": name,
-                "row_ids": [row.id],
-            }
-        )
+        sides = {"system": "gnnflow", "baseline": name, "failed_system": name}
+        points.append(gap(row, row=f"{title}, {_stream(row)}", **sides))
     return points
 
 

@@ -23,8 +23,8 @@ from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.experiments.common import (
-    failed,
     failures,
+    gap,
     graph_title,
     observe_speedup,
     origin_data,
@@ -298,12 +298,12 @@ def points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: normalised throughput by layout, a series for each way to sample."""
     found: list[dict[str, Any]] = []
     for mine in found_rows(rows):
-        panel = graph_title(mine[-1].params["dataset"])
+        title = graph_title(mine[-1].params["dataset"])
         for (walk, policy), name in product(product(WALKS, POLICIES), LAYOUTS[:-1]):
             ratio = share(mine, name, walk, policy)
             found.append(
                 {
-                    "panel": panel,
+                    "panel": title,
                     "series": f"{policy}, {'along the list' if walk == 'list' else 'by fences'}",
                     "x": name,
                     "y": ratio.value,
@@ -313,7 +313,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                     "row_ids": ratio.rows,
                 }
             )
-    for row in failures(rows, NAME):
-        point = {"panel": graph_title(row.params["dataset"]), "series": "uniform, along the list"}
-        found.append({**point, "x": "-", "failed": failed(row), "row_ids": [row.id]})
-    return found
+    return found + [
+        gap(row, panel=graph_title(row.params["dataset"]), series="uniform, along the list", x="-")
+        for row in failures(rows, NAME)
+    ]

@@ -15,10 +15,11 @@ from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments import sample_checks
 from dgbench.systems.gnnflow.experiments.common import (
-    failed,
     failures,
+    gap,
     graph_title,
     origin_data,
+    ratio_mark,
     value_of,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import (
@@ -327,30 +328,23 @@ def equal_samples(found: list[list[Sample]], right: list[list[Sample]]) -> Resul
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """Throughput of each placement over the CPU's; what did not run says why."""
-    found = []
-    for name, mine in by_group(rows_of(rows, experiment=NAME)).items():
-        for system, title in TITLES.items():
-            ratio = over(mine, CPU, system)
-            if ratio is None:
-                continue
-            found.append(
-                {
-                    "panel": graph_title(name), "row": title, "system": system, "baseline": CPU,
-                    "value": ratio.value, "low": ratio.low, "high": ratio.high, "n": ratio.n,
-                    "deviation": ratio.deviation, "twin": ratio.twin, "row_ids": ratio.rows,
-                }
-            )  # fmt: skip
-    for row in failures(rows, NAME):
-        system = str(row.params["system"])
-        if system == CPU:
-            continue
-        found.append(
-            {
-                "panel": graph_title(row.params["dataset"]), "row": TITLES[system],
-                "system": system, "baseline": CPU, "failed": failed(row), "row_ids": [row.id],
-            }
-        )  # fmt: skip
-    return found
+    found = [
+        ratio_mark(
+            ratio, panel=graph_title(name), row=title, system=system, baseline=CPU,
+            deviation=ratio.deviation,
+        )
+        for name, mine in by_group(rows_of(rows, experiment=NAME)).items()
+        for system, title in TITLES.items()
+        if (ratio := over(mine, CPU, system)) is not None
+    ]  # fmt: skip
+    return found + [
+        gap(
+            row, panel=graph_title(row.params["dataset"]), row=TITLES[row.params["system"]],
+            system=row.params["system"], baseline=CPU,
+        )
+        for row in failures(rows, NAME)
+        if row.params["system"] != CPU
+    ]  # fmt: skip
 
 
 def byte_points(rows: Rows) -> list[dict[str, Any]]:

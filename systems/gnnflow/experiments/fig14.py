@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, by_group, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, rows_of
@@ -23,8 +23,10 @@ from dgbench.systems.gnnflow.experiments.cache_times import CONTENDERS, time_rou
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
+    mark,
     model_title,
     panel,
+    ratio_mark,
     value_of,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
@@ -227,40 +229,32 @@ def hit_checks(played: play.Played, kind: str, times: float) -> list[ResultCheck
 
 def hit_points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
     """Hit rates by capacity."""
-    made: list[dict[str, Any]] = [
-        {
-            "panel": f"{model_title(row)}, {panel(row)}",
-            "series": title,
-            "x": times,
-            "y": hit_rate(row, kind, variant, times),
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+    made = [
+        mark(
+            row, panel=_title(row), series=title, x=times, counted=True,
+            y=hit_rate(row, kind, variant, times),
+        )
         for row in rows_of(rows, experiment="fig14", part="hits")
         for variant, title in VARIANTS.items()
         for times in SIZES
-    ]
+    ]  # fmt: skip
     for row in _failed(rows, "hits"):
         made.append({"panel": panel(row), "series": "GNNFlow", "x": 1.0, "failed": failed(row)})
     return made
 
 
+def _title(row: Any) -> str:
+    return f"{model_title(row)}, {panel(row)}"
+
+
 def gain_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Time with GNNLab's cache over that with GNNFlow's."""
-    made: list[dict[str, Any]] = []
-    for name in _groups(rows):
-        mine = rows_of(rows, experiment="fig14", part="times", group=name)
-        gain = speedup(mine)
-        made.append(
-            {"row": f"{model_title(mine[0])}, {panel(mine[0])}", "system": "gnnflow",
-             "baseline": "GNNLab's cache", "value": gain.value, "low": gain.low,
-             "high": gain.high, "n": gain.n, "twin": gain.twin, "row_ids": gain.rows}
-        )  # fmt: skip
-    for row in _failed(rows, "times"):
-        made.append({"row": f"{model_title(row)}, {panel(row)}", "system": "gnnflow",
-                     "baseline": "GNNLab's cache", "failed": failed(row)})  # fmt: skip
-    return made
+    sides = {"system": "gnnflow", "baseline": "GNNLab's cache"}
+    timed = by_group(rows_of(rows, experiment="fig14", part="times"))
+    made = [ratio_mark(speedup(mine), row=_title(mine[0]), **sides) for mine in timed.values()]
+    return made + [
+        {"row": _title(row), **sides, "failed": failed(row)} for row in _failed(rows, "times")
+    ]
 
 
 def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
@@ -268,24 +262,16 @@ def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     printed = {"static": 90.0, "static with reuse": 80.0}
     for row in rows_of(rows, experiment="fig14", part="times"):
-        title = f"{model_title(row)}, {panel(row)}"
+        shares = init_shares(row)
         for variant in CONTENDERS:
-            made.append(
-                {"panel": title, "series": "measured", "x": VARIANTS[variant],
-                 "y": init_shares(row)[variant],
-                 "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
-            )  # fmt: skip
+            where = {"panel": _title(row), "x": VARIANTS[variant]}
+            made.append(mark(row, **where, series="measured", y=shares[variant]))
             if variant in printed and (row.params["dataset"], row.params["model"]) == NETFLIX:
-                made.append({"panel": title, "series": "printed", "x": VARIANTS[variant],
-                             "y": printed[variant], "paper": True})  # fmt: skip
+                made.append({**where, "series": "printed", "y": printed[variant], "paper": True})
     for row in _failed(rows, "times"):
         made.append({"panel": panel(row), "series": "measured", "x": "GNNLab",
                      "failed": failed(row)})  # fmt: skip
     return made
-
-
-def _groups(rows: Sequence[Any]) -> list[str]:
-    return list(dict.fromkeys(r.group for r in rows_of(rows, experiment="fig14", part="times")))
 
 
 def _failed(rows: Sequence[Any], part: str) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, ClassVar, Final
 
 import torch
@@ -17,6 +18,7 @@ from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
 from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
+    mark,
     observe_speedup,
     one_thread,
     value_of,
@@ -393,35 +395,20 @@ def scaled_points(rows: Rows) -> list[dict[str, Any]]:
     base = {r.params["model"]: r for r in found if r.params["ranks"] == 1}
     for row in [row for row in found if row.params["model"] in base]:
         one = own_throughput(base[row.params["model"]], TGL)
-        common = {"panel": _panel(row), "row_ids": [row.id]}
+        common = {"panel": _panel(row), "row_ids": [row.id], "x": row.params["ranks"]}
         for name, series in SERIES.items():
             each = own_throughput(row, name)
-            points.append(
-                {
-                    **common,
-                    "series": series,
-                    "x": row.params["ranks"],
-                    "y": each / one,
-                    "events_per_s": each,
-                }
-            )
+            points.append({**common, "series": series, "y": each / one, "events_per_s": each})
     for row in base.values():
         common = {"panel": _panel(row), "row_ids": [row.id], "projected": True}
         by = {reading: projected(row, reading) for reading in READINGS}
-        for name, series in SERIES.items():
-            for ranks in PROJECTED:
-                ends = [by[k][name, ranks] / by[k][TGL, 1] for k in READINGS]
-                points.append(
-                    {
-                        **common,
-                        "series": series,
-                        "x": ranks,
-                        "y": ends[0],
-                        "low": min(ends),
-                        "high": max(ends),
-                        "events_per_s": by[READINGS[0]][name, ranks],
-                    }
-                )
+        for (name, series), ranks in product(SERIES.items(), PROJECTED):
+            ends = [by[k][name, ranks] / by[k][TGL, 1] for k in READINGS]
+            interval = {"y": ends[0], "low": min(ends), "high": max(ends)}
+            rate = by[READINGS[0]][name, ranks]
+            points.append(
+                {**common, "series": series, "x": ranks, **interval, "events_per_s": rate}
+            )
     return points + [
         {"panel": _panel(r), "series": SERIES[OURS], "x": r.params["ranks"], "failed": failed(r)}
         for r in failures(rows, NAME)
@@ -434,25 +421,15 @@ def _panel(row: Any) -> str:
 
 def measured_points(rows: Rows) -> list[dict[str, Any]]:
     """Throughput by processor time."""
-    points: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment=NAME):
-        ranks = row.params["ranks"]
-        for name in CONTENDERS:
-            points.append(
-                {
-                    "series": name,
-                    "x": f"{MODEL_TITLES[row.params['model']]}, {ranks}",
-                    "y": own_throughput(row, name),
-                    "twin": bool(row.data.get("twin")),
-                    "row_ids": [row.id],
-                }
-            )
-    return points + _failed(rows)
+    points = [
+        mark(row, series=name, x=_title(row), y=own_throughput(row, name))
+        for row in rows_of(rows, experiment=NAME)
+        for name in CONTENDERS
+    ]
+    return points + [
+        {"series": OURS, "x": _title(row), "failed": failed(row)} for row in failures(rows, NAME)
+    ]
 
 
-def _failed(rows: Rows) -> list[dict[str, Any]]:
-    return [
-        {"series": OURS, "x": f"{MODEL_TITLES[r.params['model']]}, {r.params['ranks']}",
-         "failed": failed(r)}
-        for r in failures(rows, NAME)
-    ]  # fmt: skip
+def _title(row: Any) -> str:
+    return f"{MODEL_TITLES[row.params['model']]}, {row.params['ranks']}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.stream import load_stream
 from dgbench.systems.gnnflow.experiments.baseline_runs import (
@@ -19,7 +19,13 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
     size_notes,
     time_batches,
 )
-from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, panel
+from dgbench.systems.gnnflow.experiments.common import (
+    failures,
+    gap,
+    graph_title,
+    mark,
+    panel,
+)
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     HELD_NAMES,
@@ -120,34 +126,26 @@ def shares(rows: Sequence[Any]) -> list[tuple[str, str, float]]:
 
 def split_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `time_split`: a bar for each model, a panel for each graph."""
-    points: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment="fig2"):
-        baseline, here = row.params["baseline"], Table.of([row])
-        totals = here.where("step_time").numbers("model")
-        points += [
-            {
-                "panel": panel(row),
-                "row": MODEL_TITLES[model],
-                "system": BASELINE_TITLES[baseline] if baseline == "dgl" else baseline,
-                "phase": SHOWN[part],
-                "seconds": here.where("phase_time", model=model, phase=part).one().value,
-                "total": totals[model],
-                "twin": bool(row.data.get("twin")),
-                "row_ids": [row.id],
-            }
-            for model in totals
-            for part in PARTS
-        ]
-    for row in failures(rows, "fig2"):
-        baseline = row.params["baseline"]
-        points += [
-            {
-                "panel": graph_title(row.params["dataset"]),
-                "row": MODEL_TITLES[model],
-                "system": BASELINE_TITLES[baseline] if baseline == "dgl" else baseline,
-                "failed": failed(row),
-                "row_ids": [row.id],
-            }
-            for model in BASELINES[baseline]
-        ]
-    return points
+    found = Table.of(rows, experiment="fig2")
+    totals = found.where("step_time").numbers("dataset", "baseline", "model")
+    points = [
+        mark(
+            one.row, panel=panel(one.row), row=MODEL_TITLES[one["model"]], system=_system(one.row),
+            phase=SHOWN[one["phase"]], seconds=one.value,
+            total=totals[one.key(("dataset", "baseline", "model"))],
+        )
+        for one in found.where("phase_time")
+    ]  # fmt: skip
+    return points + [
+        gap(
+            row, panel=graph_title(row.params["dataset"]), row=MODEL_TITLES[model],
+            system=_system(row),
+        )
+        for row in failures(rows, "fig2")
+        for model in BASELINES[row.params["baseline"]]
+    ]  # fmt: skip
+
+
+def _system(row: Any) -> str:
+    baseline = row.params["baseline"]
+    return BASELINE_TITLES[baseline] if baseline == "dgl" else baseline

@@ -17,7 +17,7 @@ from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import Access, Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, panel, value_of
+from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel, value_of
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, MODEL_TITLES, STATIC_MODELS
 from dgbench.systems.gnnflow.rounds import Round
 
@@ -229,27 +229,16 @@ def laws(rows: Sequence[Any], kind: str, models: Sequence[str]) -> list[str]:
 
 def points(rows: Sequence[Any], kind: str) -> list[dict[str, Any]]:
     """The share of ids with more accesses than x means, by model."""
-    made: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment="fig5"):
-        above = Table.of([row]).where("portion", of=kind).numbers("model", "task", "bin")
-        for model in MODELS:
-            for seeds in SEEDED:
-                series = MODEL_TITLES[model]
-                if model in STATIC_MODELS:
-                    series += f", from {SEEDED[seeds]}"
-                made += [
-                    {
-                        "panel": panel(row),
-                        "series": series,
-                        "x": x,
-                        "y": 100 * above[model, seeds, k],
-                        "counted": True,
-                        "twin": bool(row.data.get("twin")),
-                        "row_ids": [row.id],
-                    }
-                    for k, x in enumerate(GRID)
-                    if above.get((model, seeds, k), 0.0) > 0
-                ]
-    for row in failures(rows, "fig5"):
-        made.append({"panel": panel(row), "series": "TGAT", "x": 1.0, "failed": failed(row)})
-    return made
+    made = [
+        mark(
+            one.row, panel=panel(one.row), x=GRID[one["bin"]], y=100 * one.value, counted=True,
+            series=MODEL_TITLES[one["model"]]
+            + (f", from {SEEDED[one['task']]}" if one["model"] in STATIC_MODELS else ""),
+        )
+        for one in Table.of(rows, experiment="fig5").where("portion", of=kind)
+        if one.value > 0
+    ]  # fmt: skip
+    return made + [
+        {"panel": panel(row), "series": "TGAT", "x": 1.0, "failed": failed(row)}
+        for row in failures(rows, "fig5")
+    ]

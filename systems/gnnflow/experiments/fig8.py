@@ -10,10 +10,12 @@ from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.common import (
-    failed,
     failures,
+    gap,
     graph_title,
+    mark,
     model_title,
+    ratio_mark,
     value_of,
 )
 from dgbench.systems.gnnflow.experiments.round_race import (
@@ -242,63 +244,37 @@ def round_times(row: Any) -> dict[str, float]:
 
 def over_points(rows: Rows, phase: str | None = None) -> list[dict[str, Any]]:
     """GNNFlow, with caches and without, over TGL, and over TGL with cache; a panel per model."""
-    points: list[dict[str, Any]] = []
     shown = ((TGL, GNNFLOW, GNNFLOW), (TGL, BARE, "GNNFlow, no cache"),
              (CACHED, GNNFLOW, "GNNFlow over TGL with cache"))  # fmt: skip
-    for row in races(rows):
-        for baseline, setting, system in shown:
-            gain = speedup([row], baseline, setting, phase)
-            if gain is None:
-                continue
-            points.append(
-                {
-                    "panel": model_title(row),
-                    "row": graph_title(row.params["dataset"]),
-                    "system": system,
-                    "baseline": TITLES[baseline],
-                    "value": gain.value,
-                    "low": gain.low,
-                    "high": gain.high,
-                    "n": value_of(row, "turns"),
-                    "twin": gain.twin,
-                    "deviation": gain.deviation,
-                    "row_ids": [row.id],
-                }
-            )
+    points = [
+        ratio_mark(
+            gain, **_where(row), system=system, baseline=TITLES[baseline],
+            n=value_of(row, "turns"), deviation=gain.deviation,
+        )
+        for row in races(rows)
+        for baseline, setting, system in shown
+        if (gain := speedup([row], baseline, setting, phase)) is not None
+    ]  # fmt: skip
     return points + [
-        {
-            "panel": model_title(row),
-            "row": graph_title(row.params["dataset"]),
-            "system": GNNFLOW,
-            "baseline": TITLES[TGL],
-            "failed": failed(row),
-            "row_ids": [row.id],
-        }
+        gap(row, **_where(row), system=GNNFLOW, baseline=TITLES[TGL])
         for row in failures(rows, NAME)
     ]
+
+
+def _where(row: Any) -> dict[str, str]:
+    return {"panel": model_title(row), "row": graph_title(row.params["dataset"])}
 
 
 def split_points(rows: Rows) -> list[dict[str, Any]]:
     """Phases of TGL and GNNFlow, a panel per model."""
     return [
-        {
-            "panel": model_title(row),
-            "row": graph_title(row.params["dataset"]),
-            "system": name,
-            "phase": phase,
-            "seconds": seconds,
-            "total": round_times(row)[name],
-            "twin": bool(row.data.get("twin")),
-            "deviation": max(row.deviation.values()),
-            "row_ids": [row.id],
-        }
-        for row in races(rows)
-        for name in (TGL, GNNFLOW)
-        for phase, seconds in Table.of([row])
-        .where("phase_time", setting=name)
-        .numbers("phase")
-        .items()
-    ]
+        mark(
+            one.row, **_where(one.row), system=one["setting"], phase=one["phase"],
+            seconds=one.value, total=round_times(one.row)[one["setting"]],
+            deviation=max(one.row.deviation.values()),
+        )
+        for one in Table.of(rows, experiment=NAME).where("phase_time", setting=(TGL, GNNFLOW))
+    ]  # fmt: skip
 
 
 def step_points(rows: Rows) -> list[dict[str, Any]]:
@@ -314,16 +290,8 @@ def step_points(rows: Rows) -> list[dict[str, Any]]:
         points.append({**common, "step": 0, "technique": "TGL", "seconds": spent[TGL]})
         before = TGL
         for step, (name, words) in enumerate(STEPS, 1):
-            seconds = spent[name]
-            points.append(
-                {
-                    **common,
-                    "step": step,
-                    "technique": words,
-                    "seconds": seconds,
-                    "gain": spent[before] / seconds,
-                    "deviation": max(row.deviation.values()),
-                }
-            )
+            more = {"seconds": spent[name], "gain": spent[before] / spent[name]}
+            more["deviation"] = max(row.deviation.values())
+            points.append({**common, "step": step, "technique": words, **more})
             before = name
     return points

@@ -16,11 +16,12 @@ from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.experiments.common import (
-    failed,
     failures,
+    gap,
     graph_title,
     model_title,
     observe_speedup,
+    ratio_mark,
     value_of,
 )
 from dgbench.systems.gnnflow.experiments.round_race import (
@@ -225,33 +226,19 @@ def alike(
 
 def points(rows: Rows) -> list[dict[str, Any]]:
     """Both parts over TGL's, a panel each."""
-    found = [
-        {
-            "panel": part,
-            "row": f"{graph_title(row.params['dataset'])}, {model_title(row)}",
-            "system": GNNFLOW,
-            "baseline": TGL,
-            "value": gain.value,
-            "low": gain.low,
-            "high": gain.high,
-            "n": value_of(row, "turns"),
-            "twin": gain.twin,
-            "deviation": gain.deviation,
-            "row_ids": [row.id],
-        }
-        for part in PARTS
-        for row in rows_of(rows, experiment=NAME)
-        for gain in (speedup([row], part),)
-    ]
+    sides = {"system": GNNFLOW, "baseline": TGL}
+    found = []
+    for part in PARTS:
+        for row in rows_of(rows, experiment=NAME):
+            gain, turns = speedup([row], part), value_of(row, "turns")
+            more = {"n": turns, "deviation": gain.deviation}
+            found.append(ratio_mark(gain, panel=part, row=_title(row), **sides, **more))
     return found + [
-        {
-            "panel": part,
-            "row": f"{graph_title(row.params['dataset'])}, {model_title(row)}",
-            "system": GNNFLOW,
-            "baseline": TGL,
-            "failed": failed(row),
-            "row_ids": [row.id],
-        }
+        gap(row, panel=part, row=_title(row), **sides)
         for part in PARTS
         for row in failures(rows, NAME)
     ]
+
+
+def _title(row: Any) -> str:
+    return f"{graph_title(row.params['dataset'])}, {model_title(row)}"

@@ -18,6 +18,7 @@ from dgbench.systems.gnnflow.experiments.common import (
     failed,
     failures,
     graph_title,
+    mark,
     one_thread,
     origin_data,
     panel,
@@ -370,14 +371,7 @@ def balance_points(rows: Rows) -> list[dict[str, Any]]:
     from dgbench.systems.gnnflow.partitioners import PARTITIONERS, TITLES
 
     points = [
-        {
-            "series": TITLES[by],
-            "x": panel(row),
-            "y": 100 * excesses(row)[by],
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(row, series=TITLES[by], x=panel(row), y=100 * excesses(row)[by], counted=True)
         for row in last_rows(rows, BALANCE)
         for by in PARTITIONERS
         if by in excesses(row)

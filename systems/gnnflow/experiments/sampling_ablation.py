@@ -22,11 +22,12 @@ from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.contenders import Events
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
 from dgbench.systems.gnnflow.experiments.common import (
-    failed,
     failures,
+    gap,
     graph_title,
     observe_speedup,
     origin_data,
+    ratio_mark,
 )
 from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, agreement, in_turns
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
@@ -252,29 +253,22 @@ def _store(events: Events, layout: str) -> TemporalStore:
 
 def variant_points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `speedup`: each change over the sampler as it is."""
-    found: list[dict[str, Any]] = []
-    for mine in _variant_rows(rows):
-        for policy, variant in product(POLICIES, list(VARIANTS)[1:]):
-            gain = change(mine, variant, policy)
-            found.append(
-                {
-                    "panel": policy,
-                    "row": f"{variant}, {graph_title(mine[-1].params['dataset'])}",
-                    "system": "gnnflow",
-                    "baseline": "gnnflow",
-                    "value": gain.value,
-                    "low": gain.low,
-                    "high": gain.high,
-                    "n": gain.n,
-                    "twin": gain.twin,
-                    "row_ids": gain.rows,
-                }
-            )
-    for row in failures(rows, NAME):
-        point = {"panel": POLICIES[0], "row": graph_title(row.params["dataset"])}
-        more = {"system": "gnnflow", "baseline": "gnnflow", "failed_system": "gnnflow"}
-        found.append({**point, **more, "failed": failed(row), "row_ids": [row.id]})
-    return found
+    sides = {"system": "gnnflow", "baseline": "gnnflow"}
+    found = [
+        ratio_mark(
+            change(mine, variant, policy), panel=policy, **sides,
+            row=f"{variant}, {graph_title(mine[-1].params['dataset'])}",
+        )
+        for mine in _variant_rows(rows)
+        for policy, variant in product(POLICIES, list(VARIANTS)[1:])
+    ]  # fmt: skip
+    return found + [
+        gap(
+            row, panel=POLICIES[0], row=graph_title(row.params["dataset"]), **sides,
+            failed_system="gnnflow",
+        )
+        for row in failures(rows, NAME)
+    ]  # fmt: skip
 
 
 def lookup_points(rows: Rows) -> list[dict[str, Any]]:

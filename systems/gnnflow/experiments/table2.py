@@ -21,7 +21,13 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
     size_notes,
     time_batches,
 )
-from dgbench.systems.gnnflow.experiments.common import failed, failures, graph_title, panel
+from dgbench.systems.gnnflow.experiments.common import (
+    failures,
+    gap,
+    graph_title,
+    mark,
+    panel,
+)
 from dgbench.systems.gnnflow.experiments.partition_checks import assignment_check
 from dgbench.systems.gnnflow.experiments.sample_checks import records_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS
@@ -117,9 +123,7 @@ class Table2(Grid):
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows, experiment=self.name)
         said = [
-            f"{prepared(row):.1f} % of an epoch in {BASELINE_TITLES[row.params['baseline']]} "
-            f"({panel(row)})"
-            for row in found
+            f"{prepared(row):.1f} % of an epoch in {_baseline(row)} ({panel(row)})" for row in found
         ]
         return f"Building, and partitioning in DGL, take {' and '.join(said)}." if said else ""
 
@@ -157,28 +161,18 @@ def full_hours(row: Any) -> float:
 
 def stage_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Points of `sweep`: seconds of each stage, a series for each baseline."""
-    points: list[dict[str, Any]] = [
-        {
-            "panel": panel(row),
-            "series": BASELINE_TITLES[row.params["baseline"]],
-            "x": stage,
-            "y": stages(row)[stage],
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+    points = [
+        mark(row, panel=panel(row), series=_baseline(row), x=stage, y=stages(row)[stage])
         for stage in STAGES
         for row in rows_of(rows, experiment="table2")
         if stage in stages(row)
     ]
-    for row in failures(rows, "table2"):
-        points += [
-            {
-                "panel": graph_title(row.params["dataset"]),
-                "series": BASELINE_TITLES[row.params["baseline"]],
-                "x": stage,
-                "failed": failed(row),
-                "row_ids": [row.id],
-            }
-            for stage in STAGES
-        ]
-    return points
+    return points + [
+        gap(row, panel=graph_title(row.params["dataset"]), series=_baseline(row), x=stage)
+        for row in failures(rows, "table2")
+        for stage in STAGES
+    ]
+
+
+def _baseline(row: Any) -> str:
+    return BASELINE_TITLES[row.params["baseline"]]

@@ -13,10 +13,10 @@ from torch import Tensor
 from dgbench.kernels_cuda.row_cache import RowCache
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, panel
+from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     INITIAL,
@@ -187,30 +187,16 @@ def share(counts: dict[Any, int], model: str, graph: Any, reading: str) -> float
 def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Every share by model and reading, with the printed ones beside."""
     made: list[dict[str, Any]] = []
-    for row in rows_of(rows, experiment="table3"):
-        shares = Table.of([row]).where("portion").numbers("model", "setting")
-        for model in MODELS:
-            title = SETTINGS[model].title
-            printed = PRINTED.get((row.params["dataset"], model))
-            for reading, words in READINGS.items():
-                if model != "tgn" and "memory" in reading:
-                    continue
-                made.append(
-                    {
-                        "panel": panel(row),
-                        "series": words,
-                        "x": title,
-                        "y": 100 * shares[model, reading],
-                        "counted": True,
-                        "twin": bool(row.data.get("twin")),
-                        "row_ids": [row.id],
-                    }
-                )
-            if printed is not None:
-                made.append(
-                    {"panel": panel(row), "series": "printed", "x": title, "y": printed,
-                     "paper": True}
-                )  # fmt: skip
+    shares = Table.of(rows, experiment="table3").where("portion")
+    for (dataset, model), mine in shares.by("dataset", "model").items():
+        common = {"panel": panel(mine[0].row), "x": SETTINGS[model].title}
+        made += [
+            mark(one.row, **common, series=READINGS[reading], y=100 * one.value, counted=True)
+            for one in mine
+            if "memory" not in (reading := one["setting"]) or model == "tgn"
+        ]
+        if (printed := PRINTED.get((dataset, model))) is not None:
+            made.append({**common, "series": "printed", "y": printed, "paper": True})
     for row in failures(rows, "table3"):
         made.append({"panel": panel(row), "series": "failed", "x": "TGN", "failed": failed(row)})
     return made

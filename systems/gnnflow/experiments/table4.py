@@ -15,7 +15,7 @@ from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, panel, value_of
+from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel, value_of
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS
 from dgbench.systems.gnnflow.rounds import Round
 from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
@@ -226,27 +226,14 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for row in rows_of(rows, experiment="table4"):
         for kind in KINDS:
+            where = {"panel": f"{kind}s", "x": panel(row)}
             for value, words in (("jaccard", "sampled"), ("already cached", "to be cached")):
-                made.append(
-                    {
-                        "panel": f"{kind}s",
-                        "series": words,
-                        "x": panel(row),
-                        "y": common(row, kind, value),
-                        "counted": True,
-                        "twin": bool(row.data.get("twin")),
-                        "row_ids": [row.id],
-                    }
-                )
+                share = common(row, kind, value)
+                made.append(mark(row, **where, series=words, y=share, counted=True))
             printed = PRINTED.get((row.params["dataset"], kind))
             if printed is not None:
-                made.append(
-                    {"panel": f"{kind}s", "series": "printed", "x": panel(row), "y": printed,
-                     "paper": True}
-                )  # fmt: skip
-    for row in failures(rows, "table4"):
-        made.append(
-            {"panel": "nodes", "series": "sampled", "x": panel(row),
-             "failed": failed(row)}
-        )  # fmt: skip
-    return made
+                made.append({**where, "series": "printed", "y": printed, "paper": True})
+    return made + [
+        {"panel": "nodes", "series": "sampled", "x": panel(row), "failed": failed(row)}
+        for row in failures(rows, "table4")
+    ]

@@ -19,12 +19,14 @@ from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.gnnflow.contenders.ours import records_of_rows
 from dgbench.systems.gnnflow.experiments.common import (
-    failed,
     failures,
+    gap,
     graph_title,
+    mark,
     observe_speedup,
     origin_data,
     panel,
+    ratio_mark,
     value_of,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import (
@@ -253,58 +255,30 @@ def growth(row: Any) -> list[tuple[int, float, float]]:
 
 def gain_points(rows: Rows) -> list[dict[str, Any]]:
     """Rebuild over update, a row per graph."""
-    points: list[dict[str, Any]] = []
+    sides = {"system": "gnnflow", "baseline": "rebuild"}
+    points = []
     for row in update_rows(rows):
-        found = gain([row])
+        found, name = gain([row]), row.params["dataset"]
         points.append(
-            {
-                "row": graph_title(row.params["dataset"]),
-                "system": "gnnflow",
-                "baseline": "rebuild",
-                "value": found.value,
-                "low": found.low,
-                "high": found.high,
-                "n": value_of(row, "turns"),
-                "twin": found.twin,
-                "deviation": found.deviation,
-                "paper": {"gdelt": 170.8 / 0.12, "netflix": 94.3 / 0.56}.get(row.params["dataset"]),
-                "row_ids": [row.id],
-            }
-        )
-    for row in failures(rows, NAME):
-        points.append(
-            {
-                "row": graph_title(row.params["dataset"]),
-                "system": "gnnflow",
-                "baseline": "rebuild",
-                "failed": failed(row),
-                "row_ids": [row.id],
-            }
-        )
-    return points
+            ratio_mark(
+                found, row=graph_title(name), **sides, n=value_of(row, "turns"),
+                deviation=found.deviation,
+                paper={"gdelt": 170.8 / 0.12, "netflix": 94.3 / 0.56}.get(name),
+            )
+        )  # fmt: skip
+    return points + [
+        gap(row, row=graph_title(row.params["dataset"]), **sides) for row in failures(rows, NAME)
+    ]
 
 
 def growth_points(rows: Rows) -> list[dict[str, Any]]:
     """Both times against the edges in the graph, a panel per graph."""
     return [
-        {
-            "panel": panel(row),
-            "series": series,
-            "x": day[0],
-            "y": day[which],
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(row, panel=panel(row), series=series, x=day[0], y=day[which])
         for row in update_rows(rows)
         for which, series in ((1, "append a round"), (2, "rebuild"))
         for day in growth(row)
     ] + [
-        {
-            "panel": graph_title(row.params["dataset"]),
-            "series": "append a round",
-            "x": 1,
-            "failed": failed(row),
-            "row_ids": [row.id],
-        }
+        gap(row, panel=graph_title(row.params["dataset"]), series="append a round", x=1)
         for row in failures(rows, NAME)
     ]
