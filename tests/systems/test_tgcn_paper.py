@@ -9,8 +9,7 @@ import pytest
 from dgbench.datasets import card
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
-from dgbench.systems.tgcn import PAPER, checks
-from dgbench.systems.tgcn.checks.common import of_the_paper, papers_graphs
+from dgbench.systems.tgcn import PAPER
 from dgbench.systems.tgcn.experiments.settings import (
     ALL,
     DATASET_OF,
@@ -21,6 +20,7 @@ from dgbench.systems.tgcn.experiments.settings import (
     TABLE3,
     workload,
 )
+from dgbench.systems.tgcn.findings.common import of_the_paper, papers_graphs
 
 LEDGER = load_ledger(PAPER.ledger)
 BY_ID = {claim.id.removeprefix("tgcn-"): claim for claim in LEDGER}
@@ -32,10 +32,8 @@ def private_cache(tmp_path_factory, monkeypatch):
     monkeypatch.delenv("DGBENCH_DATA", raising=False)
 
 
-def test_every_claim_has_exactly_one_check() -> None:
-    answered = Counter(key for part in checks.PARTS for key in part.CHECKS)
-    assert set(answered.values()) == {1}
-    assert set(answered) == set(PAPER.checks)
+def test_every_claim_has_a_check() -> None:
+    assert set(PAPER.checks) == {claim.id for claim in LEDGER}
 
 
 def test_every_claim_belongs_to_exactly_one_experiment() -> None:
