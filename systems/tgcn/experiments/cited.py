@@ -6,14 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.lab.table import rows_of
 from dgbench.runtime.documents import load_yaml
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.tgcn.experiments.common import failed, failures, number
 from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES, TABLE2, TABLE3
 
@@ -124,7 +125,7 @@ def checked_numbers() -> list[ResultCheck]:
     return [*checks, close("values", printed, kept, 1e-9, against="ledger of claims")]
 
 
-class Cited(Experiment):
+class Cited(Grid):
     paper = "tgcn"
     name = NAME
     title = "What is quoted, and the paper's numbers against each other"
@@ -141,11 +142,8 @@ class Cited(Experiment):
         "tgcn-s24-marius-epoch-time",
         "tgcn-s24-marius-throughput",
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(paper=self.paper, experiment=NAME, params={"what": "arithmetic"}, group=NAME)
-        ]  # fmt: skip
+    axes: ClassVar = {"what": ("arithmetic",)}
+    group = NAME
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         found = Measurement(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import close, equal
 from dgbench.lab.table import Table
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     devices_lacking,
     failed,
@@ -77,7 +78,7 @@ RANGE: Final = {4: (2.8, 3.6), 8: (4.5, 5.8)}
 Rows = Sequence[Any]
 
 
-class Fig10(Experiment):
+class Fig10(Grid):
     paper = "tgcn"
     name = NAME
     title = "Figure 10: more GPUs, with P2P and without"
@@ -102,23 +103,24 @@ class Fig10(Experiment):
         "tgcn-abs-8gpu-mean-scaling",
         "tgcn-fig6-8gpu-included",
     )
+    group = ""
+    timeout_s: ClassVar = {"smoke": 90, "quick": 90, None: 3600}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        yield from ({"kind": VIRTUAL, "dataset": name} for name in TWINS[preset])
+        yield {"kind": SWAPS}
+        for ranks in RANKED[preset]:
+            yield {"kind": RANKS, "dataset": RANKED_ON, "ranks": ranks}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        wanted: list[dict[str, Any]] = [{"kind": VIRTUAL, "dataset": n} for n in TWINS[preset]]
-        wanted.append({"kind": SWAPS})
-        wanted += [
-            {"kind": RANKS, "dataset": RANKED_ON, "ranks": ranks} for ranks in RANKED[preset]
-        ]
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params=params,
-                group=f"{params['kind']}/{params.get('dataset', '')}",
-                timeout_s=90 if preset in ("smoke", "quick") else 3600,
-                unavailable=devices_lacking(params.get("ranks", 1), device),
+            self.cell(
+                one,
+                preset,
+                group=f"{one['kind']}/{one.get('dataset', '')}",
+                unavailable=devices_lacking(one.get("ranks", 1), device),
             )
-            for params in wanted
+            for one in self.points(preset, device)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

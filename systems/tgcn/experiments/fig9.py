@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import t_quantile
 from dgbench.systems.base import (
     Cell,
-    Experiment,
     FigureSpec,
     Measurement,
     Preset,
@@ -92,7 +92,7 @@ SIZES: Final[dict[Preset, Size]] = {
 }
 
 
-class Fig9(Experiment):
+class Fig9(Grid):
     paper = "tgcn"
     name = NAME
     title = "Figure 9: accuracy over time"
@@ -114,20 +114,16 @@ class Fig9(Experiment):
         "tgcn-fig9-stable-over-time",
         "tgcn-s64-dygnn-over-jodie",
     )
+    group = "{dataset}/{seed}"
+    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 3600, "paper": 86400}
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
         size = SIZES[preset]
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "seed": seed},
-                group=f"{name}/{seed}",
-                timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 86400}[preset],
-            )
+        return (
+            {"dataset": name, "seed": seed}
             for name in size.graphs
             for seed in range(1, size.seeds + 1)
-        ]
+        )
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         size, found = SIZES[context.preset], Measurement()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,
@@ -60,7 +61,7 @@ BASELINES: Final = {"paper": "five vectors, edges", "dygnn": "DyGNN", "jodie": "
 Rows = Sequence[Any]
 
 
-class Large(Experiment):
+class Large(Grid):
     paper = "tgcn"
     name = NAME
     title = "Graphs beyond one GPU"
@@ -75,21 +76,19 @@ class Large(Experiment):
         "twin is sampled, cut and trained on for one epoch in a process of 16 GiB."
     )
     claims = ("tgcn-fig6-twitter-oom", "tgcn-s613-partition-not-separable")
+    group = "{kind}/{dataset}"
+    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 7200}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        yield from ({"kind": PLAN, "dataset": name} for name in TWIN_NAMES)
+        yield {"kind": COUNT, "dataset": "twitter"}
+        if preset in TRAINED:
+            yield {"kind": TRAIN, "dataset": "flickr"}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        wanted = [(PLAN, name) for name in TWIN_NAMES] + [(COUNT, "twitter")]
-        if preset in TRAINED:
-            wanted.append((TRAIN, "flickr"))
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"kind": kind, "dataset": name},
-                group=f"{kind}/{name}",
-                timeout_s=60 if preset in ("smoke", "quick") else 7200,
-                memory_bytes=LIMIT if kind == TRAIN else None,
-            )
-            for kind, name in wanted
+            self.cell(one, preset, memory_bytes=LIMIT if one["kind"] == TRAIN else None)
+            for one in self.points(preset, device)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,
@@ -62,7 +63,7 @@ FIRST: Final = {"smoke": 20_000, "quick": 40_000, "full": 2_000_000}
 Rows = Sequence[Any]
 
 
-class Partition(Experiment):
+class Partition(Grid):
     paper = "tgcn"
     name = NAME
     title = "Section 4.1: the cut by time, source and destination"
@@ -77,31 +78,19 @@ class Partition(Experiment):
         "one thread, and beside an epoch of training here."
     )
     claims = ("tgcn-s41-partition-degree-independent", "tgcn-s65-partition-share")
+    group = ""
+    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 1800}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        yield from ({"kind": FILL, "dataset": n} for n in SHOWN.get(preset, SHOWN["full"]))
+        yield {"kind": SHARE, "dataset": TRAINED}
+        yield {"kind": DEGREES}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        short = preset in ("smoke", "quick")
-        wanted = [(FILL, name) for name in SHOWN.get(preset, SHOWN["full"])]
-        wanted += [(SHARE, TRAINED)]
-        cells = [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"kind": kind, "dataset": name},
-                group=f"{kind}/{name}",
-                timeout_s=60 if short else 1800,
-            )
-            for kind, name in wanted
+        return [
+            self.cell(one, preset, group="/".join(one.values()))
+            for one in self.points(preset, device)
         ]
-        cells.append(
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"kind": DEGREES},
-                group=DEGREES,
-                timeout_s=60 if short else 1800,
-            )
-        )
-        return cells
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         kind = str(cell.params["kind"])

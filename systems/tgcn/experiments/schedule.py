@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import torch
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     devices_lacking,
     failed,
@@ -50,7 +51,7 @@ COPIED: Final = (1 << 20, 1 << 28)
 Rows = Sequence[Any]
 
 
-class Schedule(Experiment):
+class Schedule(Grid):
     paper = "tgcn"
     name = NAME
     title = "Section 4.2: the ring of swaps"
@@ -73,24 +74,26 @@ class Schedule(Experiment):
         "tgcn-s41-hbm-embeddings-cut-traffic",
         "tgcn-s1-nvlink-faster-than-pcie",
     )
+    group = ""
+    timeout_s: ClassVar = {"smoke": 60, "quick": 60, None: 900}
 
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
         from dgbench.systems.tgcn.links import MACHINES
 
-        wanted: list[dict[str, Any]] = [{"kind": RING, "machine": name} for name in MACHINES]
-        wanted += [{"kind": VOLUME, "dataset": name} for name in GRAPHS.get(preset, GRAPHS["full"])]
-        wanted.append({"kind": COPIES})
+        yield from ({"kind": RING, "machine": name} for name in MACHINES)
+        yield from ({"kind": VOLUME, "dataset": n} for n in GRAPHS.get(preset, GRAPHS["full"]))
+        yield {"kind": COPIES}
+
+    def cells(self, preset: Preset, device: str) -> list[Cell]:
+        links = {"unavailable": _unavailable(device)}
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params=params,
-                group="/".join(map(str, params.values())),
-                timeout_s=60 if preset in ("smoke", "quick") else 900,
-                device="" if params["kind"] == COPIES else "cpu",
-                unavailable=_unavailable(device) if params["kind"] == COPIES else "",
+            self.cell(
+                one,
+                preset,
+                group="/".join(one.values()),
+                **(links if one["kind"] == COPIES else {"device": "cpu"}),
             )
-            for params in wanted
+            for one in self.points(preset, device)
         ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import psutil
@@ -13,10 +13,11 @@ import torch
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
 from dgbench.kernels_cuda.edge_table import EdgeTable, keep_share
+from dgbench.lab.grid import Grid
 from dgbench.lab.laws import DECIDED
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Observation, Table, observation, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,
@@ -59,7 +60,7 @@ DEFINITIONS: Final = {"E/V": 1, "2 E/V": 2}
 Rows = Sequence[Any]
 
 
-class Table1(Experiment):
+class Table1(Grid):
     paper = "tgcn"
     name = NAME
     title = "Table 1: the graphs and their degrees"
@@ -82,22 +83,12 @@ class Table1(Experiment):
         "tgcn-s61-sampling-keeps-degree-dist",
         "tgcn-s61-testbed",
     )
+    group = ""
+    timeout_s: ClassVar = {"smoke": 60, "quick": 90, "full": 600, "paper": 7200}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        limit = {"smoke": 60, "quick": 90, "full": 600, "paper": 7200}[preset]
-        first = Cell(
-            paper=self.paper, experiment=NAME, params={"part": MACHINE}, group=MACHINE
-        )  # fmt: skip
-        return [first] + [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s=limit,
-            )
-            for name in SHOWN[preset]
-        ]
+        machine = self.cell({"part": MACHINE}, preset, group=MACHINE, timeout_s=60.0)
+        return [machine, *(self.cell({"dataset": n}, preset, group=n) for n in SHOWN[preset])]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         if "dataset" not in cell.params:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.tgcn.experiments.common import (
     failed,
     failures,
@@ -48,7 +49,7 @@ MB: Final = 1e6
 Rows = Sequence[Any]
 
 
-class Table3(Experiment):
+class Table3(Grid):
     paper = "tgcn"
     name = NAME
     title = "Table 3: device memory"
@@ -67,19 +68,8 @@ class Table3(Experiment):
         "tgcn-tab3-ordering",
         "tgcn-s66-max-space-saving",
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "system": system},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 60, "full": 900, "paper": 7200}[preset],
-            )
-            for name in SHOWN[preset]
-            for system in SYSTEMS
-        ]
+    axes: ClassVar = {"dataset": SHOWN, "system": SYSTEMS}
+    timeout_s: ClassVar = {"full": 900, "paper": 7200, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), str(cell.params["system"]), context)
