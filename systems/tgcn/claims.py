@@ -6,9 +6,6 @@ from typing import Final
 
 from dgbench.lab.paper import Check
 from dgbench.lab.verbs import says
-from dgbench.systems.tgcn.experiments.methods import ITS
-from dgbench.systems.tgcn.experiments.races import DYGNN, JODIE, TGCN
-from dgbench.systems.tgcn.experiments.sampling_tasks import FRONTIERS
 from dgbench.systems.tgcn.findings import (
     accuracy,
     devices,
@@ -19,6 +16,9 @@ from dgbench.systems.tgcn.findings import (
     training,
 )
 from dgbench.systems.tgcn.findings.common import ON_CPU, geometric_mean
+from dgbench.systems.tgcn.methods import ITS
+from dgbench.systems.tgcn.races import DYGNN, JODIE, TGCN
+from dgbench.systems.tgcn.sampling_tasks import FRONTIERS
 
 CHECKS: Final[dict[str, Check]] = {
     "tgcn-abs-e2e-max-speedup": says(training.RACES, training.largest_gain),

@@ -7,14 +7,14 @@ import pytest
 from tgcn_rows import asked, judged, made, observation, ran
 
 from dgbench.lab.table import Table
-from dgbench.systems.tgcn.experiments import cited, depth, table1
-from dgbench.systems.tgcn.experiments.degrees import (
+from dgbench.systems.tgcn.degrees import (
     GRID,
     LEAST_TAIL,
     rescaled_gap,
     shares_above,
     tail_of,
 )
+from dgbench.systems.tgcn.experiments import cited, depth, table1
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,8 @@ from dgbench.datasets import card
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
 from dgbench.systems.tgcn import PAPER
-from dgbench.systems.tgcn.experiments.settings import (
+from dgbench.systems.tgcn.findings.common import of_the_paper, papers_graphs
+from dgbench.systems.tgcn.settings import (
     ALL,
     DATASET_OF,
     GRAPHS,
@@ -20,7 +21,6 @@ from dgbench.systems.tgcn.experiments.settings import (
     TABLE3,
     workload,
 )
-from dgbench.systems.tgcn.findings.common import of_the_paper, papers_graphs
 
 LEDGER = load_ledger(PAPER.ledger)
 BY_ID = {claim.id.removeprefix("tgcn-"): claim for claim in LEDGER}

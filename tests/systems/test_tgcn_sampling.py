@@ -9,15 +9,10 @@ from tgcn_rows import asked, judged, made, observation, ran
 from dgbench.harness.store.row import Row
 from dgbench.lab.table import Table
 from dgbench.systems.base import Finding
-from dgbench.systems.tgcn.experiments import (
-    depth,
-    fig7,
-    fig8,
-    frontier,
-    sampling_tasks,
-    single_draws,
-)
-from dgbench.systems.tgcn.experiments.methods import (
+from dgbench.systems.tgcn import frontier, sampling_tasks, single_draws
+from dgbench.systems.tgcn.experiments import depth, fig7, fig8
+from dgbench.systems.tgcn.findings.draws import per_decade
+from dgbench.systems.tgcn.methods import (
     ITS,
     LINEAR,
     TITLES,
@@ -26,7 +21,6 @@ from dgbench.systems.tgcn.experiments.methods import (
     series_of,
     timed,
 )
-from dgbench.systems.tgcn.findings.draws import per_decade
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 

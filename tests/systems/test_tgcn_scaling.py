@@ -13,15 +13,15 @@ from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.interactions import interaction_data
 from dgbench.systems.tgcn.balance import balance
 from dgbench.systems.tgcn.experiments import fig10, large, partition, schedule
-from dgbench.systems.tgcn.experiments.scaling_runs import (
+from dgbench.systems.tgcn.scaling_runs import (
     load_of,
     open_on,
     time_pieces,
     train_alike,
     whole_swaps,
 )
-from dgbench.systems.tgcn.experiments.settings import BY_NAME
 from dgbench.systems.tgcn.schedule import make_schedule
+from dgbench.systems.tgcn.settings import BY_NAME
 
 
 @pytest.fixture(scope="module")

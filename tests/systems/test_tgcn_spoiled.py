@@ -20,10 +20,10 @@ from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.interaction_baseline import BaselineTrainer
-from dgbench.systems.tgcn import PAPER, program
-from dgbench.systems.tgcn.experiments import depth, fig7, races, scaling_runs
-from dgbench.systems.tgcn.experiments.single_draws import SegmentTree
+from dgbench.systems.tgcn import PAPER, program, races, scaling_runs
+from dgbench.systems.tgcn.experiments import depth, fig7
 from dgbench.systems.tgcn.grids import Grids
+from dgbench.systems.tgcn.single_draws import SegmentTree
 from dgbench.systems.tgcn.trainer import TgcnTrainer
 
 KEPT = Path(__file__).parents[2] / "results/reference/amd-epyc-2-cores/tgcn/rows.jsonl.gz"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tgcn_rows import EXPERIMENTS, asked, smoke_rows
 
-from dgbench.systems.tgcn.experiments import races
+from dgbench.systems.tgcn import races
 
 NAMES = ("fig6", "table2", "table3", "ablation")
 

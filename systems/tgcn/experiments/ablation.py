@@ -10,14 +10,14 @@ from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     number,
     observe_ratio,
     panel,
 )
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.systems.tgcn.races import (
     TGCN,
     checks_of,
     loss_gap,

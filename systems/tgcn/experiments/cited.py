@@ -15,8 +15,8 @@ from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.lab.table import rows_of
 from dgbench.runtime.documents import load_yaml
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, number
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES, TABLE2, TABLE3
+from dgbench.systems.tgcn.common import failed, failures, number
+from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES, TABLE2, TABLE3
 
 NAME: Final = "cited"
 TWITTER_EDGES: Final = 1.46e9

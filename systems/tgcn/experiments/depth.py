@@ -12,7 +12,7 @@ from dgbench.kernels_cuda.edge_table import EdgeTable
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
@@ -20,8 +20,8 @@ from dgbench.systems.tgcn.experiments.common import (
     origin_data,
     panel,
 )
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, SHARE
 from dgbench.systems.tgcn.recounts import check_walk, half_of
+from dgbench.systems.tgcn.settings import BY_NAME, SHARE
 
 NAME: Final = "depth"
 SHOWN: Final = {

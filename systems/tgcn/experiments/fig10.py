@@ -9,7 +9,7 @@ from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import close, equal
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.tgcn.common import (
     devices_lacking,
     failed,
     failures,
@@ -18,15 +18,15 @@ from dgbench.systems.tgcn.experiments.common import (
     one_thread,
     panel,
 )
-from dgbench.systems.tgcn.experiments.races import start_checks
-from dgbench.systems.tgcn.experiments.scaling_checks import (
+from dgbench.systems.tgcn.races import start_checks
+from dgbench.systems.tgcn.scaling_checks import (
     checked_load,
     checked_projection,
     checked_ranks,
     checked_swap,
     drawn_events,
 )
-from dgbench.systems.tgcn.experiments.settings import (
+from dgbench.systems.tgcn.settings import (
     BY_NAME,
     GRAPHS,
     TABLE2,
@@ -189,9 +189,9 @@ def _virtual(task: Any, context: RunContext) -> Measurement:
     import msgspec
 
     from dgbench.systems.base.interactions import interaction_data, load_interactions
-    from dgbench.systems.tgcn.experiments.scaling_runs import time_pieces, train_alike
     from dgbench.systems.tgcn.links import SOURCES
     from dgbench.systems.tgcn.recounts import VECTORS
+    from dgbench.systems.tgcn.scaling_runs import time_pieces, train_alike
 
     data = load_interactions(task)
     count, intervals = CHECKED
@@ -231,16 +231,16 @@ def _virtual(task: Any, context: RunContext) -> Measurement:
 def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: str) -> None:
     """Epochs on 1, 4 and 8 V100, by reading, cut and P2P."""
     from dgbench.systems.base.interaction_checks import check_now
-    from dgbench.systems.tgcn.experiments.scaling_runs import (
+    from dgbench.systems.tgcn.links import machine
+    from dgbench.systems.tgcn.plan import Cut, Size, trained
+    from dgbench.systems.tgcn.projection import measure_machine, project_epoch
+    from dgbench.systems.tgcn.recounts import check_sample
+    from dgbench.systems.tgcn.scaling_runs import (
         as_printed,
         load_of,
         open_on,
         time_epoch,
     )
-    from dgbench.systems.tgcn.links import machine
-    from dgbench.systems.tgcn.plan import Cut, Size, trained
-    from dgbench.systems.tgcn.projection import measure_machine, project_epoch
-    from dgbench.systems.tgcn.recounts import check_sample
 
     printed = BY_NAME[task.dataset].printed
     size = Size(printed.vertices, printed.edges, task.hidden_dim)  # type: ignore[union-attr]
@@ -289,8 +289,8 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
 
 def _swaps() -> Measurement:
     """How many swaps of all vertices make 4 GPUs without P2P as slow as one, at Table 2's times."""
-    from dgbench.systems.tgcn.experiments.scaling_runs import whole_swaps
     from dgbench.systems.tgcn.links import SOURCES
+    from dgbench.systems.tgcn.scaling_runs import whole_swaps
 
     found = Measurement(
         data={"dataset": "all", "twin": False, "scale": 1.0, "note": "printed sizes alone"},

@@ -11,14 +11,14 @@ from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     number,
     observe_ratio,
     panel,
 )
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
     RELAXED,
@@ -34,7 +34,7 @@ from dgbench.systems.tgcn.experiments.races import (
     take_turns,
     task_of,
 )
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES
+from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES
 
 NAME: Final = "fig6"
 PLAIN: Final = "dygnn, not padded"

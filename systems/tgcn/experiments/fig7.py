@@ -15,7 +15,7 @@ from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
@@ -25,8 +25,9 @@ from dgbench.systems.tgcn.experiments.common import (
     origin_data,
     panel,
 )
-from dgbench.systems.tgcn.experiments.methods import BASE, ITS, TITLES, timed
-from dgbench.systems.tgcn.experiments.sampling_tasks import (
+from dgbench.systems.tgcn.methods import BASE, ITS, TITLES, timed
+from dgbench.systems.tgcn.recounts import check_draws, check_subgraph, check_walk, half_of
+from dgbench.systems.tgcn.sampling_tasks import (
     FRONTIERS,
     NAMES,
     NOTHING,
@@ -36,7 +37,7 @@ from dgbench.systems.tgcn.experiments.sampling_tasks import (
     chosen,
     tasks_on,
 )
-from dgbench.systems.tgcn.experiments.settings import (
+from dgbench.systems.tgcn.settings import (
     BY_NAME,
     HELD_NAMES,
     PRESETS,
@@ -44,7 +45,6 @@ from dgbench.systems.tgcn.experiments.settings import (
     TWIN_NAMES,
     Graph,
 )
-from dgbench.systems.tgcn.recounts import check_draws, check_subgraph, check_walk, half_of
 
 NAME: Final = "fig7"
 SHOWN: Final = {

@@ -9,10 +9,10 @@ from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, one_thread
-from dgbench.systems.tgcn.experiments.frontier import REPLACED
-from dgbench.systems.tgcn.experiments.methods import BASE, LINEAR, TITLES, series_of
-from dgbench.systems.tgcn.experiments.single_draws import (
+from dgbench.systems.tgcn.common import failed, failures, one_thread
+from dgbench.systems.tgcn.frontier import REPLACED
+from dgbench.systems.tgcn.methods import BASE, LINEAR, TITLES, series_of
+from dgbench.systems.tgcn.single_draws import (
     HALF,
     READY,
     SIZES,

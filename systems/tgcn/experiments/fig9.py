@@ -22,8 +22,8 @@ from dgbench.systems.base import (
     RunContext,
     get_system,
 )
-from dgbench.systems.tgcn.experiments.common import failed, failures, graph_title, panel, threads
-from dgbench.systems.tgcn.experiments.settings import (
+from dgbench.systems.tgcn.common import failed, failures, graph_title, panel, threads
+from dgbench.systems.tgcn.settings import (
     BY_NAME,
     GPU_BYTES,
     HELD_NAMES,

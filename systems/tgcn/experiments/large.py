@@ -13,7 +13,7 @@ from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
@@ -23,21 +23,21 @@ from dgbench.systems.tgcn.experiments.common import (
     open_graph,
     origin_data,
 )
-from dgbench.systems.tgcn.experiments.races import observe_report
-from dgbench.systems.tgcn.experiments.settings import (
-    BY_NAME,
-    GPU_BYTES,
-    SPLIT,
-    TABLE2,
-    TWIN_NAMES,
-    workload,
-)
+from dgbench.systems.tgcn.races import observe_report
 from dgbench.systems.tgcn.recounts import (
     check_balance,
     check_bytes,
     check_sample,
     intervals_of,
     parts_of,
+)
+from dgbench.systems.tgcn.settings import (
+    BY_NAME,
+    GPU_BYTES,
+    SPLIT,
+    TABLE2,
+    TWIN_NAMES,
+    workload,
 )
 
 NAME: Final = "large"

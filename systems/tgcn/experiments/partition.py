@@ -14,7 +14,7 @@ from torch import Tensor
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     last_rows,
@@ -25,7 +25,8 @@ from dgbench.systems.tgcn.experiments.common import (
     panel,
     synthetic_data,
 )
-from dgbench.systems.tgcn.experiments.settings import (
+from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
+from dgbench.systems.tgcn.settings import (
     BY_NAME,
     HELD_NAMES,
     PIECES,
@@ -34,7 +35,6 @@ from dgbench.systems.tgcn.experiments.settings import (
     TWIN_NAMES,
     workload,
 )
-from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
 
 NAME: Final = "partition"
 FILL, DEGREES, SHARE = "fill", "degrees", "share"

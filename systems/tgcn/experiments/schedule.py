@@ -13,7 +13,7 @@ import torch
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.tgcn.common import (
     devices_lacking,
     failed,
     failures,
@@ -25,8 +25,8 @@ from dgbench.systems.tgcn.experiments.common import (
     panel,
     synthetic_data,
 )
-from dgbench.systems.tgcn.experiments.settings import HIDDEN, PIECES, SPLIT
 from dgbench.systems.tgcn.recounts import VECTORS, check_round, intervals_of, moved_bytes
+from dgbench.systems.tgcn.settings import HIDDEN, PIECES, SPLIT
 
 NAME: Final = "schedule"
 RING, VOLUME, COPIES = "ring", "volume", "copies"

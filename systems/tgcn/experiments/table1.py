@@ -18,7 +18,7 @@ from dgbench.lab.laws import DECIDED
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Observation, Table, observation, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
@@ -26,13 +26,14 @@ from dgbench.systems.tgcn.experiments.common import (
     origin_data,
     panel,
 )
-from dgbench.systems.tgcn.experiments.degrees import (
+from dgbench.systems.tgcn.degrees import (
     GRID,
     rescaled_gap,
     shares_above,
     tail_of,
 )
-from dgbench.systems.tgcn.experiments.settings import (
+from dgbench.systems.tgcn.recounts import EDGES, check_kept
+from dgbench.systems.tgcn.settings import (
     BY_NAME,
     GRAPHS,
     HELD_NAMES,
@@ -40,7 +41,6 @@ from dgbench.systems.tgcn.experiments.settings import (
     TWIN_NAMES,
     Graph,
 )
-from dgbench.systems.tgcn.recounts import EDGES, check_kept
 
 NAME: Final = "table1"
 MACHINE: Final = "machine"

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, panel
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.systems.tgcn.common import failed, failures, panel
+from dgbench.systems.tgcn.races import (
     DYGNN,
     TGCN,
     TITLES,
@@ -20,7 +20,7 @@ from dgbench.systems.tgcn.experiments.races import (
     start_checks,
     task_of,
 )
-from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES
+from dgbench.systems.tgcn.settings import SMALL_NAMES
 
 NAME: Final = "table2"
 SERIAL: Final = "tgcn, one region"

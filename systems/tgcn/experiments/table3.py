@@ -10,14 +10,14 @@ import torch
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
     number,
     panel,
 )
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
     MEMORY,
@@ -30,8 +30,8 @@ from dgbench.systems.tgcn.experiments.races import (
     start_checks,
     task_of,
 )
-from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES, TABLE3
 from dgbench.systems.tgcn.recounts import check_bytes
+from dgbench.systems.tgcn.settings import SMALL_NAMES, TABLE3
 
 NAME: Final = "table3"
 STREAMED: Final = "tgcn, streamed"

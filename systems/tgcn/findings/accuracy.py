@@ -11,8 +11,8 @@ from typing import Any, Final
 from dgbench.lab.evidence import missing
 from dgbench.lab.paper import Claim, Finding
 from dgbench.lab.verbs import rows_with
+from dgbench.systems.tgcn.common import graph_title, number
 from dgbench.systems.tgcn.experiments import fig9
-from dgbench.systems.tgcn.experiments.common import graph_title, number
 from dgbench.systems.tgcn.findings.common import Fields, Rows
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from dgbench.systems.tgcn.experiments.settings import GRAPHS
+from dgbench.systems.tgcn.settings import GRAPHS
 
 Rows = Sequence[Any]
 Fields = dict[str, Any]

@@ -7,10 +7,10 @@ from typing import Final
 from dgbench.lab.paper import Claim, Finding
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import last, last_of_each, rows_with, says
+from dgbench.systems.tgcn.common import last_rows, number, panel
 from dgbench.systems.tgcn.experiments import partition, schedule
-from dgbench.systems.tgcn.experiments.common import last_rows, number, panel
-from dgbench.systems.tgcn.experiments.settings import TABLE2
 from dgbench.systems.tgcn.findings.common import DID_NOT_RUN, Fields, Rows, multiple
+from dgbench.systems.tgcn.settings import TABLE2
 
 # The cut of time and vertices: sections 4.1 and 6.5.
 

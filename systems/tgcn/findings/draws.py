@@ -10,11 +10,11 @@ from dgbench.lab.compare import Ratio
 from dgbench.lab.paper import Claim
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import Judge, last, rows_with
+from dgbench.systems.tgcn.common import number
 from dgbench.systems.tgcn.experiments import fig8
-from dgbench.systems.tgcn.experiments.common import number
 from dgbench.systems.tgcn.experiments.fig8 import HALF, READY, REPLACED, counted, growth_of
-from dgbench.systems.tgcn.experiments.methods import TITLES as METHODS
 from dgbench.systems.tgcn.findings.common import Fields, Rows, geometric_mean, multiple
+from dgbench.systems.tgcn.methods import TITLES as METHODS
 
 NEEDS_FIG8: Final = "needs the experiment fig8"
 DRAWN = rows_with(fig8.NAME, NEEDS_FIG8, last, weights="equal")

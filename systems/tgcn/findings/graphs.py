@@ -9,10 +9,10 @@ from dgbench.lab.laws import DECIDED
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import Judge, last, rows_with, says
+from dgbench.systems.tgcn.common import number, panel
 from dgbench.systems.tgcn.experiments import cited, table1
-from dgbench.systems.tgcn.experiments.common import number, panel
-from dgbench.systems.tgcn.experiments.settings import DATASET_OF, GRAPHS, PRINTED_TITLE
 from dgbench.systems.tgcn.findings.common import Fields, Rows, papers_graphs
+from dgbench.systems.tgcn.settings import DATASET_OF, GRAPHS, PRINTED_TITLE
 
 # The graphs and the machine: Table 1, sections 1 and 6.1.
 

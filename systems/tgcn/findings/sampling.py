@@ -11,19 +11,9 @@ from dgbench.lab.evidence import missing
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.table import Table, rows_of
 from dgbench.lab.verbs import Judge, last, rows_with, says
+from dgbench.systems.tgcn.common import number, panel
 from dgbench.systems.tgcn.experiments import depth, fig7
-from dgbench.systems.tgcn.experiments.common import number, panel
 from dgbench.systems.tgcn.experiments.fig7 import gain as sampling_gain
-from dgbench.systems.tgcn.experiments.methods import BASE, ITS
-from dgbench.systems.tgcn.experiments.sampling_tasks import (
-    BATCH,
-    FRONTIER,
-    FRONTIERS,
-    LARGE,
-    NAMES,
-    POOLED,
-    TASKS,
-)
 from dgbench.systems.tgcn.findings.common import (
     ON_CPU,
     Fields,
@@ -32,6 +22,16 @@ from dgbench.systems.tgcn.findings.common import (
     multiple,
     of_the_paper,
     papers_graphs,
+)
+from dgbench.systems.tgcn.methods import BASE, ITS
+from dgbench.systems.tgcn.sampling_tasks import (
+    BATCH,
+    FRONTIER,
+    FRONTIERS,
+    LARGE,
+    NAMES,
+    POOLED,
+    TASKS,
 )
 
 NEEDS_FIG7: Final = "needs the experiment fig7"

@@ -8,8 +8,8 @@ from typing import Any
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import last_of_each, rows_with, says
+from dgbench.systems.tgcn.common import last_rows, number, panel
 from dgbench.systems.tgcn.experiments import fig10
-from dgbench.systems.tgcn.experiments.common import last_rows, number, panel
 from dgbench.systems.tgcn.experiments.fig10 import CUTS, OFF, ON, PRINTED, READINGS, speedup
 from dgbench.systems.tgcn.findings.common import DID_NOT_RUN, Fields, Rows, geometric_mean, multiple
 

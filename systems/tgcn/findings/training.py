@@ -11,10 +11,8 @@ from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.probes import probe
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import Judge, last, rows_with, says
+from dgbench.systems.tgcn.common import graph_title, last_rows, number
 from dgbench.systems.tgcn.experiments import ablation, fig6, large, table2, table3
-from dgbench.systems.tgcn.experiments.common import graph_title, last_rows, number
-from dgbench.systems.tgcn.experiments.races import DYGNN, JODIE, RELAXED, TGCN, TITLES, WHOLE
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, GPU_BYTES, PRINTED_TITLE
 from dgbench.systems.tgcn.findings.common import (
     DID_NOT_RUN,
     NEEDS_CUDA,
@@ -22,6 +20,8 @@ from dgbench.systems.tgcn.findings.common import (
     Rows,
     papers_graphs,
 )
+from dgbench.systems.tgcn.races import DYGNN, JODIE, RELAXED, TGCN, TITLES, WHOLE
+from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES, PRINTED_TITLE
 
 # End-to-end training: Figure 6, section 6.2.
 

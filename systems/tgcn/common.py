@@ -12,7 +12,7 @@ from dgbench.lab.table import Table, rows_of
 from dgbench.lab.verbs import last_of_each
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.tgcn.experiments.settings import BY_NAME
+from dgbench.systems.tgcn.settings import BY_NAME
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream

@@ -15,16 +15,16 @@ from dgbench.kernels_cuda.weighted import DrawStats, draw_many, draw_without_rep
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.tgcn.experiments.common import observe_ratio, synthetic_data
-from dgbench.systems.tgcn.experiments.frontier import METHODS as FRONTIER_METHODS
-from dgbench.systems.tgcn.experiments.frontier import (
+from dgbench.systems.tgcn.common import observe_ratio, synthetic_data
+from dgbench.systems.tgcn.frontier import METHODS as FRONTIER_METHODS
+from dgbench.systems.tgcn.frontier import (
     REPLACED,
     frontier_calls,
     frontier_draws,
     ring_of,
     walk,
 )
-from dgbench.systems.tgcn.experiments.methods import (
+from dgbench.systems.tgcn.methods import (
     BASE,
     LINEAR,
     TITLES,

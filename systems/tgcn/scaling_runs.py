@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dgbench.systems.tgcn.experiments.settings import HIDDEN, TABLE2, Graph
+from dgbench.systems.tgcn.settings import HIDDEN, TABLE2, Graph
 
 if TYPE_CHECKING:
     from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
