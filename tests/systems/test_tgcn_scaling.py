@@ -188,7 +188,7 @@ def test_swaps_that_make_p2p_necessary() -> None:
     """Without P2P 4 GPUs are as slow as one by construction; with it they are not."""
     row = made("fig10", {"kind": fig10.SWAPS}, fig10._swaps().observations)
     found = Table.of([row]).where(dataset="twitter")
-    compute = fig10.TABLE2["tgcn", "compute"]["twitter"]
+    compute = fig10.table2("tgcn", "compute")["twitter"]
     once = whole_swaps(BY_NAME["twitter"], 4, p2p=False)
     off = compute / 4 + found.where("derived_number").get() * once
     assert off == pytest.approx(compute)

@@ -18,6 +18,7 @@ from dgbench.systems.tgcn.common import (
     one_thread,
     panel,
 )
+from dgbench.systems.tgcn.printed import table2, values
 from dgbench.systems.tgcn.races import start_checks
 from dgbench.systems.tgcn.scaling_checks import (
     checked_load,
@@ -26,13 +27,7 @@ from dgbench.systems.tgcn.scaling_checks import (
     checked_swap,
     drawn_events,
 )
-from dgbench.systems.tgcn.settings import (
-    BY_NAME,
-    GRAPHS,
-    TABLE2,
-    TWIN_NAMES,
-    workload,
-)
+from dgbench.systems.tgcn.settings import BY_NAME, GRAPHS, TWIN_NAMES, workload
 
 if TYPE_CHECKING:
     from dgbench.systems.tgcn.projection import Load, Pieces
@@ -72,8 +67,8 @@ SHOWN: Final = (
 )
 """Series of the figure: title, cut, P2P and speed of a V100. At the speed of Table 2, which the
 first two have, P2P changes nothing that shows."""
-RANGE: Final = {4: (2.8, 3.6), 8: (4.5, 5.8)}
-"""Printed speedups with P2P."""
+PRINTED_FOR: Final = (4, 8)
+"""Devices for which speedups with P2P are printed."""
 
 Rows = Sequence[Any]
 
@@ -179,7 +174,7 @@ def _task(name: str, preset: Preset, **fields: object) -> Any:
     """About so many events of a twin, all of its time."""
     graph = BY_NAME[name]
     wanted = EVENTS[preset]
-    scale = min(1.0, max(SMALLEST, wanted / graph.printed.edges))  # type: ignore[union-attr]
+    scale = min(1.0, max(SMALLEST, wanted / graph.printed.edges))
     settings = {"scale": scale, "events": wanted, "intervals": INTERVALS, **fields}
     return workload(graph, preset, **settings)
 
@@ -243,7 +238,7 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
     )
 
     printed = BY_NAME[task.dataset].printed
-    size = Size(printed.vertices, printed.edges, task.hidden_dim)  # type: ignore[union-attr]
+    size = Size(printed.vertices, printed.edges, task.hidden_dim)
     loads: dict[tuple[int, str], Load] = {}
     for count in PROJECTED:
         for cut in CUTS if count > 1 else CUTS[:1]:
@@ -297,14 +292,14 @@ def _swaps() -> Measurement:
         notes=[SOURCES, "compute as printed, divided evenly, nothing overlaps"],
     )
     for graph in GRAPHS:
-        compute = TABLE2["tgcn", "compute"][graph.name]
+        compute = table2("tgcn", "compute")[graph.name]
         intervals = 0.75 * compute / whole_swaps(graph, 4, p2p=False)
         found.observe("derived_number", intervals, of="swaps", dataset=graph.name)
-        for count in RANGE:
+        for count in PRINTED_FOR:
             swaps = intervals * whole_swaps(graph, count, p2p=True)
             faster = compute / (compute / count + swaps)
             found.observe("speedup", faster, dataset=graph.name, ranks=count)
-    found.checks = [checked_swap(count) for count in RANGE]
+    found.checks = [checked_swap(count) for count in PRINTED_FOR]
     return found
 
 
@@ -375,10 +370,11 @@ def scaled_points(rows: Rows) -> list[dict[str, Any]]:
                         "model_error_on": "an epoch on one device here",
                     }
                 )
-        for count, ends in RANGE.items():
+        for count in PRINTED_FOR:
+            printed = values()[f"fig10-{count}gpu"]
             points += [
-                {**common, "series": "tgcn", "x": count, "y": end, "paper": True}
-                for end in ends
+                {**common, "series": "tgcn", "x": count, "y": printed[end], "paper": True}
+                for end in ("low", "high")
             ]  # fmt: skip
     points += [
         {"panel": panel(row), "series": "tgcn, dealt", "x": row.params["ranks"], "y": value,

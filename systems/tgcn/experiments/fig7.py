@@ -37,14 +37,7 @@ from dgbench.systems.tgcn.sampling_tasks import (
     chosen,
     tasks_on,
 )
-from dgbench.systems.tgcn.settings import (
-    BY_NAME,
-    HELD_NAMES,
-    PRESETS,
-    SHARE,
-    TWIN_NAMES,
-    Graph,
-)
+from dgbench.systems.tgcn.settings import BY_NAME, HELD_NAMES, PRESETS, SHARE, TWIN_NAMES, Graph
 
 NAME: Final = "fig7"
 SHOWN: Final = {

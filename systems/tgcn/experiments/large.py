@@ -23,6 +23,7 @@ from dgbench.systems.tgcn.common import (
     open_graph,
     origin_data,
 )
+from dgbench.systems.tgcn.printed import table2
 from dgbench.systems.tgcn.races import observe_report
 from dgbench.systems.tgcn.recounts import (
     check_balance,
@@ -31,14 +32,7 @@ from dgbench.systems.tgcn.recounts import (
     intervals_of,
     parts_of,
 )
-from dgbench.systems.tgcn.settings import (
-    BY_NAME,
-    GPU_BYTES,
-    SPLIT,
-    TABLE2,
-    TWIN_NAMES,
-    workload,
-)
+from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES, SPLIT, TWIN_NAMES, workload
 
 NAME: Final = "large"
 PLAN, COUNT, TRAIN = "plan", "count", "train"
@@ -146,7 +140,7 @@ def _plan(name: str, context: RunContext) -> Measurement:
     )
 
     printed = BY_NAME[name].printed
-    size = Size(printed.vertices, printed.edges)  # type: ignore[union-attr]
+    size = Size(printed.vertices, printed.edges)
     cut = Cut(intervals=INTERVALS)
     maps: dict[str, Memory] = {
         title: baseline_memory(size, system) for system, title in BASELINES.items()
@@ -178,7 +172,7 @@ def _plan(name: str, context: RunContext) -> Measurement:
     found.observe("host_to_device", streams["h2d"])
     found.observe("device_to_host", streams["d2h"])
     # Bytes that 12 GB/s move in the printed time.
-    found.observe("derived_number", TABLE2["tgcn", "io"][name] * 12e9, of="printed io")
+    found.observe("derived_number", table2("tgcn", "io")[name] * 12e9, of="printed io")
     found.checks = [_checked_plan(size, cut, state, device, fitting), _checked_small_plan()]
     found.notes = table(maps, GPU_BYTES).splitlines()[1:]
     return found
@@ -302,7 +296,7 @@ def _train(name: str, context: RunContext) -> Measurement:
 
     scale = TRAINED[context.preset]
     graph = BY_NAME[name]
-    edges = round(graph.printed.edges * scale)  # type: ignore[union-attr]
+    edges = round(graph.printed.edges * scale)
     intervals = max(1, round(edges * SPLIT[0] / 2 / EDGES))
     task = workload(graph, context.preset, scale=scale, intervals=intervals)
     data = load_interactions(task)

@@ -25,16 +25,9 @@ from dgbench.systems.tgcn.common import (
     panel,
     synthetic_data,
 )
+from dgbench.systems.tgcn.printed import table2
 from dgbench.systems.tgcn.recounts import check_balance, check_grids, check_sample, intervals_of
-from dgbench.systems.tgcn.settings import (
-    BY_NAME,
-    HELD_NAMES,
-    PIECES,
-    SPLIT,
-    TABLE2,
-    TWIN_NAMES,
-    workload,
-)
+from dgbench.systems.tgcn.settings import BY_NAME, HELD_NAMES, PIECES, SPLIT, TWIN_NAMES, workload
 
 NAME: Final = "partition"
 FILL, DEGREES, SHARE = "fill", "degrees", "share"
@@ -302,10 +295,9 @@ def _share(name: str, context: RunContext) -> Measurement:
     found.observe("epoch_time", epoch)
     found.observe("throughput", rate)
     found.observe("edges", kept.numel())
-    printed = BY_NAME[TRAINED].printed
-    if printed is not None:
-        share = printed.edges * SPLIT[0] * task.share / rate / TABLE2["tgcn", "total"][TRAINED]
-        found.observe("time_share", share, phase="cut", setting="printed")
+    whole = BY_NAME[TRAINED].printed.edges * SPLIT[0] * task.share / rate
+    share = whole / table2("tgcn", "total")[TRAINED]
+    found.observe("time_share", share, phase="cut", setting="printed")
     trainer.close()
     return found
 

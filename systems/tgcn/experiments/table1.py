@@ -33,14 +33,7 @@ from dgbench.systems.tgcn.degrees import (
     tail_of,
 )
 from dgbench.systems.tgcn.recounts import EDGES, check_kept
-from dgbench.systems.tgcn.settings import (
-    BY_NAME,
-    GRAPHS,
-    HELD_NAMES,
-    SHARE,
-    TWIN_NAMES,
-    Graph,
-)
+from dgbench.systems.tgcn.settings import BY_NAME, GRAPHS, HELD_NAMES, SHARE, TWIN_NAMES, Graph
 
 NAME: Final = "table1"
 MACHINE: Final = "machine"
@@ -325,7 +318,6 @@ def degree_points(rows: Rows) -> list[dict[str, Any]]:
     row = machine_row(rows)
     points: list[dict[str, Any]] = []
     for graph in GRAPHS if row is not None else ():
-        assert graph.printed is not None
         common = {"x": graph.title, "counted": True, "row_ids": [row.id]}
         for word, ends in DEFINITIONS.items():
             degree = mean_degree(row, graph.name, ends)

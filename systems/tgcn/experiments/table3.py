@@ -17,6 +17,7 @@ from dgbench.systems.tgcn.common import (
     number,
     panel,
 )
+from dgbench.systems.tgcn.printed import table3
 from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
@@ -31,7 +32,7 @@ from dgbench.systems.tgcn.races import (
     task_of,
 )
 from dgbench.systems.tgcn.recounts import check_bytes
-from dgbench.systems.tgcn.settings import SMALL_NAMES, TABLE3
+from dgbench.systems.tgcn.settings import SMALL_NAMES
 
 NAME: Final = "table3"
 STREAMED: Final = "tgcn, streamed"
@@ -174,13 +175,14 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                 "row_ids": [row.id],
             }
         )
-        if name in TABLE3.get(system, {}):
+        printed = {} if system == STREAMED else table3(system)
+        if name in printed:
             found.append(
                 {
                     "panel": panel(row),
                     "series": "Table 3",
                     "x": TITLES[system],
-                    "y": float(TABLE3[system][name]),
+                    "y": printed[name],
                     "paper": True,
                 }
             )

@@ -10,7 +10,7 @@ from dgbench.lab.verbs import last, last_of_each, rows_with, says
 from dgbench.systems.tgcn.common import last_rows, number, panel
 from dgbench.systems.tgcn.experiments import partition, schedule
 from dgbench.systems.tgcn.findings.common import DID_NOT_RUN, Fields, Rows, multiple
-from dgbench.systems.tgcn.settings import TABLE2
+from dgbench.systems.tgcn.printed import table2
 
 # The cut of time and vertices: sections 4.1 and 6.5.
 
@@ -67,7 +67,7 @@ def share_of_time(claim: Claim, rows: Rows) -> Fields:
         "reason": "the sort alone; with negatives, rows and counts of every interval it is "
         f"{plan:.1f} % here. At {number(rows[0], 'throughput') / 1e6:.0f} M "
         f"edges/s of one thread the sampled half of Twitter takes {printed:.2f} % of the printed "
-        f"{TABLE2['tgcn', 'total'][partition.TRAINED]:.0f} s",
+        f"{table2('tgcn', 'total')[partition.TRAINED]:.0f} s",
     }
 
 

@@ -20,8 +20,9 @@ from dgbench.systems.tgcn.findings.common import (
     Rows,
     papers_graphs,
 )
+from dgbench.systems.tgcn.printed import PRINTED_TITLE
 from dgbench.systems.tgcn.races import DYGNN, JODIE, RELAXED, TGCN, TITLES, WHOLE
-from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES, PRINTED_TITLE
+from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES
 
 # End-to-end training: Figure 6, section 6.2.
 
