@@ -12,7 +12,7 @@ from dgbench.harness.store.row import Row
 from dgbench.systems.tgcn import PAPER
 from dgbench.systems.tgcn.findings.common import of_the_paper, papers_graphs
 from dgbench.systems.tgcn.printed import DATASET_OF, Printed, plain, table2, table3
-from dgbench.systems.tgcn.settings import ALL, GRAPHS, PRESETS, workload
+from dgbench.systems.tgcn.settings import ALL, BY_NAME, GRAPHS, PRESETS, workload
 
 LEDGER = load_ledger(PAPER.ledger)
 BY_ID = {claim.id.removeprefix("tgcn-"): claim for claim in LEDGER}

@@ -12,7 +12,7 @@ from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.table import Table, rows_of
 from dgbench.lab.verbs import Judge, last, rows_with, says
 from dgbench.systems.tgcn.common import number, panel
-from dgbench.systems.tgcn.experiments import depth, fig7
+from dgbench.systems.tgcn.experiments import cited, depth, fig7
 from dgbench.systems.tgcn.experiments.fig7 import gain as sampling_gain
 from dgbench.systems.tgcn.findings.common import (
     ON_CPU,
@@ -39,8 +39,6 @@ SAMPLED = rows_with(fig7.NAME, NEEDS_FIG7, papers_graphs)
 ON_TWITTER = rows_with(fig7.NAME, f"{NEEDS_FIG7} on Twitter", last, dataset="twitter")
 BY_DEPTH = rows_with(depth.NAME, "needs the experiment depth")
 SUBGRAPH: Final = "subgraph 10^4"
-TWITTER_DRAWS: Final = 1.46e9
-"""One for every edge that the text counts."""
 GROWTH: Final = 2.0
 """Factor of each layer from which growth with depth is exponential."""
 MULTIPLIED: Final = 1.5
@@ -143,14 +141,15 @@ def twitter_hours(claim: Claim, rows: Rows) -> Fields:
     """Hours of as many steps of BRS on a frontier of 10^4 as Twitter has edges."""
     steps = number(rows[0], "draw_work", setting=SUBGRAPH, of="draws")
     spent = Table.of(rows).where("sampling_time", setting=SUBGRAPH).numbers("method")
+    draws = cited.twitter_edges()  # one for every edge that the text counts
     ways = ("brs", "brs rest", BASE)
-    hours = {way: spent[way] / steps * TWITTER_DRAWS / 3600 for way in ways}
+    hours = {way: spent[way] / steps * draws / 3600 for way in ways}
     others = ", ".join(f"{NAMES[w]} {h:.2g} hours" for w, h in hours.items() if w != "brs")
     return {
         "measured": hours["brs"],
         "target": claim.value,
-        "reason": f"{steps:,} steps of one thread on a frontier of {FRONTIER:,}, times 1.46 "
-        f"billion edges; {others}",
+        "reason": f"{steps:,} steps of one thread on a frontier of {FRONTIER:,}, times "
+        f"{draws / 1e9:g} billion edges; {others}",
     }
 
 
