@@ -27,7 +27,7 @@ from dgbench.systems.tgcn.settings import BY_NAME
 @pytest.fixture(scope="module")
 def ring() -> Row:
     params = {"kind": schedule.RING, "machine": "dgx1-v100"}
-    return made("schedule", params, schedule._ring("dgx1-v100").observations)
+    return made("schedule", params, schedule.measure_ring("dgx1-v100").observations)
 
 
 def test_balance_of_even_full_and_empty_grids() -> None:
@@ -99,7 +99,7 @@ def test_what_is_said_of_vectors_in_the_host() -> None:
 
 
 def test_what_is_said_of_degrees_and_of_the_share() -> None:
-    found = partition._degrees(400, 6000).observations
+    found = partition.measure_degrees(400, 6000).observations
     degrees = made("partition", {"kind": partition.DEGREES}, found)
     said = asked("s41-partition-degree-independent", [degrees])
     assert (said.holds, said.evidence) == (False, "counted")

@@ -11,6 +11,7 @@ from typing import Any, Final
 from dgbench.lab.evidence import missing
 from dgbench.lab.paper import Claim, Finding
 from dgbench.lab.verbs import rows_with
+from dgbench.systems.tgcn import accuracy_runs
 from dgbench.systems.tgcn.common import graph_title, number
 from dgbench.systems.tgcn.experiments import fig9
 from dgbench.systems.tgcn.findings.common import Fields, Rows
@@ -61,7 +62,7 @@ def no_loss(claim: Claim, rows: Rows) -> Fields:
 def twitter_accuracy(claim: Claim, rows: Rows) -> Fields | Finding:
     """T-GCN is above the largest class on Twitter, and DyGNN's state does not fit."""
     gaps = [
-        value - number(row, "accuracy", setting=fig9.MAJORITY)
+        value - number(row, "accuracy", setting=accuracy_runs.MAJORITY)
         for row in rows
         for value in fig9.learned(row, "classify", fig9.OURS).values()
     ]
@@ -111,8 +112,8 @@ def stable(claim: Claim, rows: Rows) -> Fields | None:
 
 def dygnn_over_jodie(claim: Claim, rows: Rows) -> Fields:
     """DyGNN's mean accuracy of classes is above JODIE's."""
-    both = [kind for kind in fig9.TASKS if fig9.series(rows[0], kind, fig9.JODIE)]
-    leads = {kind: fig9.over(rows, kind, fig9.DYGNN, fig9.JODIE) for kind in both}
+    both = [kind for kind in fig9.TASKS if fig9.series(rows[0], kind, accuracy_runs.JODIE)]
+    leads = {kind: fig9.over(rows, kind, fig9.DYGNN, accuracy_runs.JODIE) for kind in both}
     one = leads["classify"]
     return {
         "measured": {fig9.TITLES[k]: f"DyGNN leads by {lead} points" for k, lead in leads.items()},

@@ -7,6 +7,7 @@ from typing import Final
 from dgbench.lab.paper import Claim, Finding
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import last, last_of_each, rows_with, says
+from dgbench.systems.tgcn import exchange_runs
 from dgbench.systems.tgcn.common import last_rows, number, panel
 from dgbench.systems.tgcn.experiments import partition, schedule
 from dgbench.systems.tgcn.findings.common import DID_NOT_RUN, Fields, Rows, multiple
@@ -115,7 +116,7 @@ def swap_rounds(claim: Claim, rows: Rows) -> Fields:
         "holds": iterations == claim.value,
         "target": claim.value,
         "reason": "every grid is trained once and all parts are home; followed for "
-        f"{', '.join(map(str, schedule.SIZES))} devices, "
+        f"{', '.join(map(str, exchange_runs.SIZES))} devices, "
         f"{number(rows[0], 'parts', of='grids')} grids",
     }
 
@@ -123,7 +124,7 @@ def swap_rounds(claim: Claim, rows: Rows) -> Fields:
 def no_two_hop(claim: Claim, rows: Rows) -> Fields:
     """Bytes of Algorithm 6 that pass two links, and of an exchange of all with all."""
     sent = Table.of(rows).where("swapped").numbers("setting", "hops")
-    far, other = sent[schedule.LITERAL, 2], sent["gather", 2] / sent["gather", None]
+    far, other = sent[exchange_runs.LITERAL, 2], sent["gather", 2] / sent["gather", None]
     return {
         "measured": far,
         "holds": far == 0,
@@ -135,14 +136,17 @@ def no_two_hop(claim: Claim, rows: Rows) -> Fields:
 def dual_links(claim: Claim, rows: Rows) -> Fields:
     """Doubled links among the eight pairs of Algorithm 6, and on the best ring."""
     doubled = Table.of(rows).where("links", of="doubled").numbers("setting")
-    used, most = doubled[schedule.LITERAL], doubled[schedule.BEST]
-    lean, best = (schedule.exchange_time(rows[0], one) for one in (schedule.LEAN, schedule.BEST))
+    used, most = doubled[exchange_runs.LITERAL], doubled[exchange_runs.BEST]
+    lean, best = (
+        schedule.exchange_time(rows[0], one) for one in (exchange_runs.LEAN, exchange_runs.BEST)
+    )
     return {
         "measured": f"{used} of 8 pairs, {most} are possible",
         "holds": used == most,
         "reason": f"{NOT_PRINTED}, and numbers of GPUs vary. As printed, both phases have a pair "
         f"with a single link and wait for it: {lean / best:.1f} times as long as on the best ring. "
-        f"With GPU 1 and 3 exchanged, and 5 and 7, {doubled[schedule.RENAMED]} of 8 are doubled",
+        "With GPU 1 and 3 exchanged, and 5 and 7, "
+        f"{doubled[exchange_runs.RENAMED]} of 8 are doubled",
     }
 
 
@@ -156,14 +160,14 @@ def device_vectors(claim: Claim, rows: Rows) -> Fields:
         "measured": {name: multiple(factor, ".0f") for name, factor in less.items()},
         "holds": min(less.values()) > 1,
         "reason": "edges alone against edges, states and visiting rows, "
-        f"{schedule.PIECES} intervals on 8 devices; the fewer edges an interval has for each "
+        f"{exchange_runs.PIECES} intervals on 8 devices; the fewer edges an interval has for each "
         "vertex, the more is saved",
     }
 
 
 def copy_rates(claim: Claim, rows: Rows) -> Fields:
     """Copies between two GPUs and from the host."""
-    rates = Table.of(rows).where("bandwidth", size=schedule.COPIED[-1]).numbers("link")
+    rates = Table.of(rows).where("bandwidth", size=exchange_runs.COPIED[-1]).numbers("link")
     gpu, host = (rates[link] / 1e9 for link in ("gpu to gpu", "host to gpu"))
     return {
         "measured": {"GPU to GPU": gpu, "host to GPU": host},
