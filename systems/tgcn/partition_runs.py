@@ -58,7 +58,7 @@ def measure_fill(name: str, context: RunContext) -> Measurement:
             one = balance(grids.counts, phases)
             found.checks += check_grids(grids, src, dst, at, cut, count, f"{cut} on {devices}")
             found.checks.append(check_balance(one, grids.counts, phases))
-            about = {"method": cut, "ranks": devices}
+            about: dict[str, Any] = {"method": cut, "ranks": devices}
             found.observe("imbalance", one.largest, of="grid", **about)
             found.observe("imbalance", one.device, of="device", **about)
             found.observe("imbalance", max(parts.sizes) * devices / count, of="part", **about)
@@ -143,7 +143,7 @@ def measure_degrees(vertices: int, edges: int) -> Measurement:
                 one = balance(grids.counts)
                 part = f"{order} {cut} {skew:g}"
                 found.checks += check_grids(grids, src, dst, at, cut, vertices, part)
-                about = {"setting": order, "method": cut, "skew": skew}
+                about: dict[str, Any] = {"setting": order, "method": cut, "skew": skew}
                 found.observe("imbalance", one.largest, of="grid", **about)
                 found.observe("busy_devices", one.busy, **about)
     seconds = _timed(

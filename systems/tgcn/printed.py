@@ -41,7 +41,7 @@ class Printed:
 @cache
 def values() -> dict[str, Any]:
     """Value of each claim, by its id without the paper's prefix."""
-    claims = load_yaml(_LEDGER.read_text("utf-8"))
+    claims = load_yaml(_LEDGER.read_bytes())
     return {one["id"].removeprefix("tgcn-"): one.get("value") for one in claims}
 
 

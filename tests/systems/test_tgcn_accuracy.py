@@ -12,8 +12,9 @@ from dgbench import datasets
 from dgbench.harness.store.row import Row
 from dgbench.lab.table import Observation, Table
 from dgbench.systems.tgcn import accuracy_runs
+from dgbench.systems.tgcn.accuracy_runs import DYGNN, JODIE, LARGE, OURS
 from dgbench.systems.tgcn.experiments import fig9
-from dgbench.systems.tgcn.experiments.fig9 import DYGNN, JODIE, LARGE, OURS, Fig9
+from dgbench.systems.tgcn.experiments.fig9 import Fig9
 
 
 def scores(kind: str, title: str, values: list[float]) -> list[Observation]:

@@ -138,8 +138,8 @@ def measure(name: str, context: RunContext) -> Measurement:
                 "edge_time", median(seconds[step]), samples=seconds[step], setting=step
             )  # fmt: skip
             observe_report(found, runner.trainer.report(), ["device_bytes"], setting=step)
-            for count, metric in COUNTS.items():
-                each = runner.trainer.meter.counters[count] // turns
+            for counter, metric in COUNTS.items():
+                each = runner.trainer.meter.counters[counter] // turns
                 found.observe(metric, each, setting=step)
         checks = checks_of(runners) if context.round == 1 else []
     for step, before in zip(STEPS[1:], STEPS, strict=False):

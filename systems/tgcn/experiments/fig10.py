@@ -274,7 +274,12 @@ def _project(found: Measurement, task: Any, data: Any, pieces: Pieces, device: s
         for (count, cut), load in loads.items():
             for p2p in (ON, OFF) if count > 1 else ():
                 epoch = project_epoch(load, scaled, machine(size=count), size=size, p2p=p2p == ON)
-                about = {"setting": reading, "method": cut, "ranks": count, "p2p": p2p}
+                about: dict[str, Any] = {
+                    "setting": reading,
+                    "method": cut,
+                    "ranks": count,
+                    "p2p": p2p,
+                }
                 exchanged = epoch.exchange_s / epoch.seconds
                 found.observe("speedup", one.seconds / epoch.seconds, **about)
                 found.observe("time_share", exchanged, phase="exchange", **about)

@@ -254,7 +254,7 @@ def describe(found: Measurement, side: str, before: np.ndarray, after: np.ndarra
         tails[HALF] = tail_of(after, max(1, round(SHARE * tail.least)))
     for setting, one in tails.items():
         if one is not None:
-            about = {"of": side, "setting": setting}
+            about: dict[str, Any] = {"of": side, "setting": setting}
             found.observe("tail_exponent", one.laws.exponent, **about)
             found.observe("degree", float(one.least), method="tail", **about)
             found.observe("likelihood_z", float(one.laws.z), **about)

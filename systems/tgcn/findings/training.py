@@ -310,7 +310,8 @@ def gpu_memory(system: str) -> Check:
 
 def savings(rows: Rows) -> tuple[list[float], str]:
     """Memory of each baseline over T-GCN's on each graph, and the same in words."""
-    ratios, words = [], []
+    ratios: list[float] = []
+    words = []
     for name, of in table3.by_graph(rows).items():
         less = table3.savings(of)
         ratios += less.values()
