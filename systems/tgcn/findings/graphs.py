@@ -9,6 +9,7 @@ from dgbench.lab.laws import DECIDED
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import Judge, last, rows_with, says
+from dgbench.systems.tgcn import graph_runs
 from dgbench.systems.tgcn.common import number, panel
 from dgbench.systems.tgcn.experiments import cited, table1
 from dgbench.systems.tgcn.findings.common import Fields, Rows, papers_graphs
@@ -51,7 +52,7 @@ def sizes(metric: str) -> Judge:
         for graph in GRAPHS:
             there = table1.size_of(rows[0], graph.name, metric)
             if there is None:
-                return missing(f"nobody states the {table1.SIZES[metric]} of {graph.title}")
+                return missing(f"nobody states the {graph_runs.SIZES[metric]} of {graph.title}")
             known[PRINTED_TITLE[graph.name]], here = there
             counted_here = counted_here and here
             printed = getattr(graph.printed, metric)
@@ -71,17 +72,17 @@ def sizes(metric: str) -> Judge:
 
 def mean_degrees(claim: Claim, rows: Rows) -> Fields:
     """Whether one definition of a mean degree gives the column."""
-    fits = dict.fromkeys(table1.DEFINITIONS, 0)
+    fits = dict.fromkeys(graph_runs.DEFINITIONS, 0)
     measured: dict[str, str] = {}
     for graph in GRAPHS:
         found = {
             word: table1.mean_degree(rows[0], graph.name, ends)
-            for word, ends in table1.DEFINITIONS.items()
+            for word, ends in graph_runs.DEFINITIONS.items()
         }
         measured[PRINTED_TITLE[graph.name]] = " or ".join(
             f"{degree:.1f}" for degree in found.values() if degree is not None
         )
-        for word, ends in table1.DEFINITIONS.items():
+        for word, ends in graph_runs.DEFINITIONS.items():
             own = ends * graph.printed.edges / graph.printed.vertices
             fits[word] += any(
                 table1.rounds_to(degree, graph.printed.degree)
@@ -136,9 +137,9 @@ def power_law(claim: Claim, rows: Rows) -> Fields:
     """Tails nearer to a power law than to an exponential one, on each side of each graph."""
     own, evidence = own_evidence(rows)
     said: dict[str, str] = {}
-    scores = Table.of(rows).where("likelihood_z", setting=table1.WHOLE)
+    scores = Table.of(rows).where("likelihood_z", setting=graph_runs.WHOLE)
     for one in scores:
-        about = {"of": one["of"], "setting": table1.WHOLE}
+        about = {"of": one["of"], "setting": graph_runs.WHOLE}
         least = number(one.row, "degree", method="tail", **about)
         said[side_title(one.row, one["of"])] = (
             f"exponent {number(one.row, 'tail_exponent', **about):.2f} from {least:.0f} edges on "
@@ -170,7 +171,7 @@ def degrees_kept(claim: Claim, rows: Rows) -> Fields:
     bends = [0.0]
     before, after = (
         {(one.row.id, one["of"]): one for one in found.where("tail_exponent", setting=setting)}
-        for setting in (table1.WHOLE, table1.HALF)
+        for setting in (graph_runs.WHOLE, graph_runs.HALF)
     )
     for key in (key for key in before if key in after):
         whole, half = before[key], after[key]

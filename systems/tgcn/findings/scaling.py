@@ -10,8 +10,9 @@ from dgbench.lab.table import Table
 from dgbench.lab.verbs import last_of_each, rows_with, says
 from dgbench.systems.tgcn.common import last_rows, number, panel
 from dgbench.systems.tgcn.experiments import fig10
-from dgbench.systems.tgcn.experiments.fig10 import CUTS, OFF, ON, PRINTED, READINGS, speedup
+from dgbench.systems.tgcn.experiments.fig10 import speedup
 from dgbench.systems.tgcn.findings.common import DID_NOT_RUN, Fields, Rows, geometric_mean, multiple
+from dgbench.systems.tgcn.scaling_cells import CUTS, OFF, ON, PRINTED, READINGS
 
 PROJECTED = rows_with(
     fig10.NAME, DID_NOT_RUN.format(fig10.NAME), last_of_each, kind=fig10.VIRTUAL
