@@ -430,6 +430,8 @@ def says(selection: RowSelection, judge: Judge, evidence: Evidence | None = None
         if isinstance(fields, Finding):
             return fields
         plain = {"evidence": evidence or strength(found), **fields}
+        if "target" in plain:
+            plain["target"] = float(plain["target"])
         low, high = plain.pop("low", None), plain.pop("high", None)
         made = finding(plain.pop("rows", found), **plain)
         made.low, made.high = low, high

@@ -26,8 +26,6 @@ from dgbench.systems.tgcn.recounts import (
 )
 from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES, SPLIT, workload
 
-HOST_BYTES: Final = 256 * 10**9
-"""Memory of the paper's machine (section 6.1)."""
 LIMIT: Final = 16 * 2**30
 """Bytes within which Flickr is trained on."""
 COUNTED: Final = {"smoke": 1 / 4096, "quick": 1 / 4096, "full": 1 / 64, "paper": 1 / 8}
