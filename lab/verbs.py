@@ -488,3 +488,71 @@ def asking(
         return check
 
     return decorate
+
+
+# T-GCN
+
+Judge = Callable[[Claim, list[Any]], Mapping[str, Any] | Finding | None]
+"""(claim, rows of a selection) -> fields of the finding that rests on them; None where these rows
+do not hold what is asked."""
+
+
+@dataclass(frozen=True)
+class RowSelection:
+    """Usable rows of one experiment.
+
+    Attributes:
+        experiment: its name. none: why nothing was found, where there are none.
+        where: params or columns that they have. pick: those of them that are looked at.
+    """
+
+    experiment: str
+    none: str
+    where: Mapping[str, Any] = field(default_factory=dict)
+    pick: Callable[[list[Any]], list[Any]] = list
+
+    def __call__(self, rows: Rows) -> list[Any]:
+        """The rows."""
+        return self.pick(rows_of(rows, experiment=self.experiment, **self.where))
+
+
+def rows_with(
+    experiment: str, none: str, pick: Callable[[list[Any]], list[Any]] = list, **where: Any
+) -> RowSelection:
+    """Rows of an experiment with these params."""
+    return RowSelection(experiment, none, where, pick)
+
+
+def last(rows: list[Any]) -> list[Any]:
+    """The last row alone, or none."""
+    return rows[-1:]
+
+
+def last_of_each(rows: list[Any]) -> list[Any]:
+    """The last row of each cell."""
+    return list({str(sorted(row.params.items())): row for row in rows}.values())
+
+
+def says(selection: RowSelection, judge: Judge, evidence: Evidence | None = None) -> Check:
+    """A finding that `judge` forms from the rows of a selection.
+
+    Args:
+        evidence: how strong it is; None where timed rows of a CPU stand for a GPU.
+    """
+
+    def check(claim: Claim, rows: Rows) -> Finding:
+        found = selection(rows)
+        fields = judge(claim, found) if found else None
+        if fields is None:
+            return missing(selection.none)
+        if isinstance(fields, Finding):
+            return fields
+        plain = {"evidence": evidence or strength(found), **fields}
+        if "target" in plain:
+            plain["target"] = float(plain["target"])
+        low, high = plain.pop("low", None), plain.pop("high", None)
+        made = finding(plain.pop("rows", found), **plain)
+        made.low, made.high = low, high
+        return made
+
+    return check

@@ -7,14 +7,15 @@ import pytest
 from tgcn_rows import asked, judged, made, observation, ran
 
 from dgbench.lab.table import Table
-from dgbench.systems.tgcn.experiments import cited, depth, table1
-from dgbench.systems.tgcn.experiments.degrees import (
+from dgbench.systems.tgcn import graph_runs
+from dgbench.systems.tgcn.degrees import (
     GRID,
     LEAST_TAIL,
     rescaled_gap,
     shares_above,
     tail_of,
 )
+from dgbench.systems.tgcn.experiments import cited, depth, table1
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +82,7 @@ def test_numbers_round_to_printed_ones(number, printed, agrees) -> None:
 
 @pytest.fixture(scope="module")
 def machine_row():
-    return made("table1", {"part": table1.MACHINE}, [*table1.machine(), *table1.sizes()])
+    return made("table1", {"part": table1.MACHINE}, [*graph_runs.machine(), *graph_runs.sizes()])
 
 
 def test_sizes_against_the_table(machine_row) -> None:
@@ -115,12 +116,12 @@ def test_halving_of_a_twin_gives_no_verdict(machine_row) -> None:
 
 def real_row(*, z, gap=0.01):
     """A graph whose exponent moves by one percent."""
-    about = {"of": "all", "setting": table1.WHOLE}
+    about = {"of": "all", "setting": graph_runs.WHOLE}
     found = [
         observation("likelihood_z", z, **about),
         observation("degree", 8.0, method="tail", **about),
         observation("tail_exponent", 2.0, **about),
-        observation("tail_exponent", 2.02, of="all", setting=table1.HALF),
+        observation("tail_exponent", 2.02, of="all", setting=graph_runs.HALF),
         observation("distribution_gap", gap, of="all", method="halved"),
         observation("distribution_gap", 0.01, of="all", method="halved tail"),
     ]

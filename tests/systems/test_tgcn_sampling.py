@@ -9,16 +9,10 @@ from tgcn_rows import asked, judged, made, observation, ran
 from dgbench.harness.store.row import Row
 from dgbench.lab.table import Table
 from dgbench.systems.base import Finding
-from dgbench.systems.tgcn.checks import draws
-from dgbench.systems.tgcn.experiments import (
-    depth,
-    fig7,
-    fig8,
-    frontier,
-    sampling_tasks,
-    single_draws,
-)
-from dgbench.systems.tgcn.experiments.methods import (
+from dgbench.systems.tgcn import frontier, sampling_tasks, single_draws
+from dgbench.systems.tgcn.experiments import depth, fig7, fig8
+from dgbench.systems.tgcn.findings.draws import per_decade
+from dgbench.systems.tgcn.methods import (
     ITS,
     LINEAR,
     TITLES,
@@ -130,7 +124,7 @@ def test_growth_of_draws() -> None:
     assert judged("fig8-order", [row])[1].verdict == "reproduced"
     steep = grown(sis__ready=4.0, sis__half=1.3, **LINEARLY)
     assert judged("fig8-sis-flat", [steep])[0].direction is False
-    assert draws.per_decade({}) is None
+    assert per_decade({}) is None
 
 
 # Figure 7.

@@ -11,23 +11,25 @@ from dgbench.harness.store.row import Row
 from dgbench.lab.table import Table
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base.interactions import interaction_data
+from dgbench.systems.tgcn import scaling_cells
 from dgbench.systems.tgcn.balance import balance
 from dgbench.systems.tgcn.experiments import fig10, large, partition, schedule
-from dgbench.systems.tgcn.experiments.scaling_runs import (
+from dgbench.systems.tgcn.printed import table2
+from dgbench.systems.tgcn.scaling_runs import (
     load_of,
     open_on,
     time_pieces,
     train_alike,
     whole_swaps,
 )
-from dgbench.systems.tgcn.experiments.settings import BY_NAME
 from dgbench.systems.tgcn.schedule import make_schedule
+from dgbench.systems.tgcn.settings import BY_NAME
 
 
 @pytest.fixture(scope="module")
 def ring() -> Row:
     params = {"kind": schedule.RING, "machine": "dgx1-v100"}
-    return made("schedule", params, schedule._ring("dgx1-v100").observations)
+    return made("schedule", params, schedule.measure_ring("dgx1-v100").observations)
 
 
 def test_balance_of_even_full_and_empty_grids() -> None:
@@ -99,7 +101,7 @@ def test_what_is_said_of_vectors_in_the_host() -> None:
 
 
 def test_what_is_said_of_degrees_and_of_the_share() -> None:
-    found = partition._degrees(400, 6000).observations
+    found = partition.measure_degrees(400, 6000).observations
     degrees = made("partition", {"kind": partition.DEGREES}, found)
     said = asked("s41-partition-degree-independent", [degrees])
     assert (said.holds, said.evidence) == (False, "counted")
@@ -139,8 +141,8 @@ def projected(dataset: str) -> Row:
             (count / 2) * (0.4 if p2p == fig10.OFF else 1.0),
             setting=reading, method=cut, ranks=count, p2p=p2p,
         )
-        for reading in fig10.READINGS
-        for cut in fig10.CUTS
+        for reading in scaling_cells.READINGS
+        for cut in scaling_cells.CUTS
         for count in (4, 8)
         for p2p in (fig10.ON, fig10.OFF)
     ]  # fmt: skip
@@ -151,7 +153,7 @@ def projected(dataset: str) -> Row:
 
 def test_what_is_said_of_figure_10() -> None:
     rows = [projected(name) for name in ("reddit", "lastfm")]
-    rows.append(made("fig10", {"kind": fig10.SWAPS}, fig10._swaps().observations))
+    rows.append(made("fig10", {"kind": fig10.SWAPS}, scaling_cells.project_swaps().observations))
     eight = asked("fig10-8gpu", rows)
     assert (eight.measured, eight.target, eight.evidence) == (4, 5.2, "projected")
     assert asked("fig10-4gpu", rows).measured == 2
@@ -176,7 +178,7 @@ def test_ranks_over_one_rank() -> None:
         made(
             "fig10",
             {"kind": fig10.RANKS, "dataset": "flickr", "ranks": ranks},
-            [observation("throughput", speed, method=fig10.PROCESSOR)],
+            [observation("throughput", speed, method=scaling_cells.PROCESSOR)],
         )
         for ranks, speed in ((1, 10.0), (2, 18.0))
     ]
@@ -186,9 +188,9 @@ def test_ranks_over_one_rank() -> None:
 
 def test_swaps_that_make_p2p_necessary() -> None:
     """Without P2P 4 GPUs are as slow as one by construction; with it they are not."""
-    row = made("fig10", {"kind": fig10.SWAPS}, fig10._swaps().observations)
+    row = made("fig10", {"kind": fig10.SWAPS}, scaling_cells.project_swaps().observations)
     found = Table.of([row]).where(dataset="twitter")
-    compute = fig10.TABLE2["tgcn", "compute"]["twitter"]
+    compute = table2("tgcn", "compute")["twitter"]
     once = whole_swaps(BY_NAME["twitter"], 4, p2p=False)
     off = compute / 4 + found.where("derived_number").get() * once
     assert off == pytest.approx(compute)

@@ -20,10 +20,10 @@ from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.interaction_baseline import BaselineTrainer
-from dgbench.systems.tgcn import PAPER, program
-from dgbench.systems.tgcn.experiments import depth, fig7, races, scaling_runs
-from dgbench.systems.tgcn.experiments.single_draws import SegmentTree
+from dgbench.systems.tgcn import PAPER, program, races, scaling_runs
+from dgbench.systems.tgcn.experiments import depth, fig7
 from dgbench.systems.tgcn.grids import Grids
+from dgbench.systems.tgcn.single_draws import SegmentTree
 from dgbench.systems.tgcn.trainer import TgcnTrainer
 
 KEPT = Path(__file__).parents[2] / "results/reference/amd-epyc-2-cores/tgcn/rows.jsonl.gz"
@@ -225,11 +225,11 @@ def test_schedules_and_volumes_that_are_off_fail(monkeypatch):
 
 
 def test_loads_of_a_projection_that_are_off_by_one_fail(monkeypatch):
-    from dgbench.systems.tgcn.experiments import fig10
+    from dgbench.systems.tgcn import scaling_cells
 
-    monkeypatch.setitem(fig10.EVENTS, "smoke", 3000)
-    monkeypatch.setattr(fig10, "CHECKED", (120, 3))
-    monkeypatch.setattr(fig10, "PROJECTED", (1, 4))
+    monkeypatch.setitem(scaling_cells.EVENTS, "smoke", 3000)
+    monkeypatch.setattr(scaling_cells, "CHECKED", (120, 3))
+    monkeypatch.setattr(scaling_cells, "PROJECTED", (1, 4))
     right = scaling_runs.load_of
 
     def load_of(trainer):
@@ -242,10 +242,10 @@ def test_loads_of_a_projection_that_are_off_by_one_fail(monkeypatch):
 
 
 def test_ranks_that_train_on_other_scores_fail(monkeypatch):
-    from dgbench.systems.tgcn.experiments import fig10
+    from dgbench.systems.tgcn import scaling_cells
 
-    monkeypatch.setitem(fig10.EVENTS, "smoke", 3000)
-    monkeypatch.setattr(fig10, "CHECKED", (120, 3))
+    monkeypatch.setitem(scaling_cells.EVENTS, "smoke", 3000)
+    monkeypatch.setattr(scaling_cells, "CHECKED", (120, 3))
     params = {"kind": "ranks", "dataset": "reddit", "ranks": 1}
     assert not failed("fig10", **params)
     spoil_steps(monkeypatch, TgcnTrainer, one_gradient_off)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     number,
     observe_ratio,
     panel,
 )
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.systems.tgcn.races import (
     TGCN,
     checks_of,
     loss_gap,
@@ -52,7 +53,7 @@ BEFORE: Final = "step before"
 Rows = Sequence[Any]
 
 
-class Ablation(Experiment):
+class Ablation(Grid):
     paper = "tgcn"
     name = NAME
     title = "Section 6.5: one technique after the other"
@@ -67,18 +68,8 @@ class Ablation(Experiment):
         "trains an epoch. The paper announces this ablation and prints no number of it."
     )
     claims = ("tgcn-s65-ablation-order",)
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
-            )
-            for name in SHOWN[preset]
-        ]
+    axes: ClassVar = {"dataset": SHOWN}
+    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), context)
@@ -147,8 +138,8 @@ def measure(name: str, context: RunContext) -> Measurement:
                 "edge_time", median(seconds[step]), samples=seconds[step], setting=step
             )  # fmt: skip
             observe_report(found, runner.trainer.report(), ["device_bytes"], setting=step)
-            for count, metric in COUNTS.items():
-                each = runner.trainer.meter.counters[count] // turns
+            for counter, metric in COUNTS.items():
+                each = runner.trainer.meter.counters[counter] // turns
                 found.observe(metric, each, setting=step)
         checks = checks_of(runners) if context.round == 1 else []
     for step, before in zip(STEPS[1:], STEPS, strict=False):

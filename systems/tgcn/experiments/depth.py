@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
 from dgbench.kernels_cuda.edge_sampling import EdgeSample, sample_layerwise, sample_nodewise
 from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
@@ -19,8 +20,8 @@ from dgbench.systems.tgcn.experiments.common import (
     origin_data,
     panel,
 )
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, SHARE
 from dgbench.systems.tgcn.recounts import check_walk, half_of
+from dgbench.systems.tgcn.settings import BY_NAME, SHARE
 
 NAME: Final = "depth"
 SHOWN: Final = {
@@ -48,7 +49,7 @@ experiments sample; a fixed number for all vertices of a layer."""
 Rows = Sequence[Any]
 
 
-class Depth(Experiment):
+class Depth(Grid):
     paper = "tgcn"
     name = NAME
     title = "Samples by depth"
@@ -62,18 +63,8 @@ class Depth(Experiment):
         "bends where a sample covers much of the graph."
     )
     claims = ("tgcn-s2-nodewise-exponential", "tgcn-s2-layerwise-linear")
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 60, "full": 600, "paper": 3600}[preset],
-            )
-            for name in SHOWN[preset]
-        ]
+    axes: ClassVar = {"dataset": SHOWN}
+    timeout_s: ClassVar = {"full": 600, "paper": 3600, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph = BY_NAME[str(cell.params["dataset"])]

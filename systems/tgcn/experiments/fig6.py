@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
 
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     number,
     observe_ratio,
     panel,
 )
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
     RELAXED,
@@ -33,7 +34,7 @@ from dgbench.systems.tgcn.experiments.races import (
     take_turns,
     task_of,
 )
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, SMALL_NAMES
+from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES
 
 NAME: Final = "fig6"
 PLAIN: Final = "dygnn, not padded"
@@ -88,7 +89,7 @@ RACE: Final = MainRace(
 Rows = Sequence[Any]
 
 
-class Fig6(Experiment):
+class Fig6(Grid):
     paper = "tgcn"
     name = NAME
     title = "Figure 6: end-to-end training"
@@ -115,24 +116,20 @@ class Fig6(Experiment):
         "tgcn-s62-throughput-tgcn",
         "tgcn-s62-padding-blocks-baselines",
     )
+    group = "{what}/{dataset}"
+    timeout_s: ClassVar = {"smoke": 90, "quick": 180, "full": 1800, "paper": 36000}
+
+    def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
+        yield from ({"dataset": name, "what": "race"} for name in SHOWN[preset])
+        yield {"dataset": "wikipedia", "what": "padding"}
+        yield {"dataset": LARGE, "what": "rate"}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        limit = {"smoke": 90, "quick": 180, "full": 1800, "paper": 36000}[preset]
-        found = [self._cell(name, "race", limit) for name in SHOWN[preset]]
-        found.append(self._cell("wikipedia", "padding", limit))
-        large = self._cell(LARGE, "rate", limit)
-        if device != "cuda":
-            return [*found, _unavailable(large)]
-        return [*found, large]
-
-    def _cell(self, dataset: str, what: str, limit: float) -> Cell:
-        return Cell(
-            paper=self.paper,
-            experiment=NAME,
-            params={"dataset": dataset, "what": what},
-            group=f"{what}/{dataset}",
-            timeout_s=limit,
-        )
+        lacks = "" if device == "cuda" else "its time stands for a GPU's: needs a CUDA device"
+        return [
+            self.cell(one, preset, unavailable=lacks if one["what"] == "rate" else "")
+            for one in self.points(preset, device)
+        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         name = str(cell.params["dataset"])
@@ -169,14 +166,6 @@ class Fig6(Experiment):
             ratios = found.where(baseline=other).values
             words.append(f"{min(ratios):.1f}x to {max(ratios):.1f}x over {TITLES[other]}")
         return f"T-GCN is {', '.join(words)}, sampling included."
-
-
-def _unavailable(cell: Cell) -> Cell:
-    import msgspec
-
-    return msgspec.structs.replace(
-        cell, unavailable="its time stands for a GPU's: needs a CUDA device"
-    )
 
 
 def race(

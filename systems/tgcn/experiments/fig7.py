@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from torch import Tensor
 
 from dgbench.kernels_cuda.edge_table import EdgeTable
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
@@ -24,8 +25,9 @@ from dgbench.systems.tgcn.experiments.common import (
     origin_data,
     panel,
 )
-from dgbench.systems.tgcn.experiments.methods import BASE, ITS, TITLES, timed
-from dgbench.systems.tgcn.experiments.sampling_tasks import (
+from dgbench.systems.tgcn.methods import BASE, ITS, TITLES, timed
+from dgbench.systems.tgcn.recounts import check_draws, check_subgraph, check_walk, half_of
+from dgbench.systems.tgcn.sampling_tasks import (
     FRONTIERS,
     NAMES,
     NOTHING,
@@ -35,15 +37,7 @@ from dgbench.systems.tgcn.experiments.sampling_tasks import (
     chosen,
     tasks_on,
 )
-from dgbench.systems.tgcn.experiments.settings import (
-    BY_NAME,
-    HELD_NAMES,
-    PRESETS,
-    SHARE,
-    TWIN_NAMES,
-    Graph,
-)
-from dgbench.systems.tgcn.recounts import check_draws, check_subgraph, check_walk, half_of
+from dgbench.systems.tgcn.settings import BY_NAME, HELD_NAMES, PRESETS, SHARE, TWIN_NAMES, Graph
 
 NAME: Final = "fig7"
 SHOWN: Final = {
@@ -71,7 +65,7 @@ FILES: Final = {
 Rows = Sequence[Any]
 
 
-class Fig7(Experiment):
+class Fig7(Grid):
     paper = "tgcn"
     name = NAME
     title = "Figure 7: sampling by SIS, ITS and BRS"
@@ -98,18 +92,8 @@ class Fig7(Experiment):
         "tgcn-fig7-cost-order",
         "tgcn-fig7-3layer-exponential",
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 90, "full": 1800, "paper": 14400}[preset],
-            )
-            for name in SHOWN[preset]
-        ]
+    axes: ClassVar = {"dataset": SHOWN}
+    timeout_s: ClassVar = {"smoke": 60, "quick": 90, "full": 1800, "paper": 14400}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, one_thread
-from dgbench.systems.tgcn.experiments.frontier import REPLACED
-from dgbench.systems.tgcn.experiments.methods import BASE, LINEAR, TITLES, series_of
-from dgbench.systems.tgcn.experiments.single_draws import (
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.tgcn.common import failed, failures, one_thread
+from dgbench.systems.tgcn.frontier import REPLACED
+from dgbench.systems.tgcn.methods import BASE, LINEAR, TITLES, series_of
+from dgbench.systems.tgcn.single_draws import (
     HALF,
     READY,
     SIZES,
@@ -35,7 +36,7 @@ PANELS: Final = {
 Rows = Sequence[Any]
 
 
-class Fig8(Experiment):
+class Fig8(Grid):
     paper = "tgcn"
     name = NAME
     title = "Figure 8: one draw as the set grows"
@@ -61,18 +62,9 @@ class Fig8(Experiment):
         "tgcn-s3-sis-no-repeats",
         "tgcn-s3-tree-height-example",
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"weights": weights},
-                group=weights,
-                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 3600}[preset],
-            )
-            for weights in WEIGHTS[preset]
-        ]
+    axes: ClassVar = {"weights": WEIGHTS}
+    group = "{weights}"
+    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 3600}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         with one_thread():

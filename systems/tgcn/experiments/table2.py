@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import failed, failures, panel
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.tgcn.common import failed, failures, panel
+from dgbench.systems.tgcn.races import (
     DYGNN,
     TGCN,
     TITLES,
@@ -19,7 +20,7 @@ from dgbench.systems.tgcn.experiments.races import (
     start_checks,
     task_of,
 )
-from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES
+from dgbench.systems.tgcn.settings import SMALL_NAMES
 
 NAME: Final = "table2"
 SERIAL: Final = "tgcn, one region"
@@ -41,7 +42,7 @@ TIMELINE: Final = "timeline"
 Rows = Sequence[Any]
 
 
-class Table2(Experiment):
+class Table2(Grid):
     paper = "tgcn"
     name = NAME
     title = "Table 2: copies and computation"
@@ -65,19 +66,13 @@ class Table2(Experiment):
         "tgcn-tab2-both-parts-reduced",
         "tgcn-s43-pingpong-no-conflict",
     )
+    axes: ClassVar = {"dataset": SHOWN}
+    timeout_s: ClassVar = {"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 120, "full": 1800, "paper": 36000}[preset],
-                phases=number == 0,  # for the figure over time
-            )
-            for number, name in enumerate(SHOWN[preset])
-        ]
+        points = self.points(preset, device)
+        # The first one runs with phases too, for the figure over time.
+        return [self.cell(one, preset, phases=k == 0) for k, one in enumerate(points)]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), context)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.grid import Grid
 from dgbench.lab.table import rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.experiments.common import (
+from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.tgcn.common import (
     failed,
     failures,
     graph_title,
     number,
     panel,
 )
-from dgbench.systems.tgcn.experiments.races import (
+from dgbench.systems.tgcn.printed import table3
+from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
     MEMORY,
@@ -29,8 +31,8 @@ from dgbench.systems.tgcn.experiments.races import (
     start_checks,
     task_of,
 )
-from dgbench.systems.tgcn.experiments.settings import SMALL_NAMES, TABLE3
 from dgbench.systems.tgcn.recounts import check_bytes
+from dgbench.systems.tgcn.settings import SMALL_NAMES
 
 NAME: Final = "table3"
 STREAMED: Final = "tgcn, streamed"
@@ -48,7 +50,7 @@ MB: Final = 1e6
 Rows = Sequence[Any]
 
 
-class Table3(Experiment):
+class Table3(Grid):
     paper = "tgcn"
     name = NAME
     title = "Table 3: device memory"
@@ -67,19 +69,8 @@ class Table3(Experiment):
         "tgcn-tab3-ordering",
         "tgcn-s66-max-space-saving",
     )
-
-    def cells(self, preset: Preset, device: str) -> list[Cell]:
-        return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "system": system},
-                group=name,
-                timeout_s={"smoke": 60, "quick": 60, "full": 900, "paper": 7200}[preset],
-            )
-            for name in SHOWN[preset]
-            for system in SYSTEMS
-        ]
+    axes: ClassVar = {"dataset": SHOWN, "system": SYSTEMS}
+    timeout_s: ClassVar = {"full": 900, "paper": 7200, None: 60}
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         return measure(str(cell.params["dataset"]), str(cell.params["system"]), context)
@@ -184,13 +175,14 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                 "row_ids": [row.id],
             }
         )
-        if name in TABLE3.get(system, {}):
+        printed = {} if system == STREAMED else table3(system)
+        if name in printed:
             found.append(
                 {
                     "panel": panel(row),
                     "series": "Table 3",
                     "x": TITLES[system],
-                    "y": float(TABLE3[system][name]),
+                    "y": printed[name],
                     "paper": True,
                 }
             )

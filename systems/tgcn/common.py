@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dgbench.lab.table import Table, rows_of
+from dgbench.lab.verbs import last_of_each
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.tgcn.experiments.settings import BY_NAME
+from dgbench.systems.tgcn.settings import BY_NAME
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream
@@ -45,8 +46,7 @@ def failed(row: Any) -> str:
 
 def last_rows(rows: Sequence[Any], experiment: str, **params: Any) -> list[Any]:
     """Usable rows of an experiment with these params: the last one of each cell."""
-    found = rows_of(rows, experiment=experiment, **params)
-    return list({str(sorted(row.params.items())): row for row in found}.values())
+    return last_of_each(rows_of(rows, experiment=experiment, **params))
 
 
 def number(row: Any, metric: str, **dims: Any) -> Any:

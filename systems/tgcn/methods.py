@@ -22,18 +22,6 @@ TITLES: Final = {
     "keys": "keys",
 }
 """Of every method of `kernels_cuda.weighted`; `sis` is the paper's binary tree, `sis8` ours."""
-WORDS: Final = {
-    "sis8": "eight children a node instead of two",
-    "its_linear": "the prefix sums are read one after the other",
-    "its_bitmap": "binary search, a bit for what is taken",
-    "its_list": "binary search, a list of what is taken is read",
-    "its_rebuild": "prefix sums are formed anew after every draw",
-    "alias": "alias tables, a bit for what is taken",
-    "brs": "region search, as corrected",
-    "brs_literal": "region search, as printed: biased",
-    "keys": "exponential keys and a selection: all draws at once",
-    "reservoir": "partial Fisher-Yates shuffle, equal weights only",
-}
 BASE: Final = "sis"
 """What gains are formed over: the paper's tree."""
 ITS: Final = ("its_linear", "its_bitmap", "its_list", "its_rebuild")

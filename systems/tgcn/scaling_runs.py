@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dgbench.systems.tgcn.experiments.settings import HIDDEN, TABLE2, Graph
+from dgbench.systems.tgcn.printed import table2
+from dgbench.systems.tgcn.settings import HIDDEN, Graph
 
 if TYPE_CHECKING:
     from dgbench.systems.base.interactions import InteractionData, InteractionWorkload
@@ -174,7 +175,7 @@ def as_printed(graph: Graph, pieces: Pieces, one: Epoch) -> Pieces:
     Args:
         one: the epoch of one device, at the printed size, that `pieces` make.
     """
-    return pieces.scaled(TABLE2["tgcn", "compute"][graph.name] / (one.rows_s + one.pairs_s))
+    return pieces.scaled(table2("tgcn", "compute")[graph.name] / (one.rows_s + one.pairs_s))
 
 
 def whole_swaps(graph: Graph, devices: int, *, p2p: bool) -> float:
@@ -183,8 +184,6 @@ def whole_swaps(graph: Graph, devices: int, *, p2p: bool) -> float:
     from dgbench.systems.tgcn.ring import LITERAL
     from dgbench.systems.tgcn.schedule import exchange_seconds, make_schedule, traffic
 
-    if graph.printed is None:
-        return 0.0
     rows = [graph.printed.vertices / devices] * devices
     ring = LITERAL if devices == len(LITERAL) else None
     schedule = make_schedule(devices, ring=ring, lean=False)

@@ -21,7 +21,7 @@ from dgbench.lab.metrics import metric
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.tgcn.experiments.settings import BY_NAME, PRESETS, workload
+from dgbench.systems.tgcn.settings import BY_NAME, PRESETS, workload
 
 if TYPE_CHECKING:
     from dgbench.systems.base.interactions import InteractionData, InteractionWorkload

@@ -17,7 +17,7 @@ from dgbench.kernels_cuda.edge_sampling import (
 from dgbench.kernels_cuda.edge_table import EdgeTable
 from dgbench.lab.table import Observation, observation
 from dgbench.systems.base import Preset
-from dgbench.systems.tgcn.experiments.methods import (
+from dgbench.systems.tgcn.methods import (
     BASE,
     ITS,
     LINEAR,
@@ -25,7 +25,7 @@ from dgbench.systems.tgcn.experiments.methods import (
     arity_of,
     name_of,
 )
-from dgbench.systems.tgcn.experiments.settings import SHARE
+from dgbench.systems.tgcn.settings import SHARE
 
 ROOTS: Final = 64
 """Most roots of a node-wise call. A root is passed over if it takes more than its share, below."""

@@ -11,7 +11,7 @@ import torch
 
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.systems.base import RunContext
-from dgbench.systems.tgcn.experiments.races import start_checks
+from dgbench.systems.tgcn.races import start_checks
 
 if TYPE_CHECKING:
     from dgbench.systems.tgcn.projection import Load
@@ -84,9 +84,9 @@ def checked_ranks(
     """Checks of ranks after their epochs, of what they sent, and of a few edges in float64."""
     from dgbench.systems.base.interaction_checks import EXACT, compare
     from dgbench.systems.base.interactions import interaction_data
-    from dgbench.systems.tgcn.experiments.scaling_runs import open_on
     from dgbench.systems.tgcn.ranked import train_ranked
     from dgbench.systems.tgcn.recounts import VECTORS, check_sample, visiting_rows
+    from dgbench.systems.tgcn.scaling_runs import open_on
 
     whole = msgspec.structs.replace(task, strict_time=False)
     found = compare(whole, data, run.state, run.probe, f"{ranks} ranks after their epochs")

@@ -10,7 +10,7 @@ import torch
 
 from dgbench.kernels_cuda.edge_sampling import SubgraphSample, sample_subgraph
 from dgbench.kernels_cuda.edge_table import EdgeTable
-from dgbench.systems.tgcn.experiments.methods import arity_of, name_of
+from dgbench.systems.tgcn.methods import arity_of, name_of
 
 REPLACED: Final = "replaced"
 """Setting of a step of a frontier."""

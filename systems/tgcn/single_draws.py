@@ -15,16 +15,16 @@ from dgbench.kernels_cuda.weighted import DrawStats, draw_many, draw_without_rep
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Measurement, Preset
-from dgbench.systems.tgcn.experiments.common import observe_ratio, synthetic_data
-from dgbench.systems.tgcn.experiments.frontier import METHODS as FRONTIER_METHODS
-from dgbench.systems.tgcn.experiments.frontier import (
+from dgbench.systems.tgcn.common import observe_ratio, synthetic_data
+from dgbench.systems.tgcn.frontier import METHODS as FRONTIER_METHODS
+from dgbench.systems.tgcn.frontier import (
     REPLACED,
     frontier_calls,
     frontier_draws,
     ring_of,
     walk,
 )
-from dgbench.systems.tgcn.experiments.methods import (
+from dgbench.systems.tgcn.methods import (
     BASE,
     LINEAR,
     TITLES,
@@ -152,7 +152,7 @@ def measure(kind: str, preset: Preset) -> Measurement:
         for way in [way for way, seconds in by_name.items() if median(seconds) <= LEAST]:
             del by_name[way]
         for (method, setting), seconds in by_name.items():
-            about = {"setting": setting, "size": n}
+            about: dict[str, Any] = {"setting": setting, "size": n}
             found.observe("sampling_time", median(seconds), method=method, **about)
             if method != BASE:
                 base = by_name[BASE, setting]
@@ -160,8 +160,8 @@ def measure(kind: str, preset: Preset) -> Measurement:
     for small, large in pairwise(sizes):
         for way in [way for way in draws[large] if way in draws[small]]:
             slow, fast = draws[large][way], draws[small][way]
-            about = dict(zip(("method", "setting"), way, strict=True))
-            observe_ratio(found, "growth", slow, fast, size=large, **about)
+            method, setting = way
+            observe_ratio(found, "growth", slow, fast, method=method, setting=setting, size=large)
     return found
 
 
@@ -246,7 +246,7 @@ def checked(found: Measurement, kind: str, sizes: tuple[int, ...]) -> list[Resul
     checks = [check_draws({method: chosen(method) for method in ways}, weights)]
     own, wanted = {}, {}
     for one in (one for one in found.observations if one.metric == "draw_work"):
-        of, method, n = (one.dims.get(name) for name in ("of", "method", "size"))
+        of, method, n = (one.dims.get(name, 0) for name in ("of", "method", "size"))
         if of in ("search", "modify"):
             own[f"{of} {n}"], wanted[f"{of} {n}"] = one.value, (n - 1).bit_length()
         elif of == "draws" and one.dims["setting"] == READY:
