@@ -18,7 +18,6 @@ from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
 from dgbench.lab.evidence import finding, missing, strength
 from dgbench.lab.experiment import Measurement
-from dgbench.lab.main_race import RatioReader
 from dgbench.lab.paper import Check, Claim, Evidence, Finding
 from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
 from dgbench.runtime.errors import InvalidInputError
@@ -414,11 +413,6 @@ def turns_gain(rows: Rows, **dims: Any) -> Ratio | None:
     return ratio_of(Table.of(rows).where("speedup", **dims))
 
 
-def gain_reader(**dims: Any) -> Callable[[Rows, Mapping[str, str]], Ratio | None]:
-    """Reader of a main race whose contenders take turns in a process."""
-    return lambda rows, workload: turns_gain(rows, **dims)
-
-
 def observe_speedup(
     found: Measurement, slow: Sequence[float], fast: Sequence[float], **dims: Any
 ) -> None:
@@ -446,15 +440,6 @@ def instrumented(rows: Rows, **where: Any) -> Table:
         if row.status == "ok" and row.instrumented
         for one in row.observations
     ).where(**where)
-
-
-def observed_ratio(metric: str = "speedup", **where: Any) -> RatioReader:
-    """Reader, for a main race, of a ratio that each process formed over its turns."""
-
-    def read(rows: Rows, workload: Mapping[str, str]) -> Ratio | None:
-        return ratio_of(Table.of(rows).where(metric, **where))
-
-    return read
 
 
 # DGC

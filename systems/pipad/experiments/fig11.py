@@ -91,11 +91,10 @@ def dim_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 def limit_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Traffic of PiPAD's layer over the copy bandwidth that this run measured."""
-    machine = [r for r in rows if r.paper == "-" and "copy_gbs_all" in r.values]
-    if not machine:
+    copies = Table.of(rows, paper="-", experiment="machine").where("bandwidth")
+    limits = copies.where(place="device") or copies.where(place="host", using="all")
+    if not limits:
         return []
-    on_gpu = "device_copy_gbs" in machine[-1].values
-    limit = machine[-1].values["device_copy_gbs" if on_gpu else "copy_gbs_all"]
     rates = Table.of(rows, experiment="fig11", system="pipad").where("bandwidth")
     found = rates.by("dataset", "dim")
     return [
@@ -103,7 +102,7 @@ def limit_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             "row": graph.title,
             "system": "pipad",
             "value": median(mine.values) / 1e9,
-            "limit": limit,
+            "limit": limits[-1].value / 1e9,
             "limit_name": "copy bandwidth",
             "unit": "GB/s",
             "twin": uses_twin(mine.rows),

@@ -1,7 +1,6 @@
 """The races that say how much faster PiPAD is, and how much of that is ours."""
 
-from dgbench.lab.main_race import MainRace, RaceComparison, paired_systems
-from dgbench.lab.verbs import observed_ratio
+from dgbench.lab.main_race import MainRace, RaceComparison, observed_ratio, paired_systems
 from dgbench.systems.pipad.experiments.settings import ALL, MODEL_TITLES
 
 TRAINING = MainRace(
