@@ -64,7 +64,7 @@ class Ratio:
 
     def against(self, other: Ratio) -> int:
         """1 if this ratio's whole interval lies above the other's, -1 if below, else 0."""
-        if None in (self.low, self.high, other.low, other.high):
+        if self.low is None or self.high is None or other.low is None or other.high is None:
             return 0
         return 1 if self.low > other.high else -1 if self.high < other.low else 0
 

@@ -118,7 +118,11 @@ class Row(msgspec.Struct, kw_only=True, dict=True):
         """All its numbers, also those that an older row holds under names (`old_names`)."""
         if self.observed:
             return self.observed
-        sources = {"values": self.values, "counters": self.counters, "phases": self.phases}
+        sources: dict[str, dict[str, Any]] = {
+            "values": self.values,
+            "counters": self.counters,
+            "phases": self.phases,
+        }
         return old_names.observations(
             self.paper, self.experiment, sources, self.units, self.samples
         )
