@@ -23,8 +23,29 @@ Place = Callable[..., Mapping[str, str]]
 
 
 def failed(row: Any) -> str:
-    """Why a row has no numbers: its status and reason."""
-    return f"{row.status}: {row.reason}"
+    """Why a row has no numbers, as the `failed` key of a point: its status and reason."""
+    return f"{row.status}: {row.reason}" if row.reason else str(row.status)
+
+
+def failures(rows: Iterable[Any], experiment: str, **params: Any) -> list[Any]:
+    """Rows of an experiment, with these params, that did not run."""
+    return [
+        row
+        for row in rows
+        if row.experiment == experiment
+        and row.status != "ok"
+        and params.items() <= row.params.items()
+    ]
+
+
+def gap(row: Any, /, **fields: Any) -> Point:
+    """A point for a row that did not run."""
+    return {**fields, "failed": failed(row), "row_ids": [row.id]}
+
+
+def mark(row: Any, /, **fields: Any) -> Point:
+    """A point that rests on a row."""
+    return {**fields, "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
 
 
 def first_failed(rows: Iterable[Any], **where: Any) -> Any:
@@ -50,6 +71,11 @@ def titled(title: str, rows: Iterable[Any]) -> str:
 def interval(ratio: Ratio) -> Point:
     """A ratio with its interval as a mark of a `sweep`."""
     return {"y": ratio.value, "low": ratio.low, "high": ratio.high, "row_ids": ratio.rows}
+
+
+def ratio_mark(ratio: Ratio, /, **fields: Any) -> Point:
+    """A ratio as a mark of a `speedup` figure, with fields of its place."""
+    return {**speedup(ratio), **fields}
 
 
 def speedup(ratio: Ratio) -> Point:

@@ -69,6 +69,8 @@ ALL: Final = GRAPHS + HELD
 BY_NAME: Final = GraphsByName(
     ALL, lambda card: Graph(card.name, card.title, card.bipartite, ONE, real=True)
 )
+panel: Final = BY_NAME.panel
+graph_title: Final = BY_NAME.title
 TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
 SMALL_NAMES: Final = TWIN_NAMES[:3]
 """The graphs that both baselines can train on; on Twitter they run out of memory (section 6.2)."""

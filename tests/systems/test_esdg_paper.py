@@ -13,9 +13,9 @@ from paper_rows import small_rows
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide, is_factor, tolerance_of
+from dgbench.lab.printed import as_printed, printed
 from dgbench.systems.base import Finding
 from dgbench.systems.esdg import PAPER, checks
-from dgbench.systems.esdg.checks.common import as_printed, printed
 
 PRESETS = ("smoke", "quick", "full", "paper")
 LEDGER = load_ledger(PAPER.ledger)

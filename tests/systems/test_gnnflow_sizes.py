@@ -12,6 +12,7 @@ from dgbench import datasets
 from dgbench.datasets import EventStream
 from dgbench.datasets.sources import find_form
 from dgbench.harness.store.row import Row
+from dgbench.lab.printed import same_printed
 from dgbench.lab.table import Table, observation
 from dgbench.runtime.errors import MissingPackageError, UnsupportedError
 from dgbench.systems.base import RunContext
@@ -95,7 +96,7 @@ def test_table5_is_drawn_and_answered() -> None:
      (1_297_748_926, 1_300_000_000, True), (100_480_507, 100_000_000, True), (7, 8, False)],
 )  # fmt: skip
 def test_rounding(number: int, printed: int, same: bool) -> None:
-    assert table5.rounds_to(number, printed) is same
+    assert same_printed(number, printed) is same
 
 
 def test_files_decide_where_they_are_here() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 from dgbench.lab.evidence import some
 from dgbench.lab.paper import Evidence
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim
 from dgbench.systems.dgc.checks.common import any_graph, of_the_paper
-from dgbench.systems.dgc.experiments.common import by_row, number
+from dgbench.systems.dgc.experiments.common import by_row
 from dgbench.systems.dgc.experiments.fig17 import PARTITIONING, overhead, overheads, parts_of
 from dgbench.systems.dgc.experiments.partition import WORKERS
 from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, MODEL_TITLES, MODELS

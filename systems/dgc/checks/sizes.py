@@ -7,15 +7,15 @@ from typing import Any
 
 from dgbench.lab.evidence import finding, missing, some
 from dgbench.lab.paper import Evidence
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.printed import same_printed
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.dgc.checks.common import any_graph, of_the_paper
-from dgbench.systems.dgc.experiments.common import number
 from dgbench.systems.dgc.experiments.fig5 import EDGES, SPAN, TAIL, of_quarters, spans
 from dgbench.systems.dgc.experiments.race_runs import Race, races
 from dgbench.systems.dgc.experiments.settings import BY_NAME, DATASET_OF
-from dgbench.systems.dgc.experiments.table1 import DAY, RULE_TITLES, agrees, same_printed
+from dgbench.systems.dgc.experiments.table1 import DAY, RULE_TITLES, agrees
 
 Rows = Sequence[Any]
 Said = dict[str, Any]

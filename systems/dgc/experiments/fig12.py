@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import TURN_INTERVAL, Ratio
+from dgbench.lab.ranks import devices_lacking
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import devices_lacking, failed, failures
 from dgbench.systems.dgc.experiments.fig12_rows import (
     NAME,
     RACE,

@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 
 from dgbench.kernels_cuda.supergraph import Supergraph
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import select
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import (
-    PARTITION_TITLES,
-    failed,
-    failures,
-    number,
-    one_thread,
-)
+from dgbench.systems.dgc.experiments.common import PARTITION_TITLES
 from dgbench.systems.dgc.experiments.lifetimes import gini
 from dgbench.systems.dgc.experiments.race_runs import BASELINE_NAMES, PLAIN, Job, Race, race, races
 from dgbench.systems.dgc.recount import (

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import mean, median
 from typing import Any, Final
 
 import numpy as np
 import torch
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import Ratio, rounds_of, select
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
+from dgbench.lab.table import number
 from dgbench.runtime.collectives import LocalCommunicator
 from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.dgc.experiments.common import (
-    devices_lacking,
-    failed,
-    failures,
     gain_over_rounds,
-    number,
     observe_gains,
-    one_thread,
     over_rounds,
-    panel,
     summarised,
 )
-from dgbench.systems.dgc.experiments.settings import BY_NAME, workload
+from dgbench.systems.dgc.experiments.settings import BY_NAME, panel, workload
 from dgbench.systems.dgc.loading import (
     OFF,
     ON,
@@ -318,29 +316,31 @@ def use_rows(rows: Rows) -> list[Any]:
 
 def loading_points(rows: Rows) -> list[dict[str, Any]]:
     """Milliseconds of loading by graph and setting."""
-    times = {"metric": "phase_time", "phase": "loading"}
-    return _points(rows, LOADING, loading_rows(rows), times, 1e3)
+    found = loading_rows(rows)
+    return _points(rows, LOADING, found, 1e3, "phase_time", phase="loading")
 
 
 def byte_points(rows: Rows) -> list[dict[str, Any]]:
     """Megabytes of loading by graph and setting."""
-    return _points(rows, LOADING, loading_rows(rows), {"metric": LOADED}, 1e-6)
+    return _points(rows, LOADING, loading_rows(rows), 1e-6, LOADED)
 
 
 def use_points(rows: Rows) -> list[dict[str, Any]]:
     """Percent of time in which the device worked."""
-    return _points(rows, USE, use_rows(rows), {"metric": "utilisation"}, 100.0)
+    return _points(rows, USE, use_rows(rows), 100.0, "utilisation")
 
 
 def _points(
-    rows: Rows, kind: str, found: Sequence[Any], what: Mapping[str, str], unit: float
+    rows: Rows, kind: str, found: Sequence[Any], unit: float, metric: str, **dims: str
 ) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in found:
         mine = rounds_of(row, rows)
-        counted = what["metric"] == LOADED  # exactly, so that one round says it
+        counted = metric == LOADED  # exactly, so that one round says it
         for name in SETTINGS:
-            heights = [number(r, **what, setting=name) for r in ([row] if counted else mine)]
+            heights = [
+                number(r, metric, None, setting=name, **dims) for r in ([row] if counted else mine)
+            ]
             if heights[-1] is None:
                 continue
             point = {

@@ -11,21 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import torch
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.dgc.experiments.common import (
-    failed,
-    failures,
-    number,
-    one_thread,
-    panel,
-    summarised,
-)
-from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, workload
+from dgbench.systems.dgc.experiments.common import summarised
+from dgbench.systems.dgc.experiments.settings import BY_NAME, GRAPHS, HELD, panel, workload
 from dgbench.systems.dgc.partition import ChunkSettings
 from dgbench.systems.dgc.recount import EdgeRecount, recounted
 from dgbench.systems.dgc.sequence_oracle import SequenceOracle

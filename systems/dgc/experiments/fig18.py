@@ -10,9 +10,11 @@ from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.charts import failures
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.plain_sequences import PlainSequences
@@ -22,12 +24,7 @@ from dgbench.systems.base.sequences import (
     load_sequences,
 )
 from dgbench.systems.dgc.dealing import Dealt, connect, deal, open_trainer
-from dgbench.systems.dgc.experiments.common import (
-    failures,
-    number,
-    one_thread,
-    summarised,
-)
+from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     DGC,

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import select
+from dgbench.lab.table import number
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import Lifetimes, gini
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs

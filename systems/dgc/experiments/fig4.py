@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,
     PHASES_FROM,

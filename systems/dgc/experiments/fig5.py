@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import select
+from dgbench.lab.table import number
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes, quarters
 from dgbench.systems.dgc.experiments.settings import BY_NAME
 from dgbench.systems.dgc.experiments.table1 import SizesOfGraphs

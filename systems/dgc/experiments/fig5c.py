@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
-from dgbench.systems.dgc.experiments.common import failed, failures
 from dgbench.systems.dgc.experiments.fig4 import BUDGETS_S, MODEL, TIMEOUTS_S
 from dgbench.systems.dgc.experiments.race_runs import (
     BASELINE_NAMES,

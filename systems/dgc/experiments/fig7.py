@@ -7,23 +7,26 @@ from typing import Any, ClassVar
 
 import torch
 
+from dgbench.lab.charts import failed
 from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.runtime.statistics import median, paired_ratio
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.sequences import load_sequences, vertex_steps
 from dgbench.systems.dgc.chunk_oracle import check_chunk
 from dgbench.systems.dgc.chunk_samples import GraphChunks
 from dgbench.systems.dgc.chunk_times import ChunkTimer, model_named
-from dgbench.systems.dgc.experiments.common import failed, one_thread, panel, summarised
+from dgbench.systems.dgc.experiments.common import summarised
 from dgbench.systems.dgc.experiments.settings import (
     BY_NAME,
     GRAPHS,
     HELD,
     MODEL_TITLES,
     MODELS,
+    panel,
     workload,
 )
 from dgbench.systems.dgc.recount import EdgeRecount, check_cut, drawn

@@ -6,20 +6,15 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import Any, ClassVar, Final, NamedTuple
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.dgc.experiments.common import (
-    PARTITION_TITLES,
-    failed,
-    failures,
-    number,
-    one_thread,
-    panel,
-)
+from dgbench.systems.dgc.experiments.common import PARTITION_TITLES
 from dgbench.systems.dgc.experiments.partition_rows import ANY_SPAN, BASELINES, count_partitions
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, panel, workload
 from dgbench.systems.dgc.partition import ChunkSettings
 
 NAME: Final = "partition"

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.runtime.errors import UnsupportedError
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.dgc.experiments.common import failed, failures, number, one_thread, panel
 from dgbench.systems.dgc.experiments.partition_rows import (
     CONTROLS,
     observe_work,
@@ -27,7 +28,7 @@ from dgbench.systems.dgc.experiments.partition_rows import (
     weighted,
     work_balance,
 )
-from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, workload
+from dgbench.systems.dgc.experiments.settings import BY_NAME, MODEL_TITLES, panel, workload
 from dgbench.systems.dgc.partition import (
     PAPER,
     ChunkSettings,

@@ -7,7 +7,7 @@ their vertices is counted by the experiment `table1`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName
@@ -74,6 +74,7 @@ ALL: Final = GRAPHS + HELD
 BY_NAME: Final = GraphsByName(
     ALL, lambda card: Graph(card.name, card.title, None, "", ONE, {}, real=True)
 )
+panel: Final = BY_NAME.panel
 
 MODELS: Final = ("tgcn_2layer", "dysat", "mpnn_lstm_bare")
 MODEL_TITLES: Final = {
@@ -94,6 +95,11 @@ RANKS: Final = (1, 2, 4, 8)
 def snapshots(preset: Preset) -> int | None:
     """Snapshots that a timed cell keeps, the last ones and the target; all in full and paper."""
     return {"smoke": 9, "quick": 65, "full": None, "paper": None}[preset]
+
+
+def model_title(row: Any) -> str:
+    """A model's title as a figure shows it."""
+    return MODEL_TITLES[row.params["model"]]
 
 
 def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> SequenceWorkload:

@@ -11,9 +11,9 @@ from dgbench.lab.result_checks import close
 from dgbench.lab.table import Table
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.sequences import load_sequences
-from dgbench.systems.dgc.experiments.common import one_thread
 from dgbench.systems.dgc.experiments.settings import MODEL_TITLES, MODELS
 from dgbench.systems.dgc.experiments.stale_base import (
     COMMON_READING,

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dgbench import datasets
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
+from dgbench.lab.printed import same_printed
+from dgbench.lab.table import Table, number
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.dgc.experiments.common import failed, failures, number
 from dgbench.systems.dgc.experiments.lifetimes import RULES, Lifetimes
 from dgbench.systems.dgc.experiments.settings import ALL, BY_NAME, GRAPHS
 from dgbench.systems.dgc.recount import recounted
@@ -154,13 +155,6 @@ def presence_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             {"series": RULE_TITLES[rule], "x": title, "failed": failed(row)} for rule in RULES
         ]
     return points
-
-
-def same_printed(counted: int, printed: int) -> bool:
-    """Whether a count is rounded or cut to the printed number, at its digits (at least two)."""
-    digits = max(2, len(str(printed).rstrip("0")))
-    unit = 10 ** max(0, len(str(printed)) - digits)
-    return -unit <= 2 * (counted - printed) < 2 * unit if unit > 1 else counted == printed
 
 
 def agrees(row: Any) -> dict[str, bool]:

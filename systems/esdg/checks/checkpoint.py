@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, turns_gain
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.esdg.checks.common import finding, missing, strength
 from dgbench.systems.esdg.experiments.memory import SHARES, block_counts, least_ranks, peak

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.table import Table
-from dgbench.lab.verbs import number
+from dgbench.lab.table import Table, number
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.checks.common import finding, missing

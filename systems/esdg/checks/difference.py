@@ -13,8 +13,7 @@ from statistics import median
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.esdg.checks.common import (
     NEEDS_CUDA,

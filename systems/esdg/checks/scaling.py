@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.printed import as_printed
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.esdg.checks.common import as_printed, finding, missing, strength
+from dgbench.systems.esdg.checks.common import finding, missing, strength
 from dgbench.systems.esdg.experiments import fig5_curves, fig7
 from dgbench.systems.esdg.experiments.projection import (
     GPUS_PER_NODE,

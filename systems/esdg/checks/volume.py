@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from dgbench.lab.table import rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.checks.common import finding, missing, strength
 from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, seconds_of, slowdown

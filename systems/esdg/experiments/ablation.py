@@ -13,17 +13,17 @@ from math import sqrt
 from statistics import median
 from typing import Any, Final
 
-from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, observe_speedup, turns_gain
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.runtime.meter import Meter
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import turns_of
-from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,
     Widths,

@@ -22,10 +22,10 @@ from dgbench.kernels_cuda.difference import (
     rebuild,
 )
 from dgbench.lab.result_checks import equal
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.esdg.experiments.common import Occurrences, one_thread
+from dgbench.systems.esdg.experiments.common import Occurrences
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     agree,

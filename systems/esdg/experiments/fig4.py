@@ -10,23 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.charts import failures
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, observe_speedup
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.meter import Meter
+from dgbench.runtime.threads import one_thread
 from dgbench.runtime.topology.named import PCIE3
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload, load_timeline
 from dgbench.systems.base.turns import turns_of
-from dgbench.systems.esdg.experiments.common import (
-    Changes,
-    Occurrences,
-    failures,
-    one_thread,
-    panel,
-)
+from dgbench.systems.esdg.experiments.common import Changes, Occurrences
 from dgbench.systems.esdg.experiments.main_races import DIFFERENCES
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
@@ -46,6 +41,7 @@ from dgbench.systems.esdg.experiments.settings import (
     RANKS,
     SMOOTHING,
     Graph,
+    panel,
     snapshots,
     workload,
 )

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dgbench.lab.compare import TURN_INTERVAL, ratio_of
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.verbs import number
+from dgbench.lab.table import number
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline
-from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.fig5_curves import NAME, curves, ranked
 from dgbench.systems.esdg.experiments.fig5_points import (
     measured_split,

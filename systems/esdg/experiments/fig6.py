@@ -14,6 +14,8 @@ import msgspec
 import torch
 from torch import Tensor
 
+from dgbench.lab.charts import failures
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.collectives import Communicator, LocalCommunicator
@@ -27,7 +29,6 @@ from dgbench.systems.base.timeline import (
     TimelineWorkload,
     load_timeline,
 )
-from dgbench.systems.esdg.experiments.common import devices_lacking, failures
 from dgbench.systems.esdg.experiments.recount import OVER_EDGES, agree, common, distinct, entry_keys
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, workload
 from dgbench.systems.esdg.experiments.table2_runs import CUTS, SAMPLES, methods

@@ -12,16 +12,15 @@ import numpy as np
 import torch
 
 from dgbench.lab.compare import ratio
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import TimelineWorkload
 from dgbench.systems.esdg.experiments import fig5, fig5_curves
-from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.fig5_curves import link_error, link_errors
 from dgbench.systems.esdg.experiments.parts import (
     TURNS,

@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from statistics import median
 from typing import Any, Final
 
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, observe_speedup, turns_gain
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.models import TimelineModel, build_model
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, turns_gain
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES
 
 WAYS = (("the paper's way", "paper"), ("ours", "ours"))

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any, Final
 
-from dgbench.lab.compare import TURN_INTERVAL
+from dgbench.lab.compare import TURN_INTERVAL, observe_speedup
 from dgbench.lab.result_checks import equal
-from dgbench.lab.table import Entry, Table
-from dgbench.lab.verbs import number, observe_speedup
+from dgbench.lab.table import Entry, Table, number
 from dgbench.runtime.statistics import median_interval
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe

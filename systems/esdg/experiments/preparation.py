@@ -11,10 +11,10 @@ from typing import Any, Final
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
-from dgbench.lab.compare import Ratio
+from dgbench.lab.compare import Ratio, observe_speedup
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import rows_of
-from dgbench.lab.verbs import number, observe_speedup, turns_gain
+from dgbench.lab.table import number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import load_timeline

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.errors import CheckFailed
 from dgbench.runtime.ranks import launch
@@ -22,7 +22,6 @@ from dgbench.systems.base.timeline import (
     TimelineWorkload,
     load_timeline,
 )
-from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.rank_turns import take_rank_turns
 from dgbench.systems.esdg.experiments.recount import (
     OVER_PAIRS,

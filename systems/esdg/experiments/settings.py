@@ -82,6 +82,7 @@ COUNTED: Final = (
 BY_NAME: Final = GraphsByName(
     COUNTED, lambda card: Graph(card.name, card.title, None, 10, 10, ONE, {}, real=True)
 )
+panel: Final = BY_NAME.panel
 
 MODELS: Final = ("tm_gcn", "cd_gcn", "evolvegcn_o")
 MODEL_TITLES: Final = {"tm_gcn": "TM-GCN", "cd_gcn": "CD-GCN", "evolvegcn_o": "EvolveGCN"}

@@ -12,19 +12,13 @@ import torch
 from dgbench.datasets.transforms import factors, m_transform
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.difference import encode_sequence
+from dgbench.lab.charts import failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import number, rows_of
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.esdg.experiments.common import (
-    Changes,
-    Occurrences,
-    failures,
-    formula,
-    one_thread,
-    panel,
-)
+from dgbench.systems.esdg.experiments.common import Changes, Occurrences, formula
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     RawEdges,
@@ -34,7 +28,7 @@ from dgbench.systems.esdg.experiments.recount import (
     first_life,
     sequence_bytes,
 )
-from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, Graph
+from dgbench.systems.esdg.experiments.settings import BY_NAME, COUNTED, Graph, panel
 from dgbench.systems.esdg.oracle import summary
 
 LIVES = (1, 2, 5, 10, 20, 40, 80)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from dgbench.datasets.transforms import EdgeLives
+from dgbench.lab.charts import failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
-from dgbench.lab.table import rows_of
-from dgbench.lab.verbs import number
+from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.esdg.experiments.common import Changes, Occurrences, failures
+from dgbench.systems.esdg.experiments.common import Changes, Occurrences
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
     RawEdges,
@@ -79,16 +79,6 @@ def smallest_life(lives: EdgeLives, ratio: float) -> int | None:
         else:
             low = middle + 1
     return low
-
-
-def same_printed(counted: int, printed: int) -> bool:
-    """Whether a count is rounded or cut to the printed number, at its digits (at least two).
-
-    The paper cuts: the 13.67 M ratings of epinions are printed as 13 M.
-    """
-    digits = max(2, len(str(printed).rstrip("0")))
-    unit = 10 ** max(0, len(str(printed)) - digits)
-    return -unit <= 2 * (counted - printed) < 2 * unit if unit > 1 else counted == printed
 
 
 def printed(row: Any) -> dict[str, int]:

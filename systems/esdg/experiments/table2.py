@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
-from dgbench.lab.table import Table, rows_of
-from dgbench.lab.verbs import number, turns_gain
+from dgbench.lab.ranks import devices_lacking
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.lab.verbs import turns_gain
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.transport import TITLES, Transport
-from dgbench.systems.esdg.experiments.common import devices_lacking
 from dgbench.systems.esdg.experiments.main_races import PARTITIONS
 from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS
 from dgbench.systems.esdg.experiments.table2_runs import (

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dgbench.datasets import SnapshotSequence
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.result_checks import close
-from dgbench.lab.verbs import observe_speedup
 from dgbench.systems.base import Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.timeline import (

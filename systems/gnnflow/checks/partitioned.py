@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import ratio_of
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
 from dgbench.systems.gnnflow.experiments import large, table7
-from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
-from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES
+from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, graph_title
 
 Rows = Sequence[Any]
 
@@ -60,8 +59,8 @@ def graph_building(claim: Claim, rows: Rows) -> Finding:
         direction=gain.value > 1,
         undecided=low <= 1 <= high,
         reason=f"{gain.value:.1f}x, printed {claim.value['DGL'] / claim.value['GNNFlow']:.2f}x; "
-        f"{value_of(row, 'events')} edges of a twin for 4 machines in one process, without a "
-        f"network; {value_of(row, 'throughput', of='edges') / 1e6:.1f} M edges/s, printed "
+        f"{number(row, 'events')} edges of a twin for 4 machines in one process, without a "
+        f"network; {number(row, 'throughput', of='edges') / 1e6:.1f} M edges/s, printed "
         f"{1.3e9 / claim.value['GNNFlow'] / 1e6:.2f} M",
     )
 
@@ -178,7 +177,7 @@ def ldbc_throughput(claim: Claim, rows: Rows) -> Finding:
         measured=f"{ends[0]:.0f} to {ends[1]:.0f} thousand",
         direction=ends[1] >= float(claim.value),
         reason="an upper end, as nothing waits in it, and the printed number has to lie below; "
-        f"{value_of(row, 'throughput'):.0f} events/s on 2 ranks of a CPU",
+        f"{number(row, 'throughput'):.0f} events/s on 2 ranks of a CPU",
     )
 
 

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.table import rows_of
+from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
 from dgbench.systems.gnnflow.experiments import fig13
-from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
 from dgbench.systems.gnnflow.experiments.fig13 import CPU, ENFORCED, OVERSUBSCRIBE, TITLES
-from dgbench.systems.gnnflow.experiments.settings import DATASET_OF
+from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, graph_title
 
 Rows = Sequence[Any]
 SMALL, LARGE = "reddit", ("gdelt", "netflix")
@@ -138,13 +137,13 @@ def thrashing(claim: Claim, rows: Rows) -> Finding:
     used = {key for ratio in ratios.values() for key in ratio.rows}
     mine = [row for row in rows if row.id in used]
     if not all(
-        value_of(row, "memory", of="ballast") for row in mine if row.params["system"] == "unified"
+        number(row, "memory", of="ballast") for row in mine if row.params["system"] == "unified"
     ):
         return missing(
             f"unified memory had no limit; {OVERSUBSCRIBE}=1 sets one by holding the rest of the "
             "device's memory"
         )
-    limit = min(value_of(row, "memory", of="limit") for row in mine)
+    limit = min(number(row, "memory", of="limit") for row in mine)
     if limit < ENFORCED:
         return missing(
             f"a limit of {limit / 1e6:.0f} MB is too small to be kept with unified memory; "

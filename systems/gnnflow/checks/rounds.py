@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import (
     NEEDS_CUDA,
@@ -21,7 +21,6 @@ from dgbench.systems.gnnflow.checks.common import (
     strength,
 )
 from dgbench.systems.gnnflow.experiments import fig8, fig9, update
-from dgbench.systems.gnnflow.experiments.common import value_of
 from dgbench.systems.gnnflow.experiments.round_race import GNNFLOW, TGL
 from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, MODEL_TITLES
 
@@ -105,7 +104,7 @@ def full_size(row: Any, metric: str, **dims: Any) -> float:
 
     Both are linear in edges: an update in those of the round, a rebuild in those of the graph.
     """
-    return value_of(row, metric, **dims) / float(row.data.get("scale") or 1.0)
+    return number(row, metric, **dims) / float(row.data.get("scale") or 1.0)
 
 
 def _times(claim: Claim, rows: Rows, setting: str, dearer: str) -> Finding:
@@ -125,7 +124,7 @@ def _times(claim: Claim, rows: Rows, setting: str, dearer: str) -> Finding:
         direction=max(seconds, key=seconds.__getitem__) == dearer,
         reason=(
             f"seconds {'at' if whole else 'scaled to'} full size on this machine, "
-            f"{value_of(used[0], 'threads')} threads of which the update uses one; the direction "
+            f"{number(used[0], 'threads')} threads of which the update uses one; the direction "
             "is which graph costs more; rebuild over update "
             + ", ".join(f"{title} {gain:.0f}x" for title, gain in gains.items())
         ),

@@ -7,12 +7,12 @@ from math import floor, log2
 from typing import Any, Final
 
 from dgbench.lab.compare import Ratio
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import finding, missing, of_the_paper, strength
 from dgbench.systems.gnnflow.experiments import fig12
-from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
 from dgbench.systems.gnnflow.experiments.sampling_ablation import lookup_rows
+from dgbench.systems.gnnflow.experiments.settings import graph_title
 
 Rows = Sequence[Any]
 HARDLY: Final = 0.1
@@ -31,7 +31,7 @@ def log_time(claim: Claim, rows: Rows) -> Finding:
     compared = Table.of([row]).where("comparisons").numbers("size")
     allowed = {n: SEARCHES * (floor(log2(n)) + 1) for n in compared}
     longest = max(compared)
-    walked = value_of(row, "list_blocks", size=longest)
+    walked = number(row, "list_blocks", size=longest)
     return finding(
         [row],
         evidence="counted",

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Check, Claim, Finding
 from dgbench.systems.gnnflow.checks.common import finding, missing
-from dgbench.systems.gnnflow.experiments.common import graph_title, value_of
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DATASET_OF
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DATASET_OF, graph_title
 from dgbench.systems.gnnflow.experiments.table6 import (
     COLUMNS,
     CONSTRUCTED,
@@ -37,13 +36,12 @@ NODE_ENTRY = 40
 
 def tegra_snapshots(claim: Claim, rows: Sequence[Any]) -> Finding:
     """A new snapshot is needed where the time moves on: time stamps against edges."""
-    stamps = {row.id: value_of(row, "events", of="time stamps") for row in graph_rows(rows)}
+    stamps = {row.id: number(row, "events", None, of="time stamps") for row in graph_rows(rows)}
     found = [row for row in graph_rows(rows) if stamps[row.id] is not None]
     if not found:
         return missing("needs a graph with real time stamps in table6")
     shares = {
-        graph_title(r.params["dataset"]): stamps[r.id] / value_of(r, "events", of=None)
-        for r in found
+        graph_title(r.params["dataset"]): stamps[r.id] / number(r, "events", of=None) for r in found
     }
     # The paper's own largest public graph: its stamps are a quarter of an hour apart (Table 5).
     gdelt = BY_NAME["gdelt"].printed or {}
@@ -64,7 +62,7 @@ def block_size(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = graph_rows(rows)
     if not found:
         return missing(NOT_COUNTED)
-    size = value_of(found[-1], "memory", of="block")
+    size = number(found[-1], "memory", of="block")
     return finding(
         [found[-1]],
         evidence="counted",
@@ -95,8 +93,8 @@ def append_no_resort(claim: Claim, rows: Sequence[Any]) -> Finding:
     found = graph_rows(rows)
     if not found:
         return missing(NOT_COUNTED)
-    merged = sum(value_of(r, "vertices", of="merged") for r in found)
-    disorder = sum(value_of(r, "vertices", of="out of order") for r in found)
+    merged = sum(number(r, "vertices", of="merged") for r in found)
+    disorder = sum(number(r, "vertices", of="out of order") for r in found)
     return finding(
         found,
         evidence="counted",
@@ -146,9 +144,7 @@ def waste_bound(claim: Claim, rows: Sequence[Any]) -> Finding:
     if not found:
         return missing("needs the constructed graph of table6")
     row = found[0]
-    over_edges, over_slots = (
-        value_of(row, "portion", baseline=over) for over in ("edges", "slots")
-    )
+    over_edges, over_slots = (number(row, "portion", baseline=over) for over in ("edges", "slots"))
     return finding(
         [row],
         evidence="counted",
@@ -169,7 +165,7 @@ def metadata_smaller(claim: Claim, rows: Sequence[Any]) -> Finding:
     ratios = {}
     for row in found:
         adaptive = table(row)["Adaptive"]
-        nodes = value_of(row, "vertices", of=None) * NODE_ENTRY / MIB
+        nodes = number(row, "vertices", of=None) * NODE_ENTRY / MIB
         ratios[graph_title(row.params["dataset"])] = adaptive["edge MB"] / (
             adaptive["metadata MB"] + nodes
         )

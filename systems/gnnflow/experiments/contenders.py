@@ -11,22 +11,15 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.compare import TURN_INTERVAL, ratio_of
+from dgbench.lab.charts import failed, failures, gap, ratio_mark
+from dgbench.lab.compare import TURN_INTERVAL, observe_speedup, ratio_of
 from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.contenders import CONTENDERS, Contender, Events, Truth
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    gap,
-    graph_title,
-    observe_speedup,
-    origin_data,
-    ratio_mark,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     SCAN,
     by_subject,
@@ -34,7 +27,7 @@ from dgbench.systems.gnnflow.experiments.sample_checks import (
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import PRESETS
+from dgbench.systems.gnnflow.experiments.settings import PRESETS, graph_title
 
 NAME: Final = "contenders"
 OURS: Final = "blocks"
@@ -169,7 +162,7 @@ def open_stream(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
         return synthetic_events(vertices, edges), data
     found = datasets.open_events(name)
     events = Events(found.num_nodes, found.src, found.dst, found.t)
-    return events, origin_data(found.origin)
+    return events, describe(found)
 
 
 class Racers:

@@ -15,26 +15,21 @@ from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.temporal_counts import count_walk
 from dgbench.kernels_cuda.temporal_sample import sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
-from dgbench.lab.compare import Ratio, ratio_of, rounds_of
+from dgbench.lab.charts import failures, gap
+from dgbench.lab.compare import Ratio, observe_speedup, ratio_of, rounds_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    observe_speedup,
-    origin_data,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph, graph_title
 from dgbench.systems.gnnflow.experiments.table6 import INJECTED, policies
 
 NAME: Final = "fig12"
@@ -195,7 +190,7 @@ def measure(graph: Graph, scale: float, context: RunContext) -> Measurement:
     stores, events = stores_of(graph, scale)
     lists = stores["Adj. List"].list_lengths()
     nodes, times = roots_of(events, lists, VISITS[context.preset])
-    found = Measurement(data=origin_data(events.origin))
+    found = Measurement(data=describe(events))
     checks: list[ResultCheck] = []
     for walk, policy in product(WALKS, POLICIES):
         calls = {

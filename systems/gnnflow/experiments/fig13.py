@@ -9,26 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
+from dgbench.lab.charts import failures, gap, ratio_mark
 from dgbench.lab.compare import Ratio, by_group, ratio
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.experiments import sample_checks
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    origin_data,
-    ratio_mark,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
     records_check,
     samples_check,
     sampling_task,
 )
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, Graph
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, Graph, graph_title
 
 if TYPE_CHECKING:
     from dgbench.datasets import EventStream
@@ -171,7 +165,7 @@ def cpu_rows(rows: Rows) -> list[Any]:
 
 def share(row: Any, record: int = 20) -> float:
     """What the records alone take of the limit at the published size, without any free slot."""
-    return record * value_of(row, "records", of="published") / LIMIT
+    return record * number(row, "records", of="published") / LIMIT
 
 
 def over(rows: Rows, slow: str, fast: str) -> Ratio | None:
@@ -291,14 +285,14 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
     steady = measure_steady(step, budget_s=BUDGETS_S[context.preset])
     task_of = sampling_task(fanouts, task.sampling, undirected=graph.undirected, seed=1)
     checks = [records_check(store.neighbours, events, graph.undirected)]
-    for number in sample_checks.drawn(BATCHES, 2).tolist():
-        nodes, times = batches[number]
-        found = sample(nodes, times, number)
+    for batch in sample_checks.drawn(BATCHES, 2).tolist():
+        nodes, times = batches[batch]
+        found = sample(nodes, times, batch)
         checks.append(
-            samples_check(task_of, events, nodes, times, number, found, part=f"batch {number}")
+            samples_check(task_of, events, nodes, times, batch, found, part=f"batch {batch}")
         )
         if system != CPU:
-            checks.append(equal_samples(found, on_cpu(nodes, times, number)))
+            checks.append(equal_samples(found, on_cpu(nodes, times, batch)))
     records = len(events) * (2 if graph.undirected else 1)
     own = {"records": memory.records, "published": published}
     exact = {"records": records, "published": round(records / scale)}
@@ -309,7 +303,7 @@ def measure(graph: Graph, system: str, context: RunContext) -> Measurement:
     told.observe("step_time", steady.time, samples=steady.samples)
     told.warmup, told.deviation = steady.warmup, {"output": apart}
     told.checks = by_subject(checks)
-    told.data = {**origin_data(events.origin), "edges": len(events), "nodes": events.num_nodes}
+    told.data = {**describe(events), "edges": len(events), "nodes": events.num_nodes}
     return told
 
 
@@ -317,8 +311,8 @@ def equal_samples(found: list[list[Sample]], right: list[list[Sample]]) -> Resul
     """A check that samples are those of the CPU, bit by bit."""
     columns = [
         {
-            f"{name} of hop {number}": getattr(hop, name)
-            for number, hop in enumerate(hops[0], 1)
+            f"{name} of hop {depth}": getattr(hop, name)
+            for depth, hop in enumerate(hops[0], 1)
             for name in CHECKED
         }
         for hops in (found, right)
@@ -354,7 +348,7 @@ def byte_points(rows: Rows) -> list[dict[str, Any]]:
         name = row.params["dataset"]
         common = {"x": graph_title(name), "row_ids": [row.id], "counted": True}
         found += [
-            {**common, "series": series, "y": size * value_of(row, "records", of="published")}
+            {**common, "series": series, "y": size * number(row, "records", of="published")}
             for series, size in RECORD.items()
         ]
         if name in PRINTED_MB:

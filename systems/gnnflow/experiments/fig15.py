@@ -9,20 +9,15 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.charts import failed, failures, mark
+from dgbench.lab.compare import observe_speedup
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.stream import negatives_of
 from dgbench.systems.gnnflow.experiments.cache_checks import LoopedCache
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    mark,
-    observe_speedup,
-    one_thread,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.partition import first_events
 from dgbench.systems.gnnflow.experiments.sample_checks import NearbyStream
 from dgbench.systems.gnnflow.experiments.settings import (
@@ -370,7 +365,7 @@ def projected(row: Any, reading: str) -> dict[tuple[str, int], float]:
 
 def own_throughput(row: Any, name: str) -> float:
     """Events per second of processor time."""
-    return value_of(row, "throughput", setting=name, clock="processor")
+    return number(row, "throughput", setting=name, clock="processor")
 
 
 def scaling(rows: Rows, model: str, name: str = OURS) -> dict[int, float]:

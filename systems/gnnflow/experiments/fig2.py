@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failures, gap, mark
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
@@ -19,18 +20,13 @@ from dgbench.systems.gnnflow.experiments.baseline_runs import (
     size_notes,
     time_batches,
 )
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    mark,
-    panel,
-)
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     HELD_NAMES,
     MODEL_TITLES,
     PRESETS,
+    graph_title,
+    panel,
 )
 
 GRAPHS: Final = {

@@ -5,19 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from dgbench.lab.charts import failures, gap, mark, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.main_race import MainRace, RaceComparison
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    mark,
-    model_title,
-    ratio_mark,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.round_race import (
     BARE,
     CACHED,
@@ -32,6 +24,8 @@ from dgbench.systems.gnnflow.experiments.settings import (
     HELD_NAMES,
     MODEL_TITLES,
     MODELS,
+    graph_title,
+    model_title,
     workload,
 )
 
@@ -249,7 +243,7 @@ def over_points(rows: Rows, phase: str | None = None) -> list[dict[str, Any]]:
     points = [
         ratio_mark(
             gain, **_where(row), system=system, baseline=TITLES[baseline],
-            n=value_of(row, "turns"), deviation=gain.deviation,
+            n=number(row, "turns"), deviation=gain.deviation,
         )
         for row in races(rows)
         for baseline, setting, system in shown

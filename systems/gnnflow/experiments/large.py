@@ -7,22 +7,18 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.base.stream_memory import VertexMemory
 from dgbench.systems.gnnflow.experiments.block_checks import (
     PlainBlocks,
     counted_blocks,
     records_by_batch,
-)
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    one_thread,
-    origin_data,
-    value_of,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, records_check
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
@@ -175,7 +171,7 @@ def _memory(graph: Any, preset: Preset) -> Measurement:
     events = datasets.open_events(graph.name, "auto", graph.scale(preset), 1)
     factor = graph.printed["edges"] / len(events)
     step = max(1, round(INGEST / factor))
-    told = Measurement(data=origin_data(events.origin))
+    told = Measurement(data=describe(events))
     _observe_printed(told, graph)
     checks = [_bytes_check()]
     told.observe("events", len(events))
@@ -297,7 +293,7 @@ def last_rows(rows: Rows, kind: str) -> list[Any]:
 
 def memory(row: Any, of: str, dtype: str | None = None) -> int:
     """Bytes by printed sizes."""
-    return value_of(row, "memory", of=of, dtype=dtype)
+    return number(row, "memory", of=of, dtype=dtype)
 
 
 def gigabytes(row: Any, part: str) -> dict[int, float]:

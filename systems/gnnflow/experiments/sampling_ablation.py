@@ -12,26 +12,20 @@ import torch
 from dgbench.kernels_cuda.temporal_counts import count_walk
 from dgbench.kernels_cuda.temporal_sample import sample_between, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.lab.compare import ROUND_INTERVAL, Ratio, ratio_of, rounds_of
+from dgbench.lab.charts import failures, gap, ratio_mark
+from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_speedup, ratio_of, rounds_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.base.turns import turn_rounds
 from dgbench.systems.gnnflow.contenders import Events
 from dgbench.systems.gnnflow.contenders.stream import batch_roots, synthetic_events
-from dgbench.systems.gnnflow.experiments.common import (
-    failures,
-    gap,
-    graph_title,
-    observe_speedup,
-    origin_data,
-    ratio_mark,
-)
 from dgbench.systems.gnnflow.experiments.fig12 import BUDGET_S, agreement, in_turns
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import PRESETS
+from dgbench.systems.gnnflow.experiments.settings import PRESETS, graph_title
 
 NAME: Final = "sampling_ablation"
 SYNTHETIC: Final = "power law"
@@ -239,7 +233,7 @@ def _open(name: str, preset: Preset) -> tuple[Events, dict[str, Any]]:
         return synthetic_events(vertices, edges), data
     found = datasets.open_events(name)
     events = Events(found.num_nodes, found.src, found.dst, found.t)
-    return events, origin_data(found.origin)
+    return events, describe(found)
 
 
 def _store(events: Events, layout: str) -> TemporalStore:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName, span_of
@@ -108,6 +108,8 @@ BY_NAME: Final = GraphsByName(
                        window=(span_of(card) or 1.0) / 30, real=True),
 )  # fmt: skip
 """A dataset of the user's has a hundred rounds, and windows of a thirtieth of it."""
+panel: Final = BY_NAME.panel
+graph_title: Final = BY_NAME.title
 HELD_NAMES: Final = tuple(graph.name for graph in HELD)
 TWIN_NAMES: Final = tuple(graph.name for graph in GRAPHS)
 
@@ -155,6 +157,11 @@ INITIAL: Final = 0.3
 """Share of the events that a model is trained on before the rounds begin (section 6.1)."""
 LAMBDA: Final = 0.2
 """Share of a cache that one batch may replace (section 4.3)."""
+
+
+def model_title(row: Any) -> str:
+    """A model's title as a figure shows it."""
+    return MODEL_TITLES[row.params["model"]]
 
 
 def workload(graph: Graph, model: str, preset: Preset, **fields: object) -> StreamWorkload:

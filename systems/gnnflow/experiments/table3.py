@@ -11,18 +11,19 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.row_cache import RowCache
+from dgbench.lab.charts import failed, failures, mark
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel
 from dgbench.systems.gnnflow.experiments.settings import (
     BY_NAME,
     INITIAL,
     MODEL_TITLES,
     MODELS,
     SETTINGS,
+    panel,
 )
 
 PAPERS: Final = ("reddit", "gdelt", "netflix")

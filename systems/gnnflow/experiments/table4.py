@@ -10,13 +10,13 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
+from dgbench.lab.charts import failed, failures, mark
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
-from dgbench.lab.table import rows_of
+from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Accesses
-from dgbench.systems.gnnflow.experiments.common import failed, failures, mark, panel, value_of
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS, panel
 from dgbench.systems.gnnflow.rounds import Round
 from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
 
@@ -157,13 +157,13 @@ def recount(
            for one in rounds[-2:]]  # fmt: skip
     plain = [plain_sets(accesses, one) for one in few]
     own, wanted = {}, {}
-    for number, (one, (seen, held)) in enumerate(zip(few, plain, strict=True)):
+    for k, (one, (seen, held)) in enumerate(zip(few, plain, strict=True)):
         both = (sets(accesses, one), seen), (choices(accesses, one), held)
         for name, (mine, exact) in zip(("sampled", "cached"), both, strict=True):
             for kind in KINDS:
                 ids = torch.tensor(sorted(exact[kind]), dtype=torch.int64)
-                own[f"{kind}s {name}, round {number}"] = mine[kind].nonzero()[:, 0]
-                wanted[f"{kind}s {name}, round {number}"] = ids
+                own[f"{kind}s {name}, round {k}"] = mine[kind].nonzero()[:, 0]
+                wanted[f"{kind}s {name}, round {k}"] = ids
     shares: dict[str, float] = {}
     exact_shares: dict[str, float] = {}
     for kind in KINDS:
@@ -218,7 +218,7 @@ def mean(values: Sequence[float]) -> float:
 
 def common(row: Any, kind: str, statistic: str = "jaccard") -> float:
     """What adjacent rounds of a row have in common, in percent."""
-    return 100 * value_of(row, "overlap", of=kind, statistic=statistic)
+    return 100 * number(row, "overlap", of=kind, statistic=statistic)
 
 
 def points(rows: Sequence[Any]) -> list[dict[str, Any]]:

@@ -12,21 +12,16 @@ import torch
 from dgbench import datasets
 from dgbench.datasets import twins
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, close, equal
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base.data import describe
 from dgbench.systems.gnnflow.block_counts import DESCRIBED_BLOCK, BlockCounts
 from dgbench.systems.gnnflow.experiments.block_checks import PlainBlocks, plain_blocks
-from dgbench.systems.gnnflow.experiments.common import (
-    failed,
-    failures,
-    graph_title,
-    origin_data,
-    value_of,
-)
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, PRESETS, Graph, graph_title
 
 INJECTED = 100_000
 """Edges of a batch (section 6.2)."""
@@ -214,7 +209,7 @@ def _held(graph: Graph) -> _Source:
     )
     sizes = (HELD_BATCH, graph.tau, graph.fixed)
     stamps = int(events.t.unique().numel())
-    return _Source(chunks, events.num_nodes, graph, sizes, origin_data(events.origin), stamps)
+    return _Source(chunks, events.num_nodes, graph, sizes, describe(events), stamps)
 
 
 def _measured(source: _Source) -> Measurement:
@@ -388,7 +383,7 @@ def graph_rows(rows: Sequence[Any], *names: str) -> list[Any]:
 
 def table(row: Any) -> dict[str, dict[str, float]]:
     """Table 6 of one row: layout -> column -> number."""
-    found, vertices = Table.of([row]), value_of(row, "vertices", of=None)
+    found, vertices = Table.of([row]), number(row, "vertices", of=None)
     blocks = found.where("list_blocks", statistic=None).numbers("setting")
     longest = found.where("list_blocks", statistic="longest").numbers("setting")
     slots = found.where("slots", statistic=None).numbers("setting")

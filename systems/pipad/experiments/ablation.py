@@ -13,14 +13,14 @@ from statistics import median
 from typing import Any
 
 from dgbench.lab.charts import failed, interval, titled
-from dgbench.lab.compare import Ratio, ratio_of
+from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.evidence import ids, uses_twin
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import observe_speedup, open_trainer, oracle_of
+from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.turns import take_turns

@@ -20,23 +20,24 @@ from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_csr
 from dgbench.kernels_cuda.variants import warp_clocks
 from dgbench.kernels_cuda.work_items import time_items
 from dgbench.lab.charts import failed, first_failed, speedup
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext, Workload
 from dgbench.systems.base.data import describe
-from dgbench.systems.base.race import observe_speedup, open_trainer, oracle_of
+from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
 from dgbench.systems.base.system import Trainer
 from dgbench.systems.base.turns import take_turns
-from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph, title_of
+from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,
     MODEL_TITLES,
     MODELS,
+    panel,
     workload,
 )
 from dgbench.systems.pipad.partitions import Partitions, on_device
@@ -84,7 +85,7 @@ def balance_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             if row.device == "cuda"
             else f"items handed out to {WORKERS} workers (CPU analogue)",
             "series": title,
-            "x": title_of(row),
+            "x": panel(row),
             "y": gap(row, cap),
             "row_ids": [row.id],
         }
@@ -96,13 +97,13 @@ def balance_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def cap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Words over CSR's, and actual over balanced time, by the length of slices."""
     points = []
-    for panel in ("words over CSR's (counted)", "actual over balanced time"):
-        counted = panel.startswith("words")
+    for heading in ("words over CSR's (counted)", "actual over balanced time"):
+        counted = heading.startswith("words")
         for row in balances(rows):
             words = Table.of([row]).where("words").numbers("cap")
             for cap in CAPS:
                 y = words[cap] / words[None] if counted else gap(row, cap)
-                point = {"panel": panel, "series": title_of(row), "x": cap, "y": y}
+                point = {"panel": heading, "series": panel(row), "x": cap, "y": y}
                 points.append({**point, "counted": counted, "row_ids": [row.id]})
     return points
 

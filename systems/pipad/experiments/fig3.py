@@ -21,12 +21,12 @@ from dgbench.lab.verbs import instrumented
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext, Workload
 from dgbench.systems.base import data as workload_data
 from dgbench.systems.base.race import timed
-from dgbench.systems.pipad.experiments.common import title_of
 from dgbench.systems.pipad.experiments.settings import (
     ALL,
     BY_NAME,
     MODEL_TITLES,
     MODELS,
+    panel,
     workload,
 )
 
@@ -157,7 +157,7 @@ def share_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         point = {
             "panel": "copies over the link" if on_gpu else "copies into an arena (CPU analogue)",
             "series": MODEL_TITLES[model],
-            "x": title_of(next((r for r in here if r.data), here[0])),
+            "x": panel(next((r for r in here if r.data), here[0])),
         }
         if mine := found.get((model, dataset)):
             y = fmean(100 * value for value in mine.values)
@@ -183,7 +183,7 @@ def byte_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     return [
         {
             "series": MODEL_TITLES[model],
-            "x": title_of(found[0].row),
+            "x": panel(found[0].row),
             "y": found[0].value / frames[dataset, model],
             "counted": True,
             "row_ids": ids(found.rows),

@@ -17,8 +17,8 @@ from dgbench.lab.result_checks import equal
 from dgbench.lab.table import Table
 from dgbench.lab.verbs import observed
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph, title_of
-from dgbench.systems.pipad.experiments.settings import BY_NAME
+from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
+from dgbench.systems.pipad.experiments.settings import BY_NAME, panel
 from dgbench.systems.pipad.partitions import Partitions, split
 from dgbench.systems.pipad.recounts import edges_of, recount_loads
 
@@ -55,7 +55,7 @@ def saving_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for row in GRAPH_LOADS(rows).rows:
             loads = Table.of([row]).where(name).numbers("method")
             y = loads["pipad"] / max(1, loads["gespmm"])
-            point = {"series": name, "x": title_of(row), "y": y, "counted": True}
+            point = {"series": name, "x": panel(row), "y": y, "counted": True}
             points.append({**point, "row_ids": [row.id]})
     return points
 

@@ -24,8 +24,8 @@ from dgbench.lab.result_checks import ResultCheck, at_most, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.base.race import TOLERANCE, relative
-from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph, title_of
-from dgbench.systems.pipad.experiments.settings import BY_NAME
+from dgbench.systems.pipad.experiments.common import FEW, data_of, open_graph
+from dgbench.systems.pipad.experiments.settings import BY_NAME, panel
 from dgbench.systems.pipad.partitions import on_device, split
 from dgbench.systems.pipad.recounts import edges_of, plain_aggregation
 
@@ -50,7 +50,7 @@ def overlap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         {
             "panel": f"words of partitions of {size} (counted)",
             "series": title,
-            "x": title_of(row),
+            "x": panel(row),
             "y": shares(row, size)[kind],
             "counted": True,
             "row_ids": [row.id],
@@ -66,7 +66,7 @@ def overlap_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
                 {
                     "panel": "time of (b) over (a), partitions of 4",
                     "series": phase,
-                    "x": title_of(row),
+                    "x": panel(row),
                     "y": seconds["slice"] / seconds["edge"],
                     "row_ids": [row.id],
                 }

@@ -80,6 +80,7 @@ BY_NAME: Final = GraphsByName(
     lambda card: Graph(card.name, card.title, (vertices_of(card) or 0) <= MAX_SMALL, 5,
                        (1.0, 1.0, 1.0, 1.0), {}),
 )  # fmt: skip
+panel: Final = BY_NAME.panel
 MODELS: Final = ("evolvegcn", "mpnn_lstm", "tgcn_model")
 MODEL_TITLES: Final = {
     "evolvegcn": "EvolveGCN",

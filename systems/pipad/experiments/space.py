@@ -12,8 +12,8 @@ from dgbench.kernels_cuda.overlap import PartTopology
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph, title_of
-from dgbench.systems.pipad.experiments.settings import BY_NAME
+from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
+from dgbench.systems.pipad.experiments.settings import BY_NAME, panel
 from dgbench.systems.pipad.format_words import count_formats, mean_change, partition_words
 from dgbench.systems.pipad.recounts import (
     drawn,
@@ -51,7 +51,7 @@ def format_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     return [
         {
             "series": title,
-            "x": title_of(row),
+            "x": panel(row),
             "y": words(row)[key, None] / max(1, Table.of([row]).where("edges").one().value),
             "counted": True,
             "row_ids": [row.id],
@@ -64,7 +64,7 @@ def format_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def transfer_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Words of a partition over those of its snapshots whole, by partition size and graph."""
     return [
-        {"series": title_of(row), "x": size, "y": share, "counted": True, "row_ids": [row.id]}
+        {"series": panel(row), "x": size, "y": share, "counted": True, "row_ids": [row.id]}
         for row in rows_of(rows, experiment="space")
         for size, share in partition_shares(row).items()
     ]

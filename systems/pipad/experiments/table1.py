@@ -13,6 +13,7 @@ from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
 from dgbench.lab.grid import Grid
+from dgbench.lab.printed import same_printed
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
@@ -167,14 +168,6 @@ def _recount(
             equal("edges", edges_of(found), wanted, against="distinct events of a window")
         )
     return checks
-
-
-def same_printed(counted: int, printed: int) -> bool:
-    """Whether a count rounds to the printed number at the printed number of digits (at least 2)."""
-    digits = max(2, len(str(printed).rstrip("0")))
-    unit = 10 ** max(0, len(str(printed)) - digits)
-    # The paper cuts as often as it rounds (82,529 is printed as 82 K), so a whole unit is allowed.
-    return abs(counted - printed) < unit if unit > 1 else counted == printed
 
 
 def size(row: Any, key: str) -> int:

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.charts import failed, failures
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_ratio, ratio_of
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    number,
-    observe_ratio,
-    panel,
-)
 from dgbench.systems.tgcn.races import (
     TGCN,
     checks_of,
@@ -27,6 +21,7 @@ from dgbench.systems.tgcn.races import (
     take_turns,
     task_of,
 )
+from dgbench.systems.tgcn.settings import panel
 
 NAME: Final = "ablation"
 STEPS: Final = ("all off", "sampling", "sis", "partition", "schedule", "overlap")

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close
-from dgbench.lab.table import rows_of
+from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.common import failed, failures, number
 from dgbench.systems.tgcn.printed import plain, table2, table3, values
 from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES
 

@@ -9,19 +9,14 @@ import torch
 
 from dgbench.kernels_cuda.edge_sampling import EdgeSample, sample_layerwise, sample_nodewise
 from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    graph_title,
-    open_graph,
-    origin_data,
-    panel,
-)
+from dgbench.systems.base.data import describe
+from dgbench.systems.tgcn.common import open_graph
 from dgbench.systems.tgcn.recounts import check_walk, half_of
-from dgbench.systems.tgcn.settings import BY_NAME, SHARE
+from dgbench.systems.tgcn.settings import BY_NAME, SHARE, graph_title, panel
 
 NAME: Final = "depth"
 SHOWN: Final = {
@@ -74,7 +69,7 @@ class Depth(Grid):
         )  # fmt: skip
         occupied = table.degrees.nonzero().squeeze(1)
         found = Measurement(
-            data=origin_data(events.origin),
+            data=describe(events),
         )
         found.observe("vertices", len(occupied))
         found.observe("edges", len(events))

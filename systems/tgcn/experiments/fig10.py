@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
+from dgbench.lab.ranks import devices_lacking
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    devices_lacking,
-    failed,
-    failures,
-    last_rows,
-    number,
-    one_thread,
-    panel,
-)
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.printed import values
 from dgbench.systems.tgcn.scaling_cells import (
     ARITHMETIC,
@@ -32,7 +27,7 @@ from dgbench.systems.tgcn.scaling_cells import (
     project_swaps,
     task_of_size,
 )
-from dgbench.systems.tgcn.settings import TWIN_NAMES
+from dgbench.systems.tgcn.settings import TWIN_NAMES, panel
 
 if TYPE_CHECKING:
     pass

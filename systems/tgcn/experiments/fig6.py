@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
+from dgbench.lab.charts import failed, failures
+from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    number,
-    observe_ratio,
-    panel,
-)
 from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
@@ -34,7 +28,7 @@ from dgbench.systems.tgcn.races import (
     take_turns,
     task_of,
 )
-from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES
+from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES, panel
 
 NAME: Final = "fig6"
 PLAIN: Final = "dygnn, not padded"

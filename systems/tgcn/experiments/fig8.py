@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.common import failed, failures, one_thread
 from dgbench.systems.tgcn.frontier import REPLACED
 from dgbench.systems.tgcn.methods import BASE, LINEAR, TITLES, series_of
 from dgbench.systems.tgcn.single_draws import (

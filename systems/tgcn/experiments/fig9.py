@@ -7,10 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import t_quantile
+from dgbench.runtime.threads import threads
 from dgbench.systems.base import (
     Cell,
     FigureSpec,
@@ -31,9 +33,10 @@ from dgbench.systems.tgcn.accuracy_runs import (
     observe_memory,
     run_pieces,
 )
-from dgbench.systems.tgcn.common import failed, failures, graph_title, panel, threads
 from dgbench.systems.tgcn.settings import (
     PIECES,
+    graph_title,
+    panel,
 )
 
 NAME: Final = "fig9"

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    last_rows,
-    number,
-    one_thread,
-    panel,
-)
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.partition_runs import (
     SKEWS,
     SYNTHETIC,
@@ -24,7 +19,7 @@ from dgbench.systems.tgcn.partition_runs import (
     measure_fill,
     measure_share,
 )
-from dgbench.systems.tgcn.settings import HELD_NAMES, TWIN_NAMES
+from dgbench.systems.tgcn.settings import HELD_NAMES, TWIN_NAMES, panel
 
 NAME: Final = "partition"
 FILL, DEGREES, SHARE = "fill", "degrees", "share"

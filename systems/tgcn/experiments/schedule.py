@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.grid import Grid
+from dgbench.lab.ranks import devices_lacking
+from dgbench.lab.table import number
+from dgbench.runtime.threads import one_thread
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    devices_lacking,
-    failed,
-    failures,
-    last_rows,
-    number,
-    one_thread,
-    panel,
-)
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.exchange_runs import (
     BEST,
     LITERAL,
@@ -26,6 +22,7 @@ from dgbench.systems.tgcn.exchange_runs import (
     measure_ring,
     measure_volume,
 )
+from dgbench.systems.tgcn.settings import panel
 
 NAME: Final = "schedule"
 RING, VOLUME, COPIES = "ring", "volume", "copies"

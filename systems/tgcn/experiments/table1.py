@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.laws import DECIDED
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    graph_title,
-    panel,
-)
 from dgbench.systems.tgcn.degrees import (
     GRID,
 )
@@ -28,7 +23,14 @@ from dgbench.systems.tgcn.graph_runs import (
     measure_graph,
     sizes,
 )
-from dgbench.systems.tgcn.settings import BY_NAME, GRAPHS, HELD_NAMES, TWIN_NAMES
+from dgbench.systems.tgcn.settings import (
+    BY_NAME,
+    GRAPHS,
+    HELD_NAMES,
+    TWIN_NAMES,
+    graph_title,
+    panel,
+)
 
 NAME: Final = "table1"
 MACHINE: Final = "machine"
@@ -154,16 +156,6 @@ def mean_degree(row: Any, name: str, ends: int) -> float | None:
     if None in both:
         return None
     return ends * both[1][0] / both[0][0]  # type: ignore[index]
-
-
-def rounds_to(number: float, printed: float, digits: int = 2) -> bool:
-    """Whether a number is rounded or cut to the printed one, at its digits (at least so many)."""
-    if printed == int(printed):
-        shown = max(digits, len(str(int(printed)).rstrip("0")))
-        unit = 10.0 ** (len(str(int(printed))) - shown)
-    else:
-        unit = 10.0 ** -len(str(printed).partition(".")[2])
-    return -unit <= 2 * (number - printed) < 2 * unit
 
 
 def degree_points(rows: Rows) -> list[dict[str, Any]]:

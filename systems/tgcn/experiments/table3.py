@@ -7,16 +7,10 @@ from typing import Any, ClassVar, Final
 
 import torch
 
+from dgbench.lab.charts import failed, failures
 from dgbench.lab.grid import Grid
-from dgbench.lab.table import rows_of
+from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.common import (
-    failed,
-    failures,
-    graph_title,
-    number,
-    panel,
-)
 from dgbench.systems.tgcn.printed import table3
 from dgbench.systems.tgcn.races import (
     DYGNN,
@@ -32,7 +26,7 @@ from dgbench.systems.tgcn.races import (
     task_of,
 )
 from dgbench.systems.tgcn.recounts import check_bytes
-from dgbench.systems.tgcn.settings import SMALL_NAMES
+from dgbench.systems.tgcn.settings import SMALL_NAMES, graph_title, panel
 
 NAME: Final = "table3"
 STREAMED: Final = "tgcn, streamed"

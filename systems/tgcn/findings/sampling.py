@@ -9,9 +9,8 @@ from typing import Any, Final
 from dgbench.lab.compare import Ratio
 from dgbench.lab.evidence import missing
 from dgbench.lab.paper import Check, Claim, Finding
-from dgbench.lab.table import Table, rows_of
+from dgbench.lab.table import Table, number, rows_of
 from dgbench.lab.verbs import Judge, last, rows_with, says
-from dgbench.systems.tgcn.common import number, panel
 from dgbench.systems.tgcn.experiments import cited, depth, fig7
 from dgbench.systems.tgcn.experiments.fig7 import gain as sampling_gain
 from dgbench.systems.tgcn.findings.common import (
@@ -33,6 +32,7 @@ from dgbench.systems.tgcn.sampling_tasks import (
     POOLED,
     TASKS,
 )
+from dgbench.systems.tgcn.settings import panel
 
 NEEDS_FIG7: Final = "needs the experiment fig7"
 SAMPLED = rows_with(fig7.NAME, NEEDS_FIG7, papers_graphs)

@@ -9,9 +9,9 @@ from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.evidence import from_ratio
 from dgbench.lab.paper import Check, Claim, Finding
 from dgbench.lab.probes import probe
-from dgbench.lab.table import Table
+from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import Judge, last, rows_with, says
-from dgbench.systems.tgcn.common import graph_title, last_rows, number
+from dgbench.systems.tgcn.common import last_rows
 from dgbench.systems.tgcn.experiments import ablation, fig6, large, table2, table3
 from dgbench.systems.tgcn.findings.common import (
     DID_NOT_RUN,
@@ -22,7 +22,7 @@ from dgbench.systems.tgcn.findings.common import (
 )
 from dgbench.systems.tgcn.printed import PRINTED_TITLE
 from dgbench.systems.tgcn.races import DYGNN, JODIE, RELAXED, TGCN, TITLES, WHOLE
-from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES
+from dgbench.systems.tgcn.settings import BY_NAME, GPU_BYTES, graph_title
 
 # End-to-end training: Figure 6, section 6.2.
 
