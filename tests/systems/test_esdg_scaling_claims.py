@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from paper_rows import answered_by
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
@@ -14,6 +15,7 @@ from dgbench.harness.store.row import Row
 from dgbench.runtime.meter import Meter
 from dgbench.systems.base import RunContext
 from dgbench.systems.esdg import PAPER
+from dgbench.systems.esdg import claims as table
 from dgbench.systems.esdg.checks import scaling
 from dgbench.systems.esdg.experiments import fig5, fig5_curves, fig7, parts
 from dgbench.systems.esdg.experiments.projection import (
@@ -26,7 +28,9 @@ from dgbench.systems.esdg.experiments.projection import (
 )
 from dgbench.systems.esdg.experiments.settings import MODELS
 
-CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in scaling.CHECKS}
+CHECKS = answered_by(table.TABLE, scaling)
+
+CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger) if claim.id in CHECKS}
 VERTEX_STEP = {"tm_gcn": 3e-7, "cd_gcn": 5e-7, "evolvegcn_o": 2e-7}
 PLAIN = {"tm_gcn": 1.1e8, "cd_gcn": 1.24e7, "evolvegcn_o": 1.04e8}
 CURVES5, CURVES7 = fig5_curves.curves, fig7.curves
@@ -78,7 +82,7 @@ def rows(**more: float) -> list[Row]:
 
 def judge(name: str, found: list[Row]):
     claim = CLAIMS[f"esdg-{name}"]
-    return decide(claim, scaling.CHECKS[claim.id](claim, found), twin_rule=("direction", ""))
+    return decide(claim, CHECKS[claim.id](claim, found), twin_rule=("direction", ""))
 
 
 @pytest.fixture
@@ -104,7 +108,7 @@ def test_every_projection_supports_a_direction_at_most(monkeypatch):
     monkeypatch.setattr(scaling, "remote_per_vertex_step", lambda *a: 1.0)
     seen = 0
     for claim in CLAIMS.values():
-        finding = scaling.CHECKS[claim.id](claim, rows())
+        finding = CHECKS[claim.id](claim, rows())
         if finding.evidence == "projected" and finding.measured is not None:
             seen += 1
             assert decide(claim, finding).verdict in ("direction only", "not run here"), claim.id
@@ -117,7 +121,7 @@ def test_every_projection_supports_a_direction_at_most(monkeypatch):
 
 def test_without_rows_nothing_is_said():
     for claim in CLAIMS.values():
-        finding = scaling.CHECKS[claim.id](claim, [])
+        finding = CHECKS[claim.id](claim, [])
         assert finding.measured is None, claim.id
         assert finding.reason, claim.id
 
@@ -397,4 +401,4 @@ def test_strong_scaling_says_what_is_left_out_and_slower_exchanges():
 
 def judge_reason(name):
     claim = CLAIMS[f"esdg-{name}"]
-    return scaling.CHECKS[claim.id](claim, rows()).reason
+    return CHECKS[claim.id](claim, rows()).reason

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from gnnflow_rows import by, changed, number, row
+from paper_rows import answered_by
 
 from dgbench import datasets
 from dgbench.datasets import EventStream
@@ -18,6 +19,7 @@ from dgbench.runtime.errors import MissingPackageError, UnsupportedError
 from dgbench.systems.base import RunContext
 from dgbench.systems.base.stream import StreamTrainer, StreamWorkload, stream_data
 from dgbench.systems.gnnflow import PAPER
+from dgbench.systems.gnnflow import claims as table
 from dgbench.systems.gnnflow.checks import build, sizes
 from dgbench.systems.gnnflow.contenders import Truth
 from dgbench.systems.gnnflow.contenders.judge import Quality
@@ -37,12 +39,12 @@ def ledger():
 
 
 def ask(claim: str, rows: list) -> object:
-    checks = sizes.CHECKS | build.CHECKS
+    checks = answered_by(table.CHECKS, sizes, build)
     return checks[f"gnnflow-{claim}"](CLAIMS[f"gnnflow-{claim}"], rows)
 
 
 def test_every_check_is_of_a_claim_and_says_what_it_needs() -> None:
-    for claim in sizes.CHECKS | build.CHECKS:
+    for claim in answered_by(table.CHECKS, sizes, build):
         found = ask(claim.removeprefix("gnnflow-"), [])
         assert found.measured is None
         assert found.holds is None

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dgbench.lab.evidence import finding, missing, some, strength
+from dgbench.lab.evidence import any_graph, finding, missing, some, strength
 from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import asking
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.dgc.boundary_loads import FUSED, UNFUSED
-from dgbench.systems.dgc.checks.common import NEEDS_CUDA, any_graph
 from dgbench.systems.dgc.experiments.fig15 import (
     LOADED,
     bytes_spared,
@@ -29,6 +28,7 @@ from dgbench.systems.dgc.experiments.settings import (
     DATASET_OF,
     MODEL_OF,
     MODEL_TITLES,
+    NEEDS_CUDA,
 )
 from dgbench.systems.dgc.loading import OFF, ON, TEMPORAL
 

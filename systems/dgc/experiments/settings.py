@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dgbench.lab.evidence import PapersGraphs
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName
 
@@ -60,6 +61,9 @@ GRAPHS: Final = (
 )  # fmt: skip
 """The paper's four graphs, in its order."""
 
+PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS}, families=("synthetic",))
+"""Its four graphs, and what its own generator makes."""
+
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 HELD: Final = (
     Graph("sx-mathoverflow", "sx-mathoverflow", None, "", ONE, {}, real=True),
@@ -90,6 +94,8 @@ DATASET_OF: Final = {graph.title: graph.name for graph in GRAPHS}
 
 RANKS: Final = (1, 2, 4, 8)
 """The paper trains on 4 GPUs (section 2.2) and on 8 (section 7)."""
+
+NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- dgc --device cuda"
 
 
 def snapshots(preset: Preset) -> int | None:

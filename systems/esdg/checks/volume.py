@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from dgbench.lab.evidence import finding, missing, strength
 from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.esdg.checks.common import finding, missing, strength
 from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, seconds_of, slowdown
 from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS
 from dgbench.systems.esdg.experiments.table2 import (
@@ -389,21 +389,3 @@ def preprocessing(claim: Claim, rows: Rows) -> Finding:
             f"{longest['snapshots'] * 1e6:.2g} microseconds",
         )
     return missing("needs a partitioner: pip install pymetis, or kahypar")
-
-
-CHECKS = {
-    "esdg-s1-volume-constant": volume_constant,
-    "esdg-s41-vertex-volume": vertex_volume,
-    "esdg-s41-vertex-volume-grows": vertex_grows,
-    "esdg-s42-redistributions": redistributions,
-    "esdg-s64-volume-factor": volume_factor,
-    "esdg-s55-evolvegcn-comm": evolvegcn,
-    **{f"esdg-tab2-volume-{m}": volume for m in MODEL_OF},
-    **{f"esdg-tab2-hyper-volume-{m}": hyper_volume for m in MODEL_OF},
-    "esdg-tab2-cross-tmgcn": cross,
-    "esdg-tab2-cross-cdgcn": cross,
-    "esdg-tab2-egcn-superior": egcn_superior,
-    "esdg-tab2-time-order": time_order,
-    "esdg-s41-preprocessing": preprocessing,
-}
-"""Claims that this module answers."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from dgbench.lab.evidence import PapersGraphs
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName
 from dgbench.systems.base.timeline import TimelineWorkload
@@ -63,6 +64,9 @@ GRAPHS: Final = (
           _printed(1_000_000, 200, 124_000_000, 1_094_000_000, 1_038_000_000)),
 )  # fmt: skip
 
+PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS}, families=("amlsim", "random"))
+"""Its graphs, and what its own generators make."""
+
 ONE: Final = (1.0, 1.0, 1.0, 1.0)
 REAL: Final = (
     # Real data beside the paper's own: small runs of its generator, and graphs of repeated events.
@@ -90,6 +94,8 @@ SMOOTHING: Final = {"tm_gcn": "m_transform", "cd_gcn": "none", "evolvegcn_o": "e
 """What the paper does to the graph before training each model (5.1)."""
 
 RANKS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+
+NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- esdg --device cuda"
 
 
 def snapshots(preset: Preset) -> int | None:

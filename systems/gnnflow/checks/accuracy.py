@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from dgbench.lab.evidence import finding, missing, some
 from dgbench.lab.table import number
 from dgbench.runtime.statistics import pooled_ratio
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import finding, missing, some
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig10, fig11
 from dgbench.systems.gnnflow.experiments.accuracy_runs import Difference
 from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, graph_title
@@ -280,17 +280,3 @@ def equal_budget(claim: Claim, rows: Rows) -> Finding:
         reason="TGL trains one epoch on all events since its last time, after one rebuild; "
         "rebuilds that scoring needs in between are left out",
     )
-
-
-CHECKS: Final[dict[str, Check]] = {
-    "gnnflow-s1-epochs-per-round": epochs_per_round,
-    "gnnflow-fig10-diminishing": diminishing,
-    "gnnflow-fig10-drop-3-to-4": drop,
-    "gnnflow-fig10-sweet-spot": sweet_spot,
-    "gnnflow-fig11-accuracy-gap": accuracy_gap,
-    "gnnflow-fig11-always-ahead": always_ahead,
-    "gnnflow-fig11-replay": replay,
-    "gnnflow-fig11-tgl-jump": tgl_jump,
-    "gnnflow-fig11-no-retrain": no_retrain,
-    "gnnflow-s61-equal-budget": equal_budget,
-}

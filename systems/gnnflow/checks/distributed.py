@@ -9,15 +9,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import ratio_of
+from dgbench.lab.evidence import finding, missing, some, strength
 from dgbench.lab.table import Table, number, rows_of
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks import partitioned
-from dgbench.systems.gnnflow.checks.common import (
-    finding,
-    missing,
-    some,
-    strength,
-)
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig15, partition
 from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, SETTINGS, graph_title
 
@@ -226,14 +220,3 @@ def edge_cut(claim: Claim, rows: Rows) -> Finding:
         reason="bytes of the best vertex-cut over those of the identity hash's edge-cut; 4 "
         "machines, 10 newest neighbours of both ends",
     )
-
-
-CHECKS: Final[dict[str, Check]] = {
-    "gnnflow-fig15-best-throughput": best_throughput,
-    "gnnflow-fig15-near-linear": near_linear,
-    "gnnflow-fig15-32gpu-efficiency": efficiency_32,
-    "gnnflow-s44-sampling-cv": sampling_cv,
-    "gnnflow-s44-hash-balance": hash_balance,
-    "gnnflow-s44-edge-cut-preferred": edge_cut,
-    **partitioned.CHECKS,
-}

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from dgbench.lab.compare import ratio_of
+from dgbench.lab.evidence import finding, missing, strength
 from dgbench.lab.table import Table, number
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
 from dgbench.systems.gnnflow.experiments import large, table7
-from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, graph_title
+from dgbench.systems.gnnflow.experiments.settings import MODEL_TITLES, NEEDS_CUDA, graph_title
 
 Rows = Sequence[Any]
 
@@ -65,7 +65,7 @@ def graph_building(claim: Claim, rows: Rows) -> Finding:
     )
 
 
-def _throughput(name: str) -> Check:
+def throughput(name: str) -> Check:
     """A check of samples per second of both models; of a contender."""
 
     def check(claim: Claim, rows: Rows) -> Finding:
@@ -201,17 +201,3 @@ def five_billion(claim: Claim, rows: Rows) -> Finding:
         f"in words of 8 bytes, and memories take {alone / 1e9:.0f} GB, which would "
         f"{'not ' if alone > large.HOST else 'just '}fit one machine",
     )
-
-
-CHECKS: Final[dict[str, Check]] = {
-    "gnnflow-abs-mag-throughput-gain": mag_gain,
-    "gnnflow-tab7-graph-building": graph_building,
-    "gnnflow-tab7-dgl-throughput": _throughput(table7.DISTDGL),
-    "gnnflow-tab7-gnnflow-throughput": _throughput(table7.OURS),
-    "gnnflow-s64-accuracy-parity": accuracy_parity,
-    "gnnflow-s64-mag-too-large": mag_too_large,
-    "gnnflow-s64-ldbc-edge-memory": ldbc_edges,
-    "gnnflow-s64-ldbc-metadata": ldbc_metadata,
-    "gnnflow-s64-ldbc-throughput": ldbc_throughput,
-    "gnnflow-s1-five-billion-edges": five_billion,
-}

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.lab.compare import Ratio
+from dgbench.lab.evidence import finding, missing, strength
 from dgbench.lab.table import number, rows_of
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import NEEDS_CUDA, finding, missing, strength
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments import fig13
 from dgbench.systems.gnnflow.experiments.fig13 import CPU, ENFORCED, OVERSUBSCRIBE, TITLES
-from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, graph_title
+from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, NEEDS_CUDA, graph_title
 
 Rows = Sequence[Any]
 SMALL, LARGE = "reddit", ("gdelt", "netflix")
@@ -159,12 +159,3 @@ def thrashing(claim: Claim, rows: Rows) -> Finding:
         undecided=0 in sides and -1 not in sides,
         reason=_told(ratios),
     )
-
-
-CHECKS: dict[str, Check] = {
-    "gnnflow-fig13-small-graph-best": small_graph,
-    "gnnflow-fig13-hybrid-over-uva": hybrid_over_uva,
-    "gnnflow-fig13-cuda-only-oom": out_of_memory,
-    "gnnflow-fig13-uva-below-cpu": uva_below_cpu,
-    "gnnflow-fig13-um-thrash": thrashing,
-}

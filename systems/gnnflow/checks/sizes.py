@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.printed import same_printed
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import finding, missing
 from dgbench.systems.gnnflow.experiments.contenders import OURS, contender_rows
 from dgbench.systems.gnnflow.experiments.settings import DATASET_OF, DAY, GRAPHS
 from dgbench.systems.gnnflow.experiments.table5 import size_of
@@ -85,7 +85,7 @@ def widths(kind: str) -> Check:
     return check
 
 
-def _of_times(what: str, printed: Callable[[str], float], unit: float = 1.0) -> Check:
+def of_times(what: str, printed: Callable[[str], float], unit: float = 1.0) -> Check:
     def check(claim: Claim, rows: Sequence[Any]) -> Finding:
         found = Table.of(rows_of(rows, experiment="table5")[-1:]).where("window", of=what)
         seconds = found.numbers("dataset")
@@ -174,16 +174,3 @@ def capabilities(claim: Claim, rows: Sequence[Any]) -> Finding:
         measured=seen,
         reason="the marks of Table 1 are lost in the text; this is what samplers here did",
     )
-
-
-CHECKS: dict[str, Check] = {
-    "gnnflow-tab1-capabilities": capabilities,
-    "gnnflow-tab5-nodes": sizes("nodes"),
-    "gnnflow-tab5-edges": sizes("edges"),
-    "gnnflow-tab5-node-dim": widths("node"),
-    "gnnflow-tab5-edge-dim": widths("edge"),
-    "gnnflow-tab5-span": _of_times("stream", lambda words: seconds_of(words) / DAY, DAY),
-    "gnnflow-tab5-granularity": _of_times("step", seconds_of),
-    "gnnflow-s5-loc": code,
-    "gnnflow-s6-testbed": testbed,
-}

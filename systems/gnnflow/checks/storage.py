@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
+from dgbench.lab.evidence import finding, missing
 from dgbench.lab.table import Table, number, rows_of
-from dgbench.systems.base import Check, Claim, Finding
-from dgbench.systems.gnnflow.checks.common import finding, missing
+from dgbench.systems.base import Claim, Finding
 from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DATASET_OF, graph_title
 from dgbench.systems.gnnflow.experiments.table6 import (
     COLUMNS,
@@ -294,23 +294,3 @@ def metadata_reduced(claim: Claim, rows: Sequence[Any]) -> Finding:
         holds=all(ratio < 1 for ratio in ratios.values()),
         reason="adaptive over strawman",
     )
-
-
-CHECKS: dict[str, Check] = {
-    "gnnflow-s22-tegra-snapshots": tegra_snapshots,
-    "gnnflow-s41-edge-block-size": block_size,
-    "gnnflow-s41-append-no-resort": append_no_resort,
-    "gnnflow-s41-adaptive-size-rule": adaptive_rule,
-    "gnnflow-s41-waste-bound": waste_bound,
-    "gnnflow-s42-metadata-much-smaller": metadata_smaller,
-    "gnnflow-s62-edge-memory-overhead": edge_overhead,
-    "gnnflow-s62-list-reduction": list_reduction,
-    "gnnflow-s62-extra-edge-memory": extra_edge_memory,
-    "gnnflow-s62-metadata-reduced": metadata_reduced,
-    **{
-        f"gnnflow-tab6-{graph}-{column}": table6
-        for graph in TWINS
-        for column in ("avg-list", "max-list", "edge-mb", "meta-mb")
-    },
-}
-"""Claim id -> check."""

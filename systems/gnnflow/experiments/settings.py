@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dgbench.lab.evidence import PapersGraphs
 from dgbench.systems.base import Preset
 from dgbench.systems.base.own_graphs import GraphsByName, span_of
 
@@ -87,6 +88,8 @@ GRAPHS: Final = (
 )  # fmt: skip
 """The paper's five graphs, in the order of Table 5."""
 
+PAPERS_GRAPHS: Final = PapersGraphs({graph.name for graph in GRAPHS})
+
 HELD: Final = (
     Graph("wikipedia", "Wikipedia", True, 128, 172, 3600.0, ONE, window=RELEASED_WINDOW,
           real=True),
@@ -157,6 +160,8 @@ INITIAL: Final = 0.3
 """Share of the events that a model is trained on before the rounds begin (section 6.1)."""
 LAMBDA: Final = 0.2
 """Share of a cache that one batch may replace (section 4.3)."""
+
+NEEDS_CUDA: Final = "needs CUDA devices: nox -s reproduce -- gnnflow --device cuda"
 
 
 def model_title(row: Any) -> str:

@@ -12,9 +12,9 @@ from dgbench.lab.table import Table, number
 from dgbench.lab.verbs import Judge, last, rows_with, says
 from dgbench.systems.tgcn import graph_runs
 from dgbench.systems.tgcn.experiments import cited, table1
-from dgbench.systems.tgcn.findings.common import Fields, Rows, papers_graphs
+from dgbench.systems.tgcn.findings.common import Fields, Rows
 from dgbench.systems.tgcn.printed import DATASET_OF, PRINTED_TITLE, values
-from dgbench.systems.tgcn.settings import GRAPHS, panel
+from dgbench.systems.tgcn.settings import GRAPHS, PAPERS_GRAPHS, panel
 
 # The graphs and the machine: Table 1, sections 1 and 6.1.
 
@@ -33,7 +33,7 @@ SAME: Final = 0.05
 def real_graphs(rows: list[Any]) -> list[Any]:
     """Rows on real graphs: the paper's, if all are here."""
     real = [row for row in rows if "dataset" in row.params and not row.data.get("twin")]
-    own = papers_graphs(real)
+    own = PAPERS_GRAPHS.of(real)
     return own if len(own) == len(GRAPHS) else real
 
 
@@ -124,7 +124,7 @@ def twitter_edges(claim: Claim, rows: Rows) -> Fields | None:
 
 def own_evidence(rows: Rows) -> tuple[bool, str]:
     """Whether the rows are of the paper's graphs, and what that makes of them."""
-    own = len(papers_graphs(rows)) == len(GRAPHS)
+    own = len(PAPERS_GRAPHS.of(rows)) == len(GRAPHS)
     return own, "counted" if own else "analogue"
 
 
