@@ -13,6 +13,7 @@ from typing import Any
 
 from dgbench.lab.compare import Ratio
 from dgbench.lab.evidence import ids, uses_twin
+from dgbench.lab.experiment import FigureSpec
 from dgbench.lab.verbs import Race
 
 Rows = Sequence[Any]
@@ -20,6 +21,16 @@ Point = dict[str, Any]
 Points = Callable[[Rows], list[Point]]
 Place = Callable[..., Mapping[str, str]]
 """Dimensions of a workload -> where its marks are drawn."""
+
+
+def chart(kind: str, name: str, title: str, points: Points, /, **options: Any) -> FigureSpec:
+    """A figure; `options` are those of its kind, see `docs/figures.md`."""
+    return FigureSpec(kind=kind, name=name, title=title, points=points, options=options)
+
+
+def sweep(name: str, title: str, points: Points, /, **options: Any) -> FigureSpec:
+    """A figure of the kind `sweep`, as most are."""
+    return chart("sweep", name, title, points, **options)
 
 
 def failed(row: Any) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dgbench.kernels_cuda.supergraph import Supergraph
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, number
@@ -110,52 +110,19 @@ class Fig14(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig13",
-                title="Non-uniformity of the synthetic graphs (Figure 13)",
-                points=uneven_points,
-                options={
-                    "xlabel": "standard deviation over mean of what varies",
-                    "ylabel": "Gini index",
-                    "xlog": False,
-                    "ylog": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig14_traffic",
-                title="Traffic of an epoch by partition, 8 workers",
-                points=traffic_points,
-                options={
-                    "xlabel": "standard deviation over mean of what varies",
-                    "ylabel": "MB per epoch",
-                    "xlog": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig14_span",
-                title="How much of a recurrence runs in a row by partition, 8 workers",
-                points=span_points,
-                options={
-                    "xlabel": "standard deviation over mean of what varies",
-                    "ylabel": "vertex-steps in a row, even share = 1",
-                    "xlog": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig14",
-                title="Epoch time by partition (Figure 14)",
-                points=time_points,
-                options={
-                    "xlabel": "standard deviation over mean of what varies",
-                    "ylabel": "ms per epoch, median",
-                    "xlog": False,
-                },
-            ),
-        ]
+            sweep("fig13", "Non-uniformity of the synthetic graphs (Figure 13)", uneven_points,
+                xlabel="standard deviation over mean of what varies", ylabel="Gini index",
+                xlog=False, ylog=False),
+            sweep("fig14_traffic", "Traffic of an epoch by partition, 8 workers", traffic_points,
+                xlabel="standard deviation over mean of what varies", ylabel="MB per epoch",
+                xlog=False),
+            sweep("fig14_span", "How much of a recurrence runs in a row by partition, 8 workers",
+                span_points, xlabel="standard deviation over mean of what varies",
+                ylabel="vertex-steps in a row, even share = 1", xlog=False),
+            sweep("fig14", "Epoch time by partition (Figure 14)", time_points,
+                xlabel="standard deviation over mean of what varies", ylabel="ms per epoch, median",
+                xlog=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import Ratio, rounds_of, select
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
@@ -113,28 +113,14 @@ class Fig15(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig15a",
-                title="Time to load an epoch of MPNN-LSTM, the fullest of 8 workers (Figure 15a)",
-                points=loading_points,
-                options={"xlabel": "graph", "ylabel": "ms an epoch"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig15a_bytes",
-                title="Bytes loaded in an epoch of MPNN-LSTM, the fullest of 8 workers",
-                points=byte_points,
-                options={"xlabel": "graph", "ylabel": "MB an epoch"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig15b",
-                title="Share of time in which the device works (Figure 15b)",
-                points=use_points,
-                options={"xlabel": "graph", "ylabel": "utilisation, %", "ylog": False},
-            ),
-        ]
+            sweep("fig15a",
+                "Time to load an epoch of MPNN-LSTM, the fullest of 8 workers (Figure 15a)",
+                loading_points, xlabel="graph", ylabel="ms an epoch"),
+            sweep("fig15a_bytes", "Bytes loaded in an epoch of MPNN-LSTM, the fullest of 8 workers",
+                byte_points, xlabel="graph", ylabel="MB an epoch"),
+            sweep("fig15b", "Share of time in which the device works (Figure 15b)", use_points,
+                xlabel="graph", ylabel="utilisation, %", ylog=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = loading_rows(rows)

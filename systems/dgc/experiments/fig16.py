@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.supergraph import Supergraph, chunk_traffic
-from dgbench.lab.charts import failed
+from dgbench.lab.charts import failed, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, close
@@ -157,26 +157,12 @@ class Fig16(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig16a",
-                title="Error on unseen chunks",
-                points=error_points,
-                options={
-                    "xlabel": "",
-                    "ylabel": "mean |predicted - measured| / measured, percent",
-                    "hline": 10.0,
-                    "hline_label": "the paper's bound",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig16b",
-                title="Slowest over fastest of 4 workers",
-                points=divergence_points,
-                options={"xlabel": "", "ylabel": "Tmax / Tmin"},
-            ),
-        ]
+            sweep("fig16a", "Error on unseen chunks", error_points, xlabel="",
+                ylabel="mean |predicted - measured| / measured, percent", hline=10.0,
+                hline_label="the paper's bound"),
+            sweep("fig16b", "Slowest over fastest of 4 workers", divergence_points, xlabel="",
+                ylabel="Tmax / Tmin"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows)

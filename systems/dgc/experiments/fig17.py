@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import torch
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
@@ -84,14 +84,9 @@ class Fig17(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Partition and fusion, % of 100 epochs of training (Figure 17)",
-                points=points,
-                options={"xlabel": "graph", "ylabel": "% of training"},
-            )
-        ]
+            sweep(NAME, "Partition and fusion, % of 100 epochs of training (Figure 17)", points,
+                xlabel="graph", ylabel="% of training"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = overheads(rows)
@@ -246,7 +241,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
     """Shares of each part, and the paper's total."""
     found: list[dict[str, Any]] = []
     for row in overheads(rows):
-        common = {"x": panel(row), "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
+        common = mark(row, x=panel(row))
         for part in PARTS:
             share = 100 * overhead(row, (part,))
             if share > 0:

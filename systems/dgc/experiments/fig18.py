@@ -10,7 +10,7 @@ from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from dgbench.lab.charts import failures
+from dgbench.lab.charts import chart, failures, gap
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.collectives import Communicator
 from dgbench.runtime.ranks import launch
@@ -159,21 +159,11 @@ class Fig18(RankGrid):
             "start": "same seed and first parameters",
         }
         return [
-            FigureSpec(
-                kind="curves",
-                name="fig18",
-                title="Loss by epoch and by time",
-                points=lambda rows: curve_points(rows, "loss"),
-                options={**alike, "ylabel": "loss", "goal": "down"},
-            ),
-            FigureSpec(
-                kind="curves",
-                name="fig18_accuracy",
-                title="Test accuracy by epoch and by time",
-                points=lambda rows: curve_points(rows, "accuracy"),
-                options={**alike, "ylabel": "accuracy"},
-            ),
-        ]
+            chart("curves", "fig18", "Loss by epoch and by time",
+                lambda rows: curve_points(rows, "loss"), **alike, ylabel="loss", goal="down"),
+            chart("curves", "fig18_accuracy", "Test accuracy by epoch and by time",
+                lambda rows: curve_points(rows, "accuracy"), **alike, ylabel="accuracy"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []
@@ -332,11 +322,6 @@ def curve_points(rows: Rows, what: str) -> list[dict[str, Any]]:
                 for epoch, y in enumerate(one.curve(what, name))
             ]
     return points + [
-        {
-            "panel": MODEL_TITLES[row.params["model"]],
-            "series": DGC,
-            "failed": f"{row.status}: {row.reason}",
-            "row_ids": [row.id],
-        }
+        gap(row, panel=MODEL_TITLES[row.params["model"]], series=DGC)
         for row in failures(rows, NAME)
     ]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from dgbench.lab.charts import failed
+from dgbench.lab.charts import failed, sweep
 from dgbench.lab.compare import Ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
@@ -114,14 +114,9 @@ class Fig7(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig7",
-                title="Chunks of equally many vertices",
-                points=points,
-                options={"xlabel": "", "ylabel": "milliseconds"},
-            )
-        ]
+            sweep("fig7", "Chunks of equally many vertices", points, xlabel="",
+                ylabel="milliseconds"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = spreads(rows)

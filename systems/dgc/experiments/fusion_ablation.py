@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import torch
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import ROUND_INTERVAL, rounds_of, select
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.table import number
@@ -133,26 +133,12 @@ class FusionAblation(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fusion_ablation",
-                title="An epoch without fusion over an epoch with it",
-                points=gain_points,
-                options={
-                    "xlabel": "what is fused",
-                    "ylabel": f"times as fast ({ROUND_INTERVAL})",
-                    "hline": 1.0,
-                    "hline_label": OFF,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fusion_encoders",
-                title="Forward and backward pass of MPNN-LSTM's time encoder",
-                points=encoder_points,
-                options={"xlabel": "rows of sequences", "ylabel": "ms"},
-            ),
-        ]
+            sweep("fusion_ablation", "An epoch without fusion over an epoch with it", gain_points,
+                xlabel="what is fused", ylabel=f"times as fast ({ROUND_INTERVAL})", hline=1.0,
+                hline_label=OFF),
+            sweep("fusion_encoders", "Forward and backward pass of MPNN-LSTM's time encoder",
+                encoder_points, xlabel="rows of sequences", ylabel="ms"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = ablation_rows(rows)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dgbench import datasets
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.compare import select
 from dgbench.lab.grid import Grid
 from dgbench.lab.printed import same_printed
@@ -83,14 +83,10 @@ class Table1(SizesOfGraphs):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table1",
-                title="Vertices present in a snapshot, of all vertices, by when they are present",
-                points=presence_points,
-                options={"ylabel": "vertices in a mean snapshot, %", "base": 10},
-            )
-        ]
+            sweep("table1",
+                "Vertices present in a snapshot, of all vertices, by when they are present",
+                presence_points, ylabel="vertices in a mean snapshot, %", base=10),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = [
@@ -141,7 +137,7 @@ def presence_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     points: list[dict[str, Any]] = []
     for row in select(rows, experiment="table1"):
         name = row.params["dataset"]
-        common = {"x": BY_NAME[name].title, "twin": bool(row.data.get("twin")), "row_ids": [row.id]}
+        common = mark(row, x=BY_NAME[name].title)
         points += [
             {"series": RULE_TITLES[rule], "y": 100 * share(row, rule), "counted": True, **common}
             for rule in RULES

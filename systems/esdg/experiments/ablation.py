@@ -13,6 +13,7 @@ from math import sqrt
 from statistics import median
 from typing import Any, Final
 
+from dgbench.lab.charts import chart, mark, sweep
 from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck, equal
@@ -127,33 +128,15 @@ class Ablation(Experiment):
             "hline_label": "all on",
         }
         return [
-            FigureSpec(
-                kind="ablation",
-                name="ablation",
-                title="Time of an epoch, techniques added one by one",
-                points=step_points,
-                options={"system": "esdg"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="ablation_removed",
-                title="Epoch without one technique, or in another form, over everything on",
-                points=removed_points,
-                options=over,
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="ablation_bytes",
-                title="Bytes to the device in an epoch over those of everything on",
-                points=byte_points,
-                options={
-                    "xlabel": "bytes over bytes of all on",
-                    "ylabel": "bytes over bytes of all on",
-                    "hline": 1.0,
-                    "hline_label": "all on",
-                },
-            ),
-        ]
+            chart("ablation", "ablation", "Time of an epoch, techniques added one by one",
+                step_points, system="esdg"),
+            sweep("ablation_removed",
+                "Epoch without one technique, or in another form, over everything on",
+                removed_points, **over),
+            sweep("ablation_bytes", "Bytes to the device in an epoch over those of everything on",
+                byte_points, xlabel="bytes over bytes of all on",
+                ylabel="bytes over bytes of all on", hline=1.0, hline_label="all on"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         parts = []
@@ -367,13 +350,7 @@ def step_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
         for row in failed
     ]
     for row in ran:
-        base = {
-            "panel": _panel(row),
-            "exact": True,
-            "twin": bool(row.data.get("twin")),
-            "deviation": row.deviation["output"],
-            "row_ids": [row.id],
-        }
+        base = mark(row, panel=_panel(row), exact=True, deviation=row.deviation["output"])
         points.append({**base, "step": 0, "technique": "", "seconds": _epoch(row, OFF)})
         left_out = removed.get((row.params["dataset"], row.params["model"]), {})
         for step, name in enumerate(LADDER, 1):
@@ -421,15 +398,14 @@ def removed_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 def byte_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Counted bytes of each setting over those of everything on."""
     return [
-        {
-            "series": "esdg",
-            "panel": _panel(row),
-            "x": _shown(name),
-            "y": _bytes(row, name) / _bytes(row, ON),
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(
+            row,
+            series="esdg",
+            panel=_panel(row),
+            x=_shown(name),
+            y=_bytes(row, name) / _bytes(row, ON),
+            counted=True,
+        )
         for row in _rows(rows, "removed")[0]
         for name in ratios_of("removed")
         if name != AGAIN and _bytes(row, ON)

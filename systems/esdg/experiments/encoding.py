@@ -21,6 +21,7 @@ from dgbench.kernels_cuda.difference import (
     plain_bytes,
     rebuild,
 )
+from dgbench.lab.charts import chart
 from dgbench.lab.result_checks import equal
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.threads import one_thread
@@ -94,12 +95,7 @@ class Encoding(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="limit_share",
-                name="encoding",
-                title="Bandwidth of applying a difference",
-                points=bandwidth_points,
-            )
+            chart("limit_share", "encoding", "Bandwidth of applying a difference", bandwidth_points)
         ]
 
     def answer(self, rows: Sequence[Any]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dgbench.lab.charts import chart
 from dgbench.lab.compare import ratio
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
@@ -172,22 +173,11 @@ class Fig7(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="scaling",
-                name="fig7",
-                title="Throughput over one rank",
-                points=throughput_points,
-                options={
-                    "xlabel": "ranks, the graph growing with them",
-                    "ylabel": "edges per second over one rank",
-                    "topology": CLUSTER,
-                    "most": WIDEST,
-                    "band": BAND,
-                    "here": "processes of this machine, one core each",
-                    "interval": "95 % paired t interval",
-                },
-            )
-        ]
+            chart("scaling", "fig7", "Throughput over one rank", throughput_points,
+                xlabel="ranks, the graph growing with them",
+                ylabel="edges per second over one rank", topology=CLUSTER, most=WIDEST, band=BAND,
+                here="processes of this machine, one core each", interval="95 % paired t interval"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = curves(rows).get("bandwidth")

@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.lab.charts import sweep
 from dgbench.lab.compare import Ratio, observe_speedup
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import number, rows_of
@@ -116,14 +117,9 @@ class Preparation(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="preparation",
-                title="Seconds to deal the work out",
-                points=points,
-                options={"xlabel": "", "ylabel": "seconds"},
-            )
-        ]
+            sweep("preparation", "Seconds to deal the work out", points, xlabel="",
+                ylabel="seconds"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = prepared(rows)

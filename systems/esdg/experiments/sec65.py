@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from dgbench.kernels_cuda.csr import Csr
+from dgbench.lab.charts import sweep
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, number, rows_of
@@ -105,21 +106,11 @@ class Sec65(Experiment):
     def figures(self) -> list[FigureSpec]:
         options = {"xlabel": "ranks that share a snapshot", "base": 2, "ylog": False}
         return [
-            FigureSpec(
-                kind="sweep",
-                name="sec65",
-                title="Floats per vertex and step, by size of a group",
-                points=volume_points,
-                options={**options, "ylabel": "floats per vertex-step"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="sec65_time",
-                title="Time of an epoch, by size of a group",
-                points=time_points,
-                options={**options, "ylabel": "seconds"},
-            ),
-        ]
+            sweep("sec65", "Floats per vertex and step, by size of a group", volume_points,
+                **options, ylabel="floats per vertex-step"),
+            sweep("sec65_time", "Time of an epoch, by size of a group", time_points, **options,
+                ylabel="seconds"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows, experiment="sec65", part="split")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
 from dgbench.datasets.transforms import EdgeLives
-from dgbench.lab.charts import failures
+from dgbench.lab.charts import chart, failures, mark
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import number, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
+from dgbench.systems.base import Cell, Measurement, RunContext
 from dgbench.systems.esdg.experiments.common import Changes, Occurrences
 from dgbench.systems.esdg.experiments.recount import (
     OVER_EDGES,
@@ -97,14 +97,13 @@ def ratio_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
     for row in rows_of(rows, experiment="table1"):
         said, found = printed(row), counted(row)
         points += [
-            {
-                "claim": f"{BY_NAME[row.params['dataset']].title} {key} / nnz",
-                "paper": said[key] / said["nnz"],
-                "measured": found[key] / found["nnz"],
-                "evidence": "counted",
-                "twin": bool(row.data.get("twin")),
-                "row_ids": [row.id],
-            }
+            mark(
+                row,
+                claim=f"{BY_NAME[row.params['dataset']].title} {key} / nnz",
+                paper=said[key] / said["nnz"],
+                measured=found[key] / found["nnz"],
+                evidence="counted",
+            )
             for key in (RATIOS if said else ())
         ]
     points += [
@@ -119,11 +118,11 @@ def ratio_points(rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 CHARTS = (
-    FigureSpec(
-        kind="paper_vs_measured",
-        name="table1",
-        title="Smoothed over raw edges, printed and of the fitted twins",
-        points=ratio_points,
+    chart(
+        "paper_vs_measured",
+        "table1",
+        "Smoothed over raw edges, printed and of the fitted twins",
+        ratio_points,
     ),
 )
 

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from typing import Any, Final
 
+from dgbench.lab.charts import chart, sweep
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.ranks import devices_lacking
 from dgbench.lab.table import Table, number, rows_of
@@ -150,36 +151,17 @@ class Table2(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table2",
-                title="Billions of floats per epoch at the paper's size",
-                points=volume_points,
-                options={"xlabel": "ranks", "ylabel": "floats, billions", "base": 2, "ylog": False},
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="table2_time",
-                title="Snapshot partition over vertex partition, time of an epoch",
-                points=time_points,
-                options={
-                    "baseline_label": "vertex partition",
-                    "xlabel": "speed-up over the vertex partition",
-                    "interval": TURN_INTERVAL,
-                    "main": True,
-                },
-            ),
-            FigureSpec(
-                kind="time_split",
-                name="table2_split",
-                title="What the ranks of both partitions spend an epoch on",
-                points=split_points,
-                options={
-                    "xlabel": "time of one epoch, ms",
-                    "phases_from": "timed in the same epochs; communicate: waiting for other ranks",
-                },
-            ),
-        ]
+            sweep("table2", "Billions of floats per epoch at the paper's size", volume_points,
+                xlabel="ranks", ylabel="floats, billions", base=2, ylog=False),
+            chart("speedup", "table2_time",
+                "Snapshot partition over vertex partition, time of an epoch", time_points,
+                baseline_label="vertex partition", xlabel="speed-up over the vertex partition",
+                interval=TURN_INTERVAL, main=True),
+            chart("time_split", "table2_split",
+                "What the ranks of both partitions spend an epoch on", split_points,
+                xlabel="time of one epoch, ms",
+                phases_from="timed in the same epochs; communicate: waiting for other ranks"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         walks = walked(rows)

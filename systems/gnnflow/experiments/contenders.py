@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.charts import failed, failures, gap, ratio_mark
+from dgbench.lab.charts import chart, failed, failures, gap, mark, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, observe_speedup, ratio_of
 from dgbench.lab.result_checks import ResultCheck, at_most
 from dgbench.lab.table import Table, rows_of
@@ -107,31 +107,16 @@ class Contenders(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="correctness",
-                name="contenders",
-                title="Samplers beside one another: how right, and how fast, fan-out 10",
-                points=checked_points,
-                options={
-                    "columns": (*MARKS, "repeats"),
-                    "xlabel": "time of a call",
-                    "interval": "that of the ratio to ours, turn by turn, at our median",
-                    "checked": "right: what stands strictly before a root's time",
-                },
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="contenders_add",
-                title="Adding 1 % of the edges in place over other ways to grow",
-                points=add_points,
-                options={
-                    "baseline_label": "the way of the row",
-                    "xlabel": "time of the other / time of ours",
-                    "interval": TURN_INTERVAL,
-                    "exact": False,
-                },
-            ),
-        ]
+            chart("correctness", "contenders",
+                "Samplers beside one another: how right, and how fast, fan-out 10", checked_points,
+                columns=(*MARKS, "repeats"), xlabel="time of a call",
+                interval="that of the ratio to ours, turn by turn, at our median",
+                checked="right: what stands strictly before a root's time"),
+            chart("speedup", "contenders_add",
+                "Adding 1 % of the edges in place over other ways to grow", add_points,
+                baseline_label="the way of the row", xlabel="time of the other / time of ours",
+                interval=TURN_INTERVAL, exact=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = contender_rows(rows)
@@ -356,18 +341,12 @@ def checked_points(rows: Rows) -> list[dict[str, Any]]:
         for policy, (hops, batch) in product(("recent", "uniform"), _SHOWN):
             panel = f"{_stream(row)}: {policy}, {hops} hop{'s' * (hops > 1)} of {batch:,}"
             for name, one in CONTENDERS.items():
-                point: dict[str, Any] = {
-                    "panel": panel,
-                    "system": "gnnflow" if name == OURS else one.title,
-                    "twin": bool(row.data.get("twin")),
-                    "row_ids": [row.id],
-                }
+                point: dict[str, Any] = mark(
+                    row, panel=panel, system="gnnflow" if name == OURS else one.title
+                )
                 points.append(point | _checked(row, name, policy, hops, batch, absent))
     if not points:
-        points = [
-            {"system": "gnnflow", "failed": failed(row), "row_ids": [row.id]}
-            for row in failures(rows, NAME)
-        ]
+        points = [gap(row, system="gnnflow") for row in failures(rows, NAME)]
     return points
 
 

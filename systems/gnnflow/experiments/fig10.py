@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -112,14 +112,9 @@ class Fig10(Experiment):
     def figures(self) -> list[FigureSpec]:
         options = {"xlabel": "epochs of a round", "ylabel": "", "xlog": False, "ylog": False}
         return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Average precision and time of a round by finetuning epochs",
-                points=figure_points,
-                options={**options, "from_zero": False},
-            )
-        ]
+            sweep(NAME, "Average precision and time of a round by finetuning epochs", figure_points,
+                **options, from_zero=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         words = []

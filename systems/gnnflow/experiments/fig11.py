@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import chart, failed, failures, sweep
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.threads import threads
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
@@ -151,25 +151,12 @@ class Fig11(Experiment):
             "names": False,
         }  # fmt: skip
         return [
-            FigureSpec(
-                kind="curves",
-                name=NAME,
-                title="Average precision of each round before it is trained on",
-                points=curve_points,
-                options={
-                    "xlabel": "round",
-                    "ylabel": "average precision",
-                    "start": "same seeds; all go on from one model, trained on the first events",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig11_lead",
-                title="Lead over the model that is never retrained, mean of five rounds",
-                points=lead_points,
-                options={**lines, "ylabel": "points", "hline": 0.0, "hline_label": NEVER},
-            ),
-        ]
+            chart("curves", NAME, "Average precision of each round before it is trained on",
+                curve_points, xlabel="round", ylabel="average precision",
+                start="same seeds; all go on from one model, trained on the first events"),
+            sweep("fig11_lead", "Lead over the model that is never retrained, mean of five rounds",
+                lead_points, **lines, ylabel="points", hline=0.0, hline_label=NEVER),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         words = []

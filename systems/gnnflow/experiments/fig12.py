@@ -15,7 +15,7 @@ from dgbench.kernels_cuda.samples import Sample
 from dgbench.kernels_cuda.temporal_counts import count_walk
 from dgbench.kernels_cuda.temporal_sample import sample_neighbours
 from dgbench.kernels_cuda.temporal_store import TemporalStore
-from dgbench.lab.charts import failures, gap
+from dgbench.lab.charts import failures, gap, sweep
 from dgbench.lab.compare import Ratio, observe_speedup, ratio_of, rounds_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
@@ -105,20 +105,9 @@ class Fig12(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Sampling throughput over that of the static layout",
-                points=points,
-                options={
-                    "xlabel": "",
-                    "ylabel": "throughput / static",
-                    "xlog": False,
-                    "sort": False,
-                    "names": False,
-                },
-            )
-        ]
+            sweep(NAME, "Sampling throughput over that of the static layout", points, xlabel="",
+                ylabel="throughput / static", xlog=False, sort=False, names=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []

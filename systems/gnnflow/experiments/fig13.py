@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.charts import failures, gap, ratio_mark
+from dgbench.lab.charts import chart, failures, gap, ratio_mark, sweep
 from dgbench.lab.compare import Ratio, by_group, ratio
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, number, rows_of
@@ -114,29 +114,12 @@ class Fig13(Experiment):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name="fig13",
-                title="Sampling on a GPU by placement of the graph, over the CPU",
-                points=points,
-                options={
-                    "baseline_label": "our sampler on this machine's CPU",
-                    "xlabel": "throughput over that of the CPU",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig13_bytes",
-                title="Bytes of all records at the published size, and the limit",
-                points=byte_points,
-                options={
-                    "ylabel": "bytes",
-                    "hline": float(LIMIT),
-                    "hline_label": "4 GB",
-                    "sort": False,
-                },
-            ),
-        ]
+            chart("speedup", "fig13", "Sampling on a GPU by placement of the graph, over the CPU",
+                points, baseline_label="our sampler on this machine's CPU",
+                xlabel="throughput over that of the CPU"),
+            sweep("fig13_bytes", "Bytes of all records at the published size, and the limit",
+                byte_points, ylabel="bytes", hline=float(LIMIT), hline_label="4 GB", sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = cpu_rows(rows)

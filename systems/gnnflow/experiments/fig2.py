@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.charts import failures, gap, mark
+from dgbench.lab.charts import chart, failures, gap, mark
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
@@ -90,16 +90,14 @@ class Fig2(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="time_split",
-                name="fig2",
-                title="A batch of TGL and DGL by its parts (Figure 2)",
-                points=split_points,
-                options={
-                    "xlabel": "time of a batch, ms",
-                    "phases_from": "parts and totals from one instrumented run; blue: sampling, "
-                    "yellow: fetching features, purple: reading and writing memories",
-                },
+            chart(
+                "time_split",
+                "fig2",
+                "A batch of TGL and DGL by its parts (Figure 2)",
+                split_points,
+                xlabel="time of a batch, ms",
+                phases_from="parts and totals from one instrumented run; blue: sampling, "
+                "yellow: fetching features, purple: reading and writing memories",
             )
         ]
 

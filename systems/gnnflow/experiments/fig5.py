@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import torch
 
-from dgbench.lab.charts import failed, failures, mark
+from dgbench.lab.charts import chart, failed, failures, mark
 from dgbench.lab.grid import Grid
 from dgbench.lab.laws import fit, gini
 from dgbench.lab.result_checks import ResultCheck, close, equal
@@ -102,17 +102,15 @@ class Fig5(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name=f"fig5_{kind}",
-                title=f"Accesses of {kind}s in an epoch (Figure 5)",
-                points=lambda rows, kind=kind: points(rows, kind),
-                options={
-                    "xlabel": f"accesses of one {kind}, in means",
-                    "ylabel": f"share of {kind}s with more, %",
-                    "marks": "few",
-                    "names": False,
-                },
+            chart(
+                "sweep",
+                f"fig5_{kind}",
+                f"Accesses of {kind}s in an epoch (Figure 5)",
+                lambda rows, kind=kind: points(rows, kind),
+                xlabel=f"accesses of one {kind}, in means",
+                ylabel=f"share of {kind}s with more, %",
+                marks="few",
+                names=False,
             )
             for kind in KINDS
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from dgbench.lab.charts import failures, gap, mark, ratio_mark
+from dgbench.lab.charts import chart, failures, gap, mark, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.table import Table, number, rows_of
@@ -166,38 +166,18 @@ class Fig8(Experiment):
     def figures(self) -> list[FigureSpec]:
         interval = {"interval": TURN_INTERVAL, "baseline_label": "TGL, re-implemented"}
         return [
-            FigureSpec(
-                kind="speedup",
-                name="fig8",
-                title="GNNFlow over TGL, time of a round",
-                points=over_points,
-                options={**interval, "xlabel": "speed-up of a round", "main": True},
-            ),
-            FigureSpec(
-                kind="speedup",
-                name="fig8_without_network",
-                title="The same without the network: update, sampling, fetching",
-                points=lambda rows: over_points(rows, "without network"),
-                options={**interval, "xlabel": "speed-up of all but the network"},
-            ),
-            FigureSpec(
-                kind="time_split",
-                name="fig8_split",
-                title="What a round is spent on",
-                points=split_points,
-                options={
-                    "xlabel": "time of one round, ms",
-                    "phases_from": "every round timed; update: of the graph; transfer: features",
-                },
-            ),
-            FigureSpec(
-                kind="ablation",
-                name="fig8_steps",
-                title="From TGL to GNNFlow, technique by technique",
-                points=step_points,
-                options={"system": "gnnflow"},
-            ),
-        ]
+            chart("speedup", "fig8", "GNNFlow over TGL, time of a round", over_points, **interval,
+                xlabel="speed-up of a round", main=True),
+            chart("speedup", "fig8_without_network",
+                "The same without the network: update, sampling, fetching",
+                lambda rows: over_points(rows, "without network"), **interval,
+                xlabel="speed-up of all but the network"),
+            chart("time_split", "fig8_split", "What a round is spent on", split_points,
+                xlabel="time of one round, ms",
+                phases_from="every round timed; update: of the graph; transfer: features"),
+            chart("ablation", "fig8_steps", "From TGL to GNNFlow, technique by technique",
+                step_points, system="gnnflow"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = races(rows)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.charts import failures, gap, ratio_mark
+from dgbench.lab.charts import chart, failures, gap, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
@@ -79,18 +79,9 @@ class Fig9(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name="fig9",
-                title="Sampling and fetching of a batch, GNNFlow over TGL",
-                points=points,
-                options={
-                    "baseline_label": "TGL, re-implemented",
-                    "xlabel": "speed-up",
-                    "interval": TURN_INTERVAL,
-                },
-            )
-        ]
+            chart("speedup", "fig9", "Sampling and fetching of a batch, GNNFlow over TGL", points,
+                baseline_label="TGL, re-implemented", xlabel="speed-up", interval=TURN_INTERVAL),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = rows_of(rows, experiment=NAME)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import Table, number, rows_of
@@ -79,14 +79,9 @@ class Large(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="large",
-                title="Memory of LDBC by the threshold of block sizes, from a twin",
-                points=memory_points,
-                options={"xlabel": "threshold tau", "ylabel": "GB", "base": 2},
-            )
-        ]
+            sweep("large", "Memory of LDBC by the threshold of block sizes, from a twin",
+                memory_points, xlabel="threshold tau", ylabel="GB", base=2),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []

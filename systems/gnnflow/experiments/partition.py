@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.charts import failed, failures, mark
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, number
 from dgbench.runtime.threads import one_thread
@@ -120,28 +120,14 @@ class Partition(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="partition_balance",
-                title="Records of the fullest of 4 machines beyond the mean",
-                points=balance_points,
-                options={"xlabel": "graph", "ylabel": "% beyond the mean", "ylog": False},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="partition_cuts",
-                title="Bytes that sampling takes from other machines, 4 machines",
-                points=cut_points,
-                options={"xlabel": "graph", "ylabel": "bytes a target"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="partition_serving",
-                title="Work of 32 ranks that sample for each other: variation over the ranks",
-                points=serving_points,
-                options={"xlabel": "model", "ylabel": "coefficient of variation"},
-            ),
-        ]
+            sweep("partition_balance", "Records of the fullest of 4 machines beyond the mean",
+                balance_points, xlabel="graph", ylabel="% beyond the mean", ylog=False),
+            sweep("partition_cuts", "Bytes that sampling takes from other machines, 4 machines",
+                cut_points, xlabel="graph", ylabel="bytes a target"),
+            sweep("partition_serving",
+                "Work of 32 ranks that sample for each other: variation over the ranks",
+                serving_points, xlabel="model", ylabel="coefficient of variation"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []

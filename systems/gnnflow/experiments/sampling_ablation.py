@@ -12,7 +12,7 @@ import torch
 from dgbench.kernels_cuda.temporal_counts import count_walk
 from dgbench.kernels_cuda.temporal_sample import sample_between, sample_neighbours
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.lab.charts import failures, gap, ratio_mark
+from dgbench.lab.charts import chart, failures, gap, ratio_mark, sweep
 from dgbench.lab.compare import ROUND_INTERVAL, Ratio, observe_speedup, ratio_of, rounds_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, equal
@@ -85,29 +85,12 @@ class SamplingAblation(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name=NAME,
-                title="The sampler over itself with one part changed",
-                points=variant_points,
-                options={
-                    "baseline_label": "the sampler with the change of the row",
-                    "xlabel": "time with the change / time as it is",
-                    "interval": ROUND_INTERVAL,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="sampling_lookup",
-                title="Times compared to find a window",
-                points=lookup_points,
-                options={
-                    "xlabel": "records of the vertex",
-                    "ylabel": "times and blocks looked at",
-                    "ylog": True,
-                },
-            ),
-        ]
+            chart("speedup", NAME, "The sampler over itself with one part changed", variant_points,
+                baseline_label="the sampler with the change of the row",
+                xlabel="time with the change / time as it is", interval=ROUND_INTERVAL),
+            sweep("sampling_lookup", "Times compared to find a window", lookup_points,
+                xlabel="records of the vertex", ylabel="times and blocks looked at", ylog=True),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = [

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.charts import failures, gap, mark
+from dgbench.lab.charts import failures, gap, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.lab.table import Table, rows_of
@@ -105,14 +105,9 @@ class Table2(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table2",
-                title="Building and partitioning against an epoch of training",
-                points=stage_points,
-                options={"xlabel": "", "ylabel": "time, s", "sort": False},
-            )
-        ]
+            sweep("table2", "Building and partitioning against an epoch of training", stage_points,
+                xlabel="", ylabel="time, s", sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows, experiment=self.name)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgbench.kernels_cuda.row_cache import RowCache
-from dgbench.lab.charts import failed, failures, mark
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import Table
@@ -100,18 +100,9 @@ class Table3(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table3",
-                title="Edge features in percent of the feature traffic (Table 3)",
-                points=points,
-                options={
-                    "ylabel": "edge features, % of the bytes of a batch",
-                    "ylog": False,
-                    "sort": False,
-                },
-            )
-        ]
+            sweep("table3", "Edge features in percent of the feature traffic (Table 3)", points,
+                ylabel="edge features, % of the bytes of a batch", ylog=False, sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = [

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from dgbench.lab.charts import failed, failures, mark
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import number, rows_of
@@ -97,18 +97,9 @@ class Table4(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table4",
-                title="What adjacent rounds sample in common (Table 4)",
-                points=points,
-                options={
-                    "ylabel": "in common with the round before, %",
-                    "ylog": False,
-                    "sort": False,
-                },
-            )
-        ]
+            sweep("table4", "What adjacent rounds sample in common (Table 4)", points,
+                ylabel="in common with the round before, %", ylog=False, sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows, experiment="table4")

@@ -15,7 +15,7 @@ import torch
 
 from dgbench import datasets
 from dgbench.datasets.sources import find_form
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.printed import same_printed
 from dgbench.lab.result_checks import ResultCheck, equal
@@ -87,14 +87,9 @@ class Table5(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table5",
-                title="Sizes of the graphs, as printed and as published",
-                points=size_points,
-                options={"xlabel": "", "ylabel": "", "sort": False},
-            )
-        ]
+            sweep("table5", "Sizes of the graphs, as printed and as published", size_points,
+                xlabel="", ylabel="", sort=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = rows_of(rows, experiment=self.name)

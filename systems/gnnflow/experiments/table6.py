@@ -12,7 +12,7 @@ import torch
 from dgbench import datasets
 from dgbench.datasets import twins
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failures, gap, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, at_most, close, equal
 from dgbench.lab.table import Table, number, rows_of
@@ -125,34 +125,12 @@ class Table6(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table6",
-                title="Blocks of a vertex, by how blocks are sized",
-                points=list_points,
-                options={
-                    "xlabel": "",
-                    "ylabel": "average list",
-                    "xlog": False,
-                    "sort": False,
-                    "names": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="table6_memory",
-                title="Edge data above one full block per vertex, percent",
-                points=memory_points,
-                options={
-                    "xlabel": "",
-                    "ylabel": "% above static",
-                    "xlog": False,
-                    "ylog": False,
-                    "sort": False,
-                    "names": False,
-                },
-            ),
-        ]
+            sweep("table6", "Blocks of a vertex, by how blocks are sized", list_points, xlabel="",
+                ylabel="average list", xlog=False, sort=False, names=False),
+            sweep("table6_memory", "Edge data above one full block per vertex, percent",
+                memory_points, xlabel="", ylabel="% above static", xlog=False, ylog=False,
+                sort=False, names=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         words = []
@@ -431,5 +409,5 @@ def _points(rows: Sequence[Any], value: Any, paper: int) -> list[dict[str, Any]]
                 found.append({**point, "y": value(printed, name), "row_ids": []})
     for row in failures(rows, "table6"):
         point = {"panel": graph_title(row.params["dataset"]), "series": "blocks"}
-        found.append({**point, "x": "-", "failed": failed(row), "row_ids": [row.id]})
+        found.append(gap(row, **point, x="-"))
     return found

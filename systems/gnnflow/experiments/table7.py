@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.compare import observe_speedup
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
@@ -102,21 +102,12 @@ class Table7(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="table7",
-                title="Training throughput on a partitioned graph (Table 7), by processor time",
-                points=train_points,
-                options={"xlabel": "model", "ylabel": "events/s"},
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="table7_build",
-                title="Partition and build for 4 machines, processor seconds",
-                points=build_points,
-                options={"xlabel": "graph", "ylabel": "s"},
-            ),
-        ]
+            sweep("table7",
+                "Training throughput on a partitioned graph (Table 7), by processor time",
+                train_points, xlabel="model", ylabel="events/s"),
+            sweep("table7_build", "Partition and build for 4 machines, processor seconds",
+                build_points, xlabel="graph", ylabel="s"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 import torch
 
-from dgbench.lab.charts import failures, gap, mark, ratio_mark
+from dgbench.lab.charts import chart, failures, gap, mark, ratio_mark, sweep
 from dgbench.lab.compare import Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck, equal
@@ -89,30 +89,14 @@ class Update(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name="update",
-                title="Appending a round's edges over rebuilding the graph",
-                points=gain_points,
-                options={
-                    "baseline_label": "temporal CSR rebuilt from all edges",
-                    "xlabel": "rebuild time / update time",
-                    "interval": "95 % interval of the median over days",
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="update_growth",
-                title="Time of a round as the graph grows",
-                points=growth_points,
-                options={
-                    "xlabel": "edges in the graph",
-                    "ylabel": "time of a round, s",
-                    "xlog": True,
-                    "guide_slope": 1.0,
-                },
-            ),
-        ]
+            chart("speedup", "update", "Appending a round's edges over rebuilding the graph",
+                gain_points, baseline_label="temporal CSR rebuilt from all edges",
+                xlabel="rebuild time / update time",
+                interval="95 % interval of the median over days"),
+            sweep("update_growth", "Time of a round as the graph grows", growth_points,
+                xlabel="edges in the graph", ylabel="time of a round, s", xlog=True,
+                guide_slope=1.0),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = update_rows(rows)

@@ -19,13 +19,13 @@ from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_csr
 from dgbench.kernels_cuda.variants import warp_clocks
 from dgbench.kernels_cuda.work_items import time_items
-from dgbench.lab.charts import failed, first_failed, speedup
+from dgbench.lab.charts import chart, failed, first_failed, speedup
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_speedup, ratio_of
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.meter import Meter
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext, Workload
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext, Workload
 from dgbench.systems.base.data import describe
 from dgbench.systems.base.race import open_trainer, oracle_of
 from dgbench.systems.base.registry import get_system
@@ -147,41 +147,35 @@ class Fig12(Grid):
     )
     timeout_s = 300
     charts = (
-        FigureSpec(
-            kind="sweep",
-            name="fig12",
-            title="Time of the busiest worker over the balanced time",
-            points=balance_points,
-            options={
-                "xlabel": "graph",
-                "ylabel": "actual over balanced time",
-                "hline": 1.0,
-                "hline_label": "balanced",
-            },
+        chart(
+            "sweep",
+            "fig12",
+            "Time of the busiest worker over the balanced time",
+            balance_points,
+            xlabel="graph",
+            ylabel="actual over balanced time",
+            hline=1.0,
+            hline_label="balanced",
         ),
-        FigureSpec(
-            kind="speedup",
-            name="fig12_training",
-            title="PiPAD with sliced CSR over PiPAD with CSR",
-            points=training_points,
-            options={
-                "baseline_label": "PiPAD with plain CSR",
-                "xlabel": "speed-up of a training step by sliced CSR",
-                "interval": f"{TURN_INTERVAL}; paired t where rounds are several",
-            },
+        chart(
+            "speedup",
+            "fig12_training",
+            "PiPAD with sliced CSR over PiPAD with CSR",
+            training_points,
+            baseline_label="PiPAD with plain CSR",
+            xlabel="speed-up of a training step by sliced CSR",
+            interval=f"{TURN_INTERVAL}; paired t where rounds are several",
         ),
-        FigureSpec(
-            kind="sweep",
-            name="slice_cap",
-            title="Entries of a slice: words and balance",
-            points=cap_points,
-            options={
-                "xlabel": "entries of a slice at most",
-                "ylabel": "words over CSR's; actual over balanced time",
-                "base": 2,
-                "hline": 1.0,
-                "hline_label": "CSR's words; balanced",
-            },
+        chart(
+            "sweep",
+            "slice_cap",
+            "Entries of a slice: words and balance",
+            cap_points,
+            xlabel="entries of a slice at most",
+            ylabel="words over CSR's; actual over balanced time",
+            base=2,
+            hline=1.0,
+            hline_label="CSR's words; balanced",
         ),
     )
 

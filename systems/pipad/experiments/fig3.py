@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from dgbench.lab.charts import why_not
+from dgbench.lab.charts import sweep, why_not
 from dgbench.lab.evidence import ids
 from dgbench.lab.grid import Grid
 from dgbench.lab.probes import probe
@@ -90,25 +90,11 @@ class Fig3(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="fig3",
-                title="Share of a PyGT step that copies take",
-                points=share_points,
-                options={
-                    "xlabel": "graph",
-                    "ylabel": "share of a step, %",
-                    "ylog": False,
-                },
-            ),
-            FigureSpec(
-                kind="sweep",
-                name="fig3_bytes",
-                title="Bytes that a step of PyGT sends to the device",
-                points=byte_points,
-                options={"xlabel": "graph", "ylabel": "bytes of a step"},
-            ),
-        ]
+            sweep("fig3", "Share of a PyGT step that copies take", share_points, xlabel="graph",
+                ylabel="share of a step, %", ylog=False),
+            sweep("fig3_bytes", "Bytes that a step of PyGT sends to the device", byte_points,
+                xlabel="graph", ylabel="bytes of a step"),
+        ]  # fmt: skip
 
     def answer(self, rows: Sequence[Any]) -> str:
         found = shares(rows)

@@ -12,11 +12,12 @@ from dgbench import datasets
 from dgbench.datasets import SnapshotSequence
 from dgbench.datasets.transforms import equal_windows
 from dgbench.kernels_cuda.snapshots import edge_snapshots
+from dgbench.lab.charts import chart
 from dgbench.lab.grid import Grid
 from dgbench.lab.printed import same_printed
 from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, rows_of
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Measurement, Preset, RunContext
 from dgbench.systems.pipad.experiments.common import COUNTED, data_of, open_graph
 from dgbench.systems.pipad.experiments.settings import BY_NAME, EPOCHS, FRAME, GRAPHS, Graph
 from dgbench.systems.pipad.recounts import drawn, edges_of
@@ -78,11 +79,11 @@ class Table1(Grid):
     }
     timeout_s = 300
     charts = (
-        FigureSpec(
-            kind="paper_vs_measured",
-            name="table1",
-            title="Sizes of the real graphs, printed and counted",
-            points=size_points,
+        chart(
+            "paper_vs_measured",
+            "table1",
+            "Sizes of the real graphs, printed and counted",
+            size_points,
         ),
     )
 

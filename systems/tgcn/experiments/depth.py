@@ -9,7 +9,7 @@ import torch
 
 from dgbench.kernels_cuda.edge_sampling import EdgeSample, sample_layerwise, sample_nodewise
 from dgbench.kernels_cuda.edge_table import EdgeTable
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, mark, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
@@ -98,19 +98,9 @@ class Depth(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name=NAME,
-                title="Edges that a sample draws in each layer",
-                points=points,
-                options={
-                    "xlabel": "layer",
-                    "ylabel": "edges drawn in the layer",
-                    "xlog": False,
-                    "names": False,
-                },
-            )
-        ]
+            sweep(NAME, "Edges that a sample draws in each layer", points, xlabel="layer",
+                ylabel="edges drawn in the layer", xlog=False, names=False),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = rows_of(rows, experiment=NAME)
@@ -148,15 +138,7 @@ def drawn(row: Any, way: str) -> list[float]:
 def points(rows: Rows) -> list[dict[str, Any]]:
     """Points of `sweep`: edges by layer."""
     made = [
-        {
-            "panel": panel(row),
-            "series": words,
-            "x": layer,
-            "y": edges,
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(row, panel=panel(row), series=words, x=layer, y=edges, counted=True)
         for row in rows_of(rows, experiment=NAME)
         for way, words in WAYS.items()
         for layer, edges in enumerate(drawn(row, way), 1)

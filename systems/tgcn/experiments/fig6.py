@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import chart, failures, gap
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
@@ -138,18 +138,9 @@ class Fig6(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name="fig6",
-                title="End-to-end time per edge, T-GCN over the others",
-                points=points,
-                options={
-                    "baseline_label": "each system",
-                    "xlabel": "speed-up of T-GCN",
-                    "interval": TURN_INTERVAL,
-                },
-            )
-        ]
+            chart("speedup", "fig6", "End-to-end time per edge, T-GCN over the others", points,
+                baseline_label="each system", xlabel="speed-up of T-GCN", interval=TURN_INTERVAL),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = Table.of(rows, experiment=NAME, what="race").where("speedup")
@@ -213,14 +204,7 @@ def points(rows: Rows) -> list[dict[str, Any]]:
                 }
             )
         found += [
-            {
-                "panel": f"over {TITLES[other]}",
-                "row": panel(row),
-                "system": TGCN,
-                "baseline": other,
-                "failed": failed(row),
-                "row_ids": [row.id],
-            }
+            gap(row, panel=f"over {TITLES[other]}", row=panel(row), system=TGCN, baseline=other)
             for row in failures(rows, NAME, what="race")
         ]
     return found

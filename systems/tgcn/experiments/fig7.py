@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from dgbench.kernels_cuda.edge_table import EdgeTable
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import chart, failed, failures
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, observe_ratio, ratio_of
 from dgbench.lab.grid import Grid
 from dgbench.lab.result_checks import ResultCheck
@@ -104,17 +104,15 @@ class Fig7(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="speedup",
-                name=f"fig7_{FILES[task]}",
-                title=f"SIS over other ways to draw: {words}",
-                points=lambda rows, task=task: gain_points(rows, task),
-                options={
-                    "baseline_label": "the way of the row",
-                    "xlabel": "time of the other / time of SIS (binary tree)",
-                    "interval": TURN_INTERVAL,
-                    "exact": False,
-                },
+            chart(
+                "speedup",
+                f"fig7_{FILES[task]}",
+                f"SIS over other ways to draw: {words}",
+                lambda rows, task=task: gain_points(rows, task),
+                baseline_label="the way of the row",
+                xlabel="time of the other / time of SIS (binary tree)",
+                interval=TURN_INTERVAL,
+                exact=False,
             )
             for task, words in TASKS.items()
         ]

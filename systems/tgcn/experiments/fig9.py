@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import chart, failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.runtime.errors import UnsupportedError
@@ -92,16 +92,14 @@ class Fig9(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="curves",
-                name=f"{NAME}_{kind}",
-                title=f"{TITLES[kind]} by piece of time, each scored before it is trained on",
-                points=lambda rows, kind=kind: figure_points(rows, kind),
-                options={
-                    "xlabel": "piece of time",
-                    "ylabel": TITLES[kind],
-                    "start": "same seeds, and parameters that each model draws from them",
-                },
+            chart(
+                "curves",
+                f"{NAME}_{kind}",
+                f"{TITLES[kind]} by piece of time, each scored before it is trained on",
+                lambda rows, kind=kind: figure_points(rows, kind),
+                xlabel="piece of time",
+                ylabel=TITLES[kind],
+                start="same seeds, and parameters that each model draws from them",
             )
             for kind in TASKS
         ]

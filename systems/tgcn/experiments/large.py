@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, number
 from dgbench.runtime.threads import one_thread
@@ -66,20 +66,10 @@ class Large(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="sweep",
-                name="large",
-                title="Device memory by printed sizes, and 32 GiB of a V100",
-                points=memory_points,
-                options={
-                    "xlabel": "graph",
-                    "ylabel": "bytes",
-                    "sort": False,
-                    "hline": float(GPU_BYTES),
-                    "hline_label": "32 GiB",
-                },
-            )
-        ]
+            sweep("large", "Device memory by printed sizes, and 32 GiB of a V100", memory_points,
+                xlabel="graph", ylabel="bytes", sort=False, hline=float(GPU_BYTES),
+                hline_label="32 GiB"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         words = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import failed, failures, mark
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, number
 from dgbench.runtime.threads import one_thread
@@ -113,14 +113,13 @@ CUT_TITLES: Final = {"equal": "equal width", "edges": "equal edges", "dealt": "d
 def busy_points(rows: Rows) -> list[dict[str, Any]]:
     """Devices of 8 that train at a time."""
     points = [
-        {
-            "series": title,
-            "x": panel(row),
-            "y": number(row, "busy_devices", method=cut, ranks=8),
-            "counted": True,
-            "twin": bool(row.data.get("twin")),
-            "row_ids": [row.id],
-        }
+        mark(
+            row,
+            series=title,
+            x=panel(row),
+            y=number(row, "busy_devices", method=cut, ranks=8),
+            counted=True,
+        )
         for row in last_rows(rows, NAME, kind=FILL)
         for cut, title in CUT_TITLES.items()
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
-from dgbench.lab.charts import failed, failures
+from dgbench.lab.charts import chart, failed, failures
 from dgbench.lab.grid import Grid
 from dgbench.lab.table import Table, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
@@ -79,14 +79,9 @@ class Table2(Grid):
 
     def figures(self) -> list[FigureSpec]:
         return [
-            FigureSpec(
-                kind="time_split",
-                name="table2",
-                title="Copies and computation of an epoch",
-                points=points,
-                options={"phases_from": "phases and totals from runs with clocks on"},
-            )
-        ]
+            chart("time_split", "table2", "Copies and computation of an epoch", points,
+                phases_from="phases and totals from runs with clocks on"),
+        ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
         found = rows_of(rows, experiment=NAME)
