@@ -144,11 +144,9 @@ class Fig12(Experiment):
         phases: bool = False,
         device: Literal["", "cpu"] = "",
     ) -> Cell:
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params=params,
-            group=group,
+        return self.cell_of(
+            params,
+            group,
             timeout_s=TIMEOUTS_S[preset],
             unavailable=unavailable,
             phases=phases,

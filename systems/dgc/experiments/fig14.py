@@ -95,11 +95,9 @@ class Fig14(Experiment):
 
     def _cell(self, preset: Preset, family: str, **params: Any) -> Cell:
         group = "-".join(str(v) for v in (family, *params.values()))
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params={"dataset": f"synthetic-{family}", **params},
-            group=group,
+        return self.cell_of(
+            {"dataset": f"synthetic-{family}", **params},
+            group,
             timeout_s=3600 if preset == "paper" else 300 if preset == "full" else 60,
         )
 

@@ -86,11 +86,9 @@ class Fig15(Experiment):
         if device != "cuda" and not lacking:
             lacking = "needs a CUDA device, this run is on the CPU"
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": MODEL, "kind": kind},
-                group=f"{name}/{kind}",
+            self.cell_of(
+                {"dataset": name, "model": MODEL, "kind": kind},
+                f"{name}/{kind}",
                 repeats=turn_rounds(preset) if kind == LOADING else 1,
                 turns=True,
                 timeout_s=TIMEOUTS_S[preset],

@@ -94,11 +94,9 @@ class FusionAblation(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "model": model},
-                group=f"{name}/{model}",
+            self.cell_of(
+                {"dataset": name, "model": model},
+                f"{name}/{model}",
                 repeats=turn_rounds(preset) if model == MAIN else 1,
                 turns=True,
                 timeout_s=TIMEOUTS_S[preset],

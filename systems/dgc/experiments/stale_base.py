@@ -40,11 +40,9 @@ class StaleTable(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"graphs": " ".join(names)},
-                group="-".join(names),
+            self.cell_of(
+                {"graphs": " ".join(names)},
+                "-".join(names),
                 timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}[preset],
             )
             for names in self.graphs[preset]

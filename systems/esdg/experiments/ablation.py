@@ -100,16 +100,14 @@ class Ablation(Experiment):
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         long = preset in ("full", "paper")
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"system": "esdg", "dataset": dataset, "model": model, "kind": kind},
-                group=f"{dataset}/{model}/{kind}",
+            self.cell_of(
+                {"system": "esdg", "dataset": dataset, "model": model, "kind": kind},
+                f"{dataset}/{model}/{kind}",
                 timeout_s=1800 if long else 120,
                 unavailable=devices_lacking(2, device) if kind == "reuse" else "",
             )
             for dataset, model, kind in _points(preset)
-        ]  # fmt: skip
+        ]
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         graph, model = BY_NAME[str(cell.params["dataset"])], str(cell.params["model"])

@@ -76,11 +76,9 @@ class Encoding(Experiment):
         pairs = PAIRS.get(preset, tuple(graph.name for graph in GRAPHS))
         sequences = SEQUENCES.get(preset, tuple(graph.name for graph in (*GRAPHS, *REAL)))
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": name, "part": part},
-                group=f"{part}/{name}",
+            self.cell_of(
+                {"dataset": name, "part": part},
+                f"{part}/{name}",
                 timeout_s=600 if preset == "paper" else 120,
             )
             for part, names in (("pair", pairs), ("sequence", sequences))

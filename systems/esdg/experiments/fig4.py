@@ -124,12 +124,8 @@ class Fig4(Experiment):
         return counted + timed
 
     def _cell(self, params: dict[str, Any], group: str, preset: Preset) -> Cell:
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params=params,
-            group=group,
-            timeout_s=1800 if preset == "paper" else 600 if preset == "full" else 60,
+        return self.cell_of(
+            params, group, timeout_s=1800 if preset == "paper" else 600 if preset == "full" else 60
         )
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:

@@ -143,14 +143,7 @@ class Fig5(Experiment):
 
     def _cell(self, params: dict[str, Any], why: str = "", **fields: Any) -> Cell:
         group = fields.pop("group", "/".join(str(v) for v in params.values()))
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params=params,
-            group=group,
-            unavailable=why,
-            **fields,
-        )
+        return self.cell_of(params, group, unavailable=why, **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         part = cell.params["part"]

@@ -95,11 +95,9 @@ class Fig6(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": SAMPLES[0], "model": model, "ranks": RANKS[preset]},
-                group=model,
+            self.cell_of(
+                {"dataset": SAMPLES[0], "model": model, "ranks": RANKS[preset]},
+                model,
                 timeout_s=1800 if preset in ("full", "paper") else 60,
                 unavailable=devices_lacking(RANKS[preset], device),
             )

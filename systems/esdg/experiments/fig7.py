@@ -141,15 +141,7 @@ class Fig7(Experiment):
     def _cell(
         self, params: dict[str, Any], group: str, timeout_s: float, why: str = "", repeats: int = 1
     ) -> Cell:
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params=params,
-            group=group,
-            repeats=repeats,
-            timeout_s=timeout_s,
-            unavailable=why,
-        )
+        return self.cell_of(params, group, repeats=repeats, timeout_s=timeout_s, unavailable=why)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         size, part = _size(context.preset), cell.params["part"]

@@ -124,13 +124,7 @@ class Memory(Experiment):
 
     def _cell(self, params: dict[str, Any], timeout_s: float = 60.0) -> Cell:
         group = "/".join(map(str, params.values()))
-        return Cell(
-            paper=self.paper,
-            experiment=self.name,
-            params={"system": "esdg", **params},
-            group=group,
-            timeout_s=timeout_s,
-        )
+        return self.cell_of({"system": "esdg", **params}, group, timeout_s=timeout_s)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         part, model = str(cell.params["part"]), str(cell.params["model"])

@@ -70,11 +70,9 @@ class Overlap(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"dataset": "amlsim", "model": model, "ranks": ranks},
-                group=f"{model}/{ranks}",
+            self.cell_of(
+                {"dataset": "amlsim", "model": model, "ranks": ranks},
+                f"{model}/{ranks}",
                 timeout_s=60 if preset in ("smoke", "quick") else 1800,
                 unavailable="runs on ranks of CPUs" if device == "cuda" else "",
             )

@@ -63,11 +63,9 @@ class Preparation(Experiment):
                 for method in METHODS if preset in ("full", "paper") else METHODS[:2]:
                     lacking = method != "ranges" and importlib.util.find_spec(method) is None
                     found.append(
-                        Cell(
-                            paper=self.paper,
-                            experiment=self.name,
-                            params={"dataset": dataset, "ranks": ranks, "method": method},
-                            group=f"{dataset}/{ranks}",
+                        self.cell_of(
+                            {"dataset": dataset, "ranks": ranks, "method": method},
+                            f"{dataset}/{ranks}",
                             timeout_s=1800 if method == "kahypar" else 120,
                             unavailable=f"pip install {method}" if lacking else "",
                         )

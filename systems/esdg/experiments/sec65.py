@@ -80,11 +80,9 @@ class Sec65(Experiment):
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         limit = 1200 if preset in ("full", "paper") else 60
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"part": part, "dataset": SAMPLES[0], "model": MODEL, "ranks": ranks},
-                group=part,
+            self.cell_of(
+                {"part": part, "dataset": SAMPLES[0], "model": MODEL, "ranks": ranks},
+                part,
                 timeout_s=limit,
                 unavailable=devices_lacking(ranks, device),
             )

@@ -126,9 +126,7 @@ class Table2(Experiment):
 
     def _cell(self, params: dict[str, Any], **fields: Any) -> Cell:
         words = [str(v) for v in params.values()]
-        return Cell(
-            paper=self.paper, experiment=self.name, params=params, group="/".join(words), **fields
-        )
+        return self.cell_of(params, "/".join(words), **fields)
 
     def run(self, cell: Cell, context: RunContext) -> Measurement:
         params, preset = cell.params, context.preset

@@ -46,11 +46,9 @@ class Accuracy(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "models": " ".join(models)},
-                group=f"{name}/{models[0]}",
+            self.cell_of(
+                {"dataset": name, "models": " ".join(models)},
+                f"{name}/{models[0]}",
                 timeout_s={"smoke": 60, "quick": 120, "full": 3600, "paper": 36000}[preset],
             )
             for name in SIZES[preset].graphs

@@ -115,11 +115,9 @@ class CacheAblation(Experiment):
         parts += [("speed", *SPEED), ("device", *SPEED)]
         lacking = NEEDS if device != "cuda" else WholeGraphCache.absent()
         return [
-            Cell(
-                paper=self.paper,
-                experiment=self.name,
-                params={"part": part, "dataset": dataset, "model": model},
-                group=f"{part} {dataset} {model}",
+            self.cell_of(
+                {"part": part, "dataset": dataset, "model": model},
+                f"{part} {dataset} {model}",
                 timeout_s=3600 if preset == "paper" else 600,
                 unavailable=lacking if part == "device" else "",
             )

@@ -81,20 +81,16 @@ class Contenders(Experiment):
         left_out = LEFT_OUT.get(preset, ())
         absent = {one: one.absent() for one in CONTENDERS.values() if one.name not in left_out}
         return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "contenders": "all that are here"},
-                group=name,
+            self.cell_of(
+                {"dataset": name, "contenders": "all that are here"},
+                name,
                 timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 1800}[preset],
             )
             for name in STREAMS[preset]
         ] + [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": STREAMS[preset][0], "contenders": one.name},
-                group=STREAMS[preset][0],
+            self.cell_of(
+                {"dataset": STREAMS[preset][0], "contenders": one.name},
+                STREAMS[preset][0],
                 unavailable=reason,
             )
             for one, reason in absent.items()

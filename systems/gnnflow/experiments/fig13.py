@@ -94,11 +94,9 @@ class Fig13(Experiment):
 
     def cells(self, preset: Preset, device: str) -> list[Cell]:
         return [
-            Cell(
-                paper=self.paper,
-                experiment=NAME,
-                params={"dataset": name, "system": system},
-                group=name,
+            self.cell_of(
+                {"dataset": name, "system": system},
+                name,
                 repeats=REPEATS[preset] if device == "cuda" else 1,
                 timeout_s={"smoke": 60, "quick": 90, "full": 600, "paper": 7200}[preset],
                 device="cpu" if system == CPU else "",
