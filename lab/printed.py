@@ -24,6 +24,11 @@ def ledger(path: Path) -> dict[str, Any]:
     return {one["id"].partition("-")[2]: one.get("value") for one in claims}
 
 
+def expanded(path: Path, claim: str) -> dict[str, Any]:
+    """The numbers of a claim with their suffixes multiplied out; empty where it is not in it."""
+    return dict((ledger(path).get(claim) or {}).get("expanded", {}))
+
+
 def printed(value: float | str) -> tuple[float, float]:
     """A printed number and half of its last digit: 5.2 -> (5.2, 0.05), "653 M" -> (653e6, 5e5).
 

@@ -19,14 +19,13 @@ from dgbench.systems.esdg import claims as table
 from dgbench.systems.esdg.checks import scaling
 from dgbench.systems.esdg.experiments import fig5, fig5_curves, fig7, parts
 from dgbench.systems.esdg.experiments.projection import (
-    PRINTED_S,
     exchange_excess,
     snapshot_epoch,
     speedups,
     v100_cluster,
     with_excess,
 )
-from dgbench.systems.esdg.experiments.settings import MODELS
+from dgbench.systems.esdg.experiments.settings import MODELS, table2
 
 CHECKS = answered_by(table.TABLE, scaling)
 
@@ -281,7 +280,7 @@ def test_snapshot_times_fall_with_ranks(monkeypatch, name):
     assert (found.verdict, found.glyph) == ("direction only", "p")
     assert set(found.measured) == {"4", "16", "64"}
     model = scaling.MODEL_OF[f"esdg-tab2-time-{name}"]
-    assert f"{1e3 * PRINTED_S[model]:.0f}," in found.reason  # the reading meets its own anchor
+    assert f"{table2('time', model)[4]:.0f}," in found.reason  # the reading meets its own anchor
     slow = 1e7
     monkeypatch.setattr(
         scaling, "v100_cluster", lambda p, speed: v100_cluster(p, speed, network=slow)

@@ -10,7 +10,7 @@ from dgbench.lab.evidence import finding, missing, strength
 from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Claim, Finding
 from dgbench.systems.esdg.experiments.preparation import TITLES, prepared, seconds_of, slowdown
-from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS
+from dgbench.systems.esdg.experiments.settings import MODEL_TITLES, MODELS, table2
 from dgbench.systems.esdg.experiments.table2 import (
     billions,
     floats,
@@ -23,7 +23,7 @@ from dgbench.systems.esdg.experiments.table2 import (
     standing_for_paper,
     walked,
 )
-from dgbench.systems.esdg.experiments.table2_runs import EXTRAS, HYPER_FLOATS, LEAN, PRINTED, RANKS
+from dgbench.systems.esdg.experiments.table2_runs import EXTRAS, HYPER_FLOATS, LEAN, RANKS
 
 NONE = "the experiment 'table2' did not run"
 NO_PARTS = "no vertices were parted in this run"
@@ -56,7 +56,7 @@ def volume(claim: Claim, rows: Rows) -> Finding:
     found = [r for r in walked(rows, model=model) if r.params["ranks"] in RANKS]
     if {r.params["ranks"] for r in found} != set(RANKS):
         return missing(f"{NONE} at {', '.join(map(str, RANKS))} ranks")
-    printed = PRINTED["snapshot"][model]
+    printed = table2("volume", model)
     return finding(
         found,
         evidence="counted",
@@ -270,7 +270,7 @@ def hyper_volume(claim: Claim, rows: Rows) -> Finding:
         return missing(NO_SAMPLE)
     row = found[0]
     counted = {p: billions(row, ranks=p) for p in RANKS}
-    printed = PRINTED["vertex"][model]
+    printed = table2("hyper-volume", model)
     per = ", ".join(f"{remote_parts(row, p):.2g}" for p in RANKS)
     wanted = ", ".join(
         f"{printed[p] / (HYPER_FLOATS * 0.192):.2g}" if p in printed else "-" for p in RANKS

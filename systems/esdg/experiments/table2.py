@@ -14,13 +14,12 @@ from dgbench.lab.verbs import turns_gain
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.transport import TITLES, Transport
 from dgbench.systems.esdg.experiments.main_races import PARTITIONS
-from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS
+from dgbench.systems.esdg.experiments.settings import BY_NAME, MODEL_TITLES, MODELS, table2
 from dgbench.systems.esdg.experiments.table2_runs import (
     CUTS,
     EXTRAS,
     LEAN,
     MIXINGS,
-    PRINTED,
     RANKS,
     SAMPLES,
     methods,
@@ -291,7 +290,7 @@ def _is_printed(row: Any) -> bool:
 
 
 def _printed(row: Any) -> float:
-    return PRINTED["snapshot"][row.params["model"]][row.params["ranks"]]
+    return table2("volume", row.params["model"])[row.params["ranks"]]
 
 
 def rounds_to(floats: int, printed: float) -> bool:
@@ -339,10 +338,10 @@ def volume_points(rows: Rows) -> list[dict[str, Any]]:
                 }
                 for ranks in RANKS
             ]
-        for partition, words in (("snapshot", "snapshots, paper"), ("vertex", "vertices, paper")):
+        for column, words in (("volume", "snapshots, paper"), ("hyper-volume", "vertices, paper")):
             points += [
                 {"panel": panel, "series": words, "x": ranks, "y": value, "counted": True}
-                for ranks, value in PRINTED[partition][model].items()
+                for ranks, value in table2(column, model).items()
                 if points
             ]
     return points

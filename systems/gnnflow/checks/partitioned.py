@@ -151,7 +151,7 @@ def ldbc_metadata(claim: Claim, rows: Rows) -> Finding:
     tau = large.fitting(row)
     sizes = large.gigabytes(row, "metadata")
     value, least = sizes[tau], min(sizes.values())
-    small = value * 1e9 / large.PRINTED["edge"]
+    small = value / large.printed_gigabytes("edge")
     return finding(
         [row],
         evidence="projected",

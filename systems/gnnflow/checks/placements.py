@@ -107,8 +107,8 @@ def out_of_memory(claim: Claim, rows: Rows) -> Finding:
     ended = {f"{graph_title(row.params['dataset'])} on the GPU: {row.status}" for row in on_gpu}
     spare = 1 / fig13.share(found[LARGE[0]]) - 1
     printed = {
-        graph_title(name): round(size * 2**20 / fig13.LIMIT, 3)
-        for name, size in fig13.PRINTED_MB.items()
+        graph_title(name): round(fig13.printed_bytes(name) / fig13.LIMIT, 3)
+        for name in fig13.table6.TWINS
     }
     words = ", ".join(
         f"{graph_title(row.params['dataset'])} {fig13.share(row):.0%}" for row in named

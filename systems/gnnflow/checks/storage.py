@@ -7,16 +7,18 @@ from statistics import mean
 from typing import Any
 
 from dgbench.lab.evidence import finding, missing
+from dgbench.lab.printed import ledger
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Claim, Finding
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DATASET_OF, graph_title
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DATASET_OF, LEDGER, graph_title
 from dgbench.systems.gnnflow.experiments.table6 import (
     COLUMNS,
     CONSTRUCTED,
     MIB,
-    PRINTED,
+    PAPERS,
     TWINS,
     graph_rows,
+    printed_table,
     table,
 )
 
@@ -28,6 +30,7 @@ ORDERS = 1000.0
 ABOUT_5 = (3.5, 6.5)
 """What rounds to `about 5 %`: the printed overheads lie between 4.6 and 6.0."""
 QUARTERS_PER_DAY = 96
+DAYS_PER_YEAR = 365.25
 RULES = ("printed", "completed")
 """Readings of the rule of section 4.1."""
 NODE_ENTRY = 40
@@ -44,8 +47,9 @@ def tegra_snapshots(claim: Claim, rows: Sequence[Any]) -> Finding:
         graph_title(r.params["dataset"]): stamps[r.id] / number(r, "events", of=None) for r in found
     }
     # The paper's own largest public graph: its stamps are a quarter of an hour apart (Table 5).
-    gdelt = BY_NAME["gdelt"].printed or {}
-    shares["GDELT by Table 5"] = gdelt["days"] * QUARTERS_PER_DAY / gdelt["edges"]
+    years = float(ledger(LEDGER)["tab5-span"]["GDELT"].split()[0])
+    quarters = years * DAYS_PER_YEAR * QUARTERS_PER_DAY
+    shares["GDELT by Table 5"] = quarters / BY_NAME["gdelt"].printed["edges"]
     every = [share >= 1 - WITHIN for share in shares.values()]
     return finding(
         found,
@@ -80,9 +84,9 @@ def _bytes_of_printed_blocks() -> float:
     """Metadata over blocks in Table 6, with the vertices that its static rows imply."""
     vertices = {"gdelt": 16_682, "netflix": 497_959}
     found = [
-        meta * MIB / (average * vertices[graph])
-        for graph, layouts in PRINTED.items()
-        for name, (average, _, _, meta) in layouts.items()
+        one["metadata MB"] * MIB / (one["average"] * vertices[graph])
+        for graph in TWINS
+        for name, one in printed_table(graph).items()
         if name != "Static"
     ]
     return mean(found)
@@ -111,7 +115,7 @@ def adaptive_rule(claim: Claim, rows: Sequence[Any]) -> Finding:
         return missing("needs the constructed graph of table6")
     hubs = Table.of(found).where("list_blocks", statistic="longest")
     lengths = {rule: hubs.where(setting=rule).numbers("dataset") for rule in RULES}
-    wanted = {name: PRINTED[name]["Adaptive"][1] for name in TWINS}
+    wanted = {name: printed_table(name)["Adaptive"]["longest"] for name in TWINS}
     fits = {
         rule: all(abs(one[name] / wanted[name] - 1) <= WITHIN for name in TWINS)
         for rule, one in lengths.items()
@@ -170,8 +174,8 @@ def metadata_smaller(claim: Claim, rows: Sequence[Any]) -> Finding:
             adaptive["metadata MB"] + nodes
         )
     printed = ", ".join(
-        f"{graph_title(name)} {one['Adaptive'][2] / one['Adaptive'][3]:.0f}x"
-        for name, one in PRINTED.items()
+        f"{graph_title(name)} {one['edge MB'] / one['metadata MB']:.0f}x"
+        for name, one in ((name, printed_table(name)["Adaptive"]) for name in TWINS)
     )
     return finding(
         found,
@@ -211,10 +215,9 @@ def table6(claim: Claim, rows: Sequence[Any]) -> Finding:
     if not found:
         return missing(f"needs {graph_title(graph)} in table6")
     row = found[-1]
-    part = claim.id.rsplit("-", 2)[-2:]
-    column = COLUMNS[("avg", "max", "edge", "meta").index(part[0])]
-    numbers = {name: table(row)[name][column] for name in PRINTED[graph]}
-    printed = {name: one[COLUMNS.index(column)] for name, one in PRINTED[graph].items()}
+    column = next(name for name, word in COLUMNS.items() if claim.id.endswith(word))
+    numbers = {name: table(row)[name][column] for name in PAPERS}
+    printed = {name: one[column] for name, one in printed_table(graph).items()}
     off = {name: numbers[name] / printed[name] - 1 for name in numbers}
     whole = row.params["scale"] == 1
     far = {name: f"{value:+.1%}" for name, value in off.items() if abs(value) > WITHIN}

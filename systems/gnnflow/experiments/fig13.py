@@ -15,7 +15,7 @@ from dgbench.lab.result_checks import ResultCheck, equal
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.base.data import describe
-from dgbench.systems.gnnflow.experiments import sample_checks
+from dgbench.systems.gnnflow.experiments import sample_checks, table6
 from dgbench.systems.gnnflow.experiments.sample_checks import (
     by_subject,
     records_check,
@@ -43,8 +43,6 @@ GRAPHS: Final = ("reddit", "gdelt", "netflix")
 """The captions say Reddit and Netflix, the text Reddit and GDELT."""
 LIMIT: Final = 4 << 30
 """Bytes of GPU memory that the graph may take (section 6.2)."""
-PRINTED_MB: Final = {"gdelt": 3825, "netflix": 4295}
-"""Edge data with adaptive blocks in Table 6, in units of 2^20 bytes."""
 RECORD: Final = {"paper, 20 bytes a record": 20, "ours, packed": 16, "ours, compact": 12}
 """Bytes of a record by layout; 20 fits Table 6."""
 INSERTED: Final = 100_000
@@ -155,13 +153,21 @@ def over(rows: Rows, slow: str, fast: str) -> Ratio | None:
     return ratio(times.where(system=slow), times.where(system=fast))
 
 
+def printed_bytes(name: str) -> int:
+    """Edge data and block records of adaptive blocks in Table 6; 0 where it has no such graph."""
+    if name not in table6.TWINS:
+        return 0
+    adaptive = table6.printed_table(name)["Adaptive"]
+    return round(adaptive["edge MB"] + adaptive["metadata MB"]) << 20
+
+
 def limit_of(graph: Graph, store: TemporalStore, published: int) -> int:
     """The limit that stands to this store as 4 GB stand to the paper's graph.
 
     Args:
         published: records of the graph at its published size.
     """
-    printed = PRINTED_MB[graph.name] << 20 if graph.name in PRINTED_MB else 20 * published
+    printed = printed_bytes(graph.name) or 20 * published
     return max(1, round(store.memory().total * LIMIT / printed))
 
 
@@ -332,7 +338,7 @@ def byte_points(rows: Rows) -> list[dict[str, Any]]:
             {**common, "series": series, "y": size * number(row, "records", of="published")}
             for series, size in RECORD.items()
         ]
-        if name in PRINTED_MB:
-            printed = {"series": "paper, Table 6", "y": PRINTED_MB[name] << 20, "paper": True}
+        if size := printed_bytes(name):
+            printed = {"series": "paper, Table 6", "y": size, "paper": True}
             found.append({**common, **printed})
     return found

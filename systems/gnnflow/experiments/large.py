@@ -9,6 +9,7 @@ import torch
 
 from dgbench.lab.charts import failed, failures, sweep
 from dgbench.lab.grid import Grid
+from dgbench.lab.printed import ledger
 from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.threads import one_thread
@@ -21,7 +22,7 @@ from dgbench.systems.gnnflow.experiments.block_checks import (
     records_by_batch,
 )
 from dgbench.systems.gnnflow.experiments.sample_checks import by_subject, records_check
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, SETTINGS, workload
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, LEDGER, SETTINGS, workload
 
 NAME: Final = "large"
 OURS: Final = "GNNFlow"
@@ -35,7 +36,7 @@ TAUS: Final = (16, 64, 128, 256, 512, 1024, 4096)
 SLOT, BLOCK = 20, 64
 """Bytes of a slot and of a block as Table 6 counts them; section 4.1 describes 21 and 72."""
 HALF: Final = ", half precision"
-PRINTED: Final = {"edge": 123e9, "metadata": 1.65e9}
+PRINTED: Final = {"edge": "s64-ldbc-edge-memory", "metadata": "s64-ldbc-metadata"}
 GPUS: Final = 64
 BATCH: Final = {"smoke": 100, "quick": 1000, "full": 4000}
 """Events of a batch of one rank."""
@@ -297,17 +298,22 @@ def gigabytes(row: Any, part: str) -> dict[int, float]:
     return {tau: size / 1e9 for tau, size in found.items()}
 
 
+def printed_gigabytes(part: str) -> float:
+    """What the paper prints of LDBC."""
+    return float(ledger(LEDGER)[PRINTED[part]])
+
+
 def fitting(row: Any) -> int:
     """The threshold at which edges take most nearly what is printed."""
     sizes = gigabytes(row, "edge")
-    return min(TAUS, key=lambda tau: abs(sizes[tau] - PRINTED["edge"] / 1e9))
+    return min(TAUS, key=lambda tau: abs(sizes[tau] - printed_gigabytes("edge")))
 
 
 def memory_points(rows: Rows) -> list[dict[str, Any]]:
     """Edge data and metadata by threshold, and the printed ones."""
     points: list[dict[str, Any]] = []
     for row in last_rows(rows, MEMORY):
-        for part, printed in PRINTED.items():
+        for part in PRINTED:
             series = "edge data" if part == "edge" else part
             points += [
                 {
@@ -324,7 +330,7 @@ def memory_points(rows: Rows) -> list[dict[str, Any]]:
                 {
                     "series": series,
                     "x": fitting(row),
-                    "y": printed / 1e9,
+                    "y": printed_gigabytes(part),
                     "paper": True,
                     "row_ids": [row.id],
                 }

@@ -23,6 +23,7 @@ from dgbench.systems.gnnflow.experiments.settings import (
     MODEL_TITLES,
     MODELS,
     SETTINGS,
+    by_dataset,
     panel,
 )
 
@@ -187,16 +188,8 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             for one in mine
             if "memory" not in (reading := one["setting"]) or model == "tgn"
         ]
-        if (printed := PRINTED.get((dataset, model))) is not None:
+        if (printed := by_dataset(f"tab3-{model}").get(dataset)) is not None:
             made.append({**common, "series": "printed", "y": printed, "paper": True})
     for row in failures(rows, "table3"):
         made.append({"panel": panel(row), "series": "failed", "x": "TGN", "failed": failed(row)})
     return made
-
-
-PRINTED: Final = {
-    ("reddit", "tgn"): 82.2, ("gdelt", "tgn"): 72.4, ("netflix", "tgn"): 26.9,
-    ("reddit", "tgat"): 88.6, ("gdelt", "tgat"): 99.3, ("netflix", "tgat"): 35.9,
-    ("reddit", "dysat"): 62.2, ("gdelt", "dysat"): 89.2, ("netflix", "dysat"): 28.0,
-}  # fmt: skip
-"""The table, in percent."""

@@ -16,7 +16,7 @@ from dgbench.lab.result_checks import ResultCheck, close, equal
 from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
 from dgbench.systems.gnnflow.experiments.accesses import PRESAMPLING, Accesses
-from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS, panel
+from dgbench.systems.gnnflow.experiments.settings import BY_NAME, DAY, EPOCHS, by_dataset, panel
 from dgbench.systems.gnnflow.rounds import Round
 from dgbench.systems.gnnflow.static_cache import PRESAMPLED_EPOCHS, Visits
 
@@ -37,11 +37,6 @@ DAYS: Final = {"wikipedia": DAY}
 RECOUNTED: Final = 40
 """Events of a round whose sets are built once more."""
 KINDS: Final = ("node", "edge")
-PRINTED: Final = {
-    ("reddit", "node"): 99.5, ("gdelt", "node"): 95.0, ("netflix", "node"): 87.5,
-    ("reddit", "edge"): 91.9, ("gdelt", "edge"): 27.6, ("netflix", "edge"): 29.3,
-}  # fmt: skip
-"""The table, in percent."""
 
 
 class Table4(Grid):
@@ -221,7 +216,7 @@ def points(rows: Sequence[Any]) -> list[dict[str, Any]]:
             for value, words in (("jaccard", "sampled"), ("already cached", "to be cached")):
                 share = common(row, kind, value)
                 made.append(mark(row, **where, series=words, y=share, counted=True))
-            printed = PRINTED.get((row.params["dataset"], kind))
+            printed = by_dataset(f"tab4-{kind}-jaccard").get(row.params["dataset"])
             if printed is not None:
                 made.append({**where, "series": "printed", "y": printed, "paper": True})
     return made + [
