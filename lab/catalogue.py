@@ -44,12 +44,17 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "preparation_time": "work that is done once, before the first step",
         "end_to_end_time": "preparation and all epochs",
         "phase_time": "a part of a step or of an epoch",
+        # OPERATORS
+        "call_time": "a call of an operator",
     },
     "rate": {
         # What is said of a rate is what it counts: "edges" are edges a second.
         "copy_rate": "bytes copied",
         "edge_rate": "edges",
         "product_rate": "floating-point operations of a matrix product",
+        # OPERATORS
+        "bandwidth": "bytes that are read and written",
+        "throughput": "items that are worked on",
     },
     "count": {
         "counted_steps": "steps that the counts of a process are totals of",
@@ -62,6 +67,9 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "reused_aggregations": "aggregations over neighbours that are taken from an earlier frame",
         "edges_aggregated": "edges that aggregations go over",
         "transfers": "copies to the device",
+        # OPERATORS
+        "sequences": "sequences of steps",
+        "steps": "steps of sequences, with padding where a method has it",
     },
     "bytes": {
         "host_to_device": "what is sent to the device, counted where it is sent",

@@ -13,7 +13,7 @@ import pytest
 from dgbench.harness.plan import Plan
 from dgbench.systems.base.registry import get_paper
 
-PAPERS = ("pipad", "esdg", "dgc", "gnnflow", "tgcn")
+PAPERS = ("pipad", "esdg", "dgc", "gnnflow", "tgcn", "operators")
 
 
 def _names(node: ast.AST) -> Iterator[str]:

@@ -1,0 +1,19 @@
+"""The check of each claim in `claims.yaml`."""
+
+from collections.abc import Mapping
+
+from dgbench.lab.paper import Check
+from dgbench.lab.verbs import at_least, observed
+from dgbench.systems.operators.race import OURS
+
+
+def over(experiment: str, *baselines: str) -> Check:
+    """The lowest speed-up of ours over these peers, or over all; see `at_least`."""
+    only = {"baseline": baselines} if baselines else {}
+    return at_least(observed(experiment, "speedup", method=OURS, **only))
+
+
+CHECKS: Mapping[str, Check] = {
+    "operators-aggregate-best-peer": over("aggregate"),
+    "operators-merged-one-by-one": over("merged"),
+}
