@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from dgbench.lab.paper import Check
 from dgbench.lab.verbs import at_least, observed
+from dgbench.systems.operators.experiments import scan
 from dgbench.systems.operators.race import OURS
 
 
@@ -16,4 +17,8 @@ def over(experiment: str, *baselines: str) -> Check:
 CHECKS: Mapping[str, Check] = {
     "operators-aggregate-best-peer": over("aggregate"),
     "operators-merged-one-by-one": over("merged"),
+    "operators-scan-best-peer": over("scan"),
+    "operators-packed-scan-zeros": over("packed_scan", scan.ZEROS),
+    "operators-packed-scan-lstm": over("packed_scan", scan.LSTM),
+    "operators-packed-scan-packed-sequence": over("packed_scan", scan.PACKED),
 }

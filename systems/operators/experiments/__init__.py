@@ -1,9 +1,12 @@
 """All races, by operator family."""
 
 from dgbench.systems.operators.experiments.aggregate import Aggregate, Merged
+from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.race import OperatorRace
 
 EXPERIMENTS: tuple[OperatorRace, ...] = (
     Aggregate(),
     Merged(),
+    Scan(),
+    PackedScan(),
 )
