@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from dgbench.lab.paper import Check
 from dgbench.lab.verbs import at_least, observed
-from dgbench.systems.operators.experiments import scan
+from dgbench.systems.operators.experiments import attention, scan
 from dgbench.systems.operators.race import OURS
 
 
@@ -21,4 +21,9 @@ CHECKS: Mapping[str, Check] = {
     "operators-packed-scan-zeros": over("packed_scan", scan.ZEROS),
     "operators-packed-scan-lstm": over("packed_scan", scan.LSTM),
     "operators-packed-scan-packed-sequence": over("packed_scan", scan.PACKED),
+    "operators-attention-torch": over("attention", attention.TORCH),
+    "operators-attention-pyg": over("attention", attention.PYG),
+    "operators-attention-dgl": over("attention", attention.DGL),
+    "operators-packed-attention-mask": over("packed_attention", attention.MASK),
+    "operators-packed-attention-zeros": over("packed_attention", attention.ZEROS),
 }

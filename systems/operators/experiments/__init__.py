@@ -1,6 +1,7 @@
 """All races, by operator family."""
 
 from dgbench.systems.operators.experiments.aggregate import Aggregate, Merged
+from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.race import OperatorRace
 
@@ -9,4 +10,6 @@ EXPERIMENTS: tuple[OperatorRace, ...] = (
     Merged(),
     Scan(),
     PackedScan(),
+    Attention(),
+    PackedAttention(),
 )
