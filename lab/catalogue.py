@@ -79,14 +79,21 @@ METRICS: Final[dict[str, dict[str, str]]] = {
         "topology_sent": "adjacency among what is sent to the device",
         "features_sent": "features among what is sent to the device",
         "memory": "what is held",
+        # OPERATORS
+        "difference_size": "a snapshot as it is sent: as a difference, or plain",
     },
     "ratio": {
         "speedup": "time of the baseline over time of the setting",
+        # OPERATORS
+        "imbalance": "largest over mean of all",
     },
     "score": {
         "loss": "loss of a step or an epoch",
     },
-    "share": {},
+    "share": {
+        # OPERATORS
+        "cut": "edge weight between parts of a partition",
+    },
 }
 """Kind -> name -> what it is. See `metrics.UNITS` for the unit of a kind."""
 

@@ -1,16 +1,20 @@
 """The check of each claim in `claims.yaml`."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from dgbench.lab.paper import Check
 from dgbench.lab.verbs import at_least, observed
 from dgbench.systems.operators.experiments import attention, scan
 from dgbench.systems.operators.race import OURS
 
+def over(experiment: str, *baselines: str, **where: Any) -> Check:
+    """The lowest speed-up of ours over these peers, or over all; see `at_least`.
 
-def over(experiment: str, *baselines: str) -> Check:
-    """The lowest speed-up of ours over these peers, or over all; see `at_least`."""
-    only = {"baseline": baselines} if baselines else {}
+    Args:
+        where: params of the workloads, where it is not all of them.
+    """
+    only = {"baseline": baselines, **where} if baselines else where
     return at_least(observed(experiment, "speedup", method=OURS, **only))
 
 
@@ -26,4 +30,6 @@ CHECKS: Mapping[str, Check] = {
     "operators-attention-dgl": over("attention", attention.DGL),
     "operators-packed-attention-mask": over("packed_attention", attention.MASK),
     "operators-packed-attention-zeros": over("packed_attention", attention.ZEROS),
+    "operators-difference-best-peer": over("difference"),
+    "operators-rebuild-best-peer": over("rebuild", changed=lambda share: share < 1),
 }

@@ -68,6 +68,7 @@ class OperatorRace(Grid):
         packages: of which one must be installed, where no peer runs without; () needs none.
         label: format of params that names a workload in figures.
         sweep: (param, words of the axis) of a figure of times over a size, or None.
+        panel: params of which that figure has a panel for each value.
     """
 
     paper = "operators"
@@ -86,6 +87,7 @@ class OperatorRace(Grid):
     workloads: ClassVar[Mapping[str | None, Sequence[Mapping[str, Any]]]]
     label: ClassVar[str]
     sweep: ClassVar[tuple[str, str] | None] = None
+    panel: ClassVar[tuple[str, ...]] = ()
 
     def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
         """Inputs, contenders and reference of a workload. Raises UnsupportedError."""
@@ -259,7 +261,7 @@ class OperatorRace(Grid):
         assert self.sweep is not None
         axis, points = self.sweep[0], []
         times = Table.of(rows, experiment=self.name).where("call_time")
-        for key, table in times.by("method", axis, *self._panel_axes(axis)).items():
+        for key, table in times.by("method", axis, *self.panel).items():
             method, size, *rest = key
             points.append(
                 {
@@ -271,14 +273,11 @@ class OperatorRace(Grid):
         points += [
             {
                 "series": OURS, "x": row.params[axis], "failed": why,
-                "panel": ", ".join(str(row.params[n]) for n in self._panel_axes(axis)) or None,
+                "panel": ", ".join(str(row.params[n]) for n in self.panel) or None,
             }
             for row, why in failures(rows, self.name)
         ]  # fmt: skip
         return sorted(points, key=lambda point: point["x"])
-
-    def _panel_axes(self, axis: str) -> list[str]:
-        return []
 
     def answer(self, rows: Sequence[Any]) -> str:
         best: dict[Any, Ratio] = {}

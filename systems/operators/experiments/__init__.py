@@ -2,6 +2,7 @@
 
 from dgbench.systems.operators.experiments.aggregate import Aggregate, Merged
 from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
+from dgbench.systems.operators.experiments.difference import Encode, Rebuild
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.race import OperatorRace
 
@@ -12,4 +13,6 @@ EXPERIMENTS: tuple[OperatorRace, ...] = (
     PackedScan(),
     Attention(),
     PackedAttention(),
+    Encode(),
+    Rebuild(),
 )
