@@ -32,4 +32,5 @@ CHECKS: Mapping[str, Check] = {
     "operators-packed-attention-zeros": over("packed_attention", attention.ZEROS),
     "operators-difference-best-peer": over("difference"),
     "operators-rebuild-best-peer": over("rebuild", changed=lambda share: share < 1),
+    "operators-labels-metis": over("labels"),
 }

@@ -3,6 +3,7 @@
 from dgbench.systems.operators.experiments.aggregate import Aggregate, Merged
 from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
 from dgbench.systems.operators.experiments.difference import Encode, Rebuild
+from dgbench.systems.operators.experiments.labels import Labels
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.race import OperatorRace
 
@@ -15,4 +16,5 @@ EXPERIMENTS: tuple[OperatorRace, ...] = (
     PackedAttention(),
     Encode(),
     Rebuild(),
+    Labels(),
 )
