@@ -33,4 +33,6 @@ CHECKS: Mapping[str, Check] = {
     "operators-difference-best-peer": over("difference"),
     "operators-rebuild-best-peer": over("rebuild", changed=lambda share: share < 1),
     "operators-labels-metis": over("labels"),
+    "operators-weighted-best-peer": over("weighted"),
+    "operators-weighted-million": over("weighted", items=1_000_000),
 }

@@ -5,6 +5,7 @@ from dgbench.systems.operators.experiments.attention import Attention, PackedAtt
 from dgbench.systems.operators.experiments.difference import Encode, Rebuild
 from dgbench.systems.operators.experiments.labels import Labels
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
+from dgbench.systems.operators.experiments.weighted import Weighted
 from dgbench.systems.operators.race import OperatorRace
 
 EXPERIMENTS: tuple[OperatorRace, ...] = (
@@ -17,4 +18,5 @@ EXPERIMENTS: tuple[OperatorRace, ...] = (
     Encode(),
     Rebuild(),
     Labels(),
+    Weighted(),
 )
