@@ -5,8 +5,11 @@ from typing import Any
 
 from dgbench.lab.paper import Check
 from dgbench.lab.verbs import at_least, observed
-from dgbench.systems.operators.experiments import attention, scan
+from dgbench.systems.operators.experiments import attention, edge_sampling, scan
 from dgbench.systems.operators.race import OURS
+
+REBUILT = tuple(f"{method} whole" for method in edge_sampling.TABLES)
+
 
 def over(experiment: str, *baselines: str, **where: Any) -> Check:
     """The lowest speed-up of ours over these peers, or over all; see `at_least`.
@@ -35,4 +38,5 @@ CHECKS: Mapping[str, Check] = {
     "operators-labels-metis": over("labels"),
     "operators-weighted-best-peer": over("weighted"),
     "operators-weighted-million": over("weighted", items=1_000_000),
+    "operators-subgraphs-prefix-sums": over("edge_sampling", *REBUILT, sampler="subgraph"),
 }

@@ -3,6 +3,7 @@
 from dgbench.systems.operators.experiments.aggregate import Aggregate, Merged
 from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
 from dgbench.systems.operators.experiments.difference import Encode, Rebuild
+from dgbench.systems.operators.experiments.edge_sampling import EdgeSampling
 from dgbench.systems.operators.experiments.labels import Labels
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.experiments.weighted import Weighted
@@ -19,4 +20,5 @@ EXPERIMENTS: tuple[OperatorRace, ...] = (
     Rebuild(),
     Labels(),
     Weighted(),
+    EdgeSampling(),
 )
