@@ -93,6 +93,7 @@ METRICS: Final[dict[str, dict[str, str]]] = {
     "share": {
         # OPERATORS
         "cut": "edge weight between parts of a partition",
+        "hit_rate": "requests that a cache answers",
     },
 }
 """Kind -> name -> what it is. See `metrics.UNITS` for the unit of a kind."""

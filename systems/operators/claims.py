@@ -5,7 +5,14 @@ from typing import Any
 
 from dgbench.lab.paper import Check
 from dgbench.lab.verbs import at_least, observed
-from dgbench.systems.operators.experiments import attention, edge_sampling, scan
+from dgbench.systems.operators.experiments import (
+    attention,
+    cache,
+    difference,
+    edge_sampling,
+    sampling,
+    scan,
+)
 from dgbench.systems.operators.race import OURS
 
 REBUILT = tuple(f"{method} whole" for method in edge_sampling.TABLES)
@@ -34,9 +41,14 @@ CHECKS: Mapping[str, Check] = {
     "operators-packed-attention-mask": over("packed_attention", attention.MASK),
     "operators-packed-attention-zeros": over("packed_attention", attention.ZEROS),
     "operators-difference-best-peer": over("difference"),
-    "operators-rebuild-best-peer": over("rebuild", changed=lambda share: share < 1),
+    "operators-rebuild-best-peer": over(
+        "rebuild", *difference.REBUILDERS, changed=lambda share: share < 1
+    ),
     "operators-labels-metis": over("labels"),
     "operators-weighted-best-peer": over("weighted"),
     "operators-weighted-million": over("weighted", items=1_000_000),
     "operators-subgraphs-prefix-sums": over("edge_sampling", *REBUILT, sampler="subgraph"),
+    "operators-sampling-tcsr": over("sampling", sampling.TCSR),
+    "operators-insert-rebuild": over("insert"),
+    "operators-cache-list": over("cache", cache.LIST),
 }

@@ -27,9 +27,6 @@ from dgbench.runtime.errors import UnsupportedError
 from dgbench.runtime.statistics import paired_ratio
 
 OURS: Final = "dgbench"
-SHORTEST_TURN_S: Final = 0.002
-"""A turn of a shorter call repeats it, since a clock and a cold cache weigh too much in one."""
-
 Call = Callable[[int], Any]
 """One call of an operator; its argument is the turn, for inputs or seeds of its own."""
 
@@ -63,9 +60,11 @@ class OperatorRace(Grid):
         workloads: params of cells by preset (`None` for presets not named).
         turns: timed turns by preset; at least `least_turns` are taken, more within `limit_s`.
         slow_s: seconds of a call above which a peer is left out.
+        shortest_turn_s: a turn repeats a shorter call; 0 where a call changes what is there.
         threads: of torch and of ours; None for as many as the run has.
         clock: wall time, or processor time where one thread works.
         packages: of which one must be installed, where no peer runs without; () needs none.
+        limits: methods that show what the machine allows, and are no rivals.
         label: format of params that names a workload in figures.
         sweep: (param, words of the axis) of a figure of times over a size, or None.
         panel: params of which that figure has a panel for each value.
@@ -81,9 +80,11 @@ class OperatorRace(Grid):
     limit_s: ClassVar[Any] = {"smoke": 0.0, "quick": 2.0, None: 20.0}
     least_turns: ClassVar[Any] = {"smoke": 2, None: 7}
     slow_s: ClassVar[float] = 5.0
+    shortest_turn_s: ClassVar[float] = 0.002
     threads: ClassVar[int | None] = None
     clock: ClassVar[Callable[[], float]] = staticmethod(time.perf_counter)
     packages: ClassVar[tuple[str, ...]] = ()
+    limits: ClassVar[tuple[str, ...]] = ()
     workloads: ClassVar[Mapping[str | None, Sequence[Mapping[str, Any]]]]
     label: ClassVar[str]
     sweep: ClassVar[tuple[str, str] | None] = None
@@ -190,7 +191,7 @@ class OperatorRace(Grid):
         wanted, least = by_preset(self.turns, preset), by_preset(self.least_turns, preset)
         limit_s, clock = by_preset(self.limit_s, preset), self.clock
         repeats = {
-            name: min(50, math.ceil(SHORTEST_TURN_S / max(spent, 1e-6)))
+            name: min(50, max(1, math.ceil(self.shortest_turn_s / max(spent, 1e-6))))
             for name, (_, spent) in calls.items()
         }
         seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -281,8 +282,10 @@ class OperatorRace(Grid):
 
     def answer(self, rows: Sequence[Any]) -> str:
         best: dict[Any, Ratio] = {}
-        for (params, method, _), ratio in speedups(rows, self.name).items():
-            if method == OURS and (params not in best or ratio.value < best[params].value):
+        for (params, method, peer), ratio in speedups(rows, self.name).items():
+            if method != OURS or peer in self.limits:
+                continue
+            if params not in best or ratio.value < best[params].value:
                 best[params] = ratio
         if not best:
             return ""

@@ -13,6 +13,7 @@ from paper_rows import row_of
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
+from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.lab.experiment import RunContext
 from dgbench.lab.result_checks import equal
 from dgbench.lab.table import Table, observation
@@ -23,6 +24,7 @@ from dgbench.systems.operators.race import OURS, OperatorCase, OperatorRace
 CONTEXT = RunContext("cpu", "smoke", 1)
 EXPERIMENTS = {one.name: one for one in PAPER.experiments}
 CLAIMS = {claim.id: claim for claim in load_ledger(PAPER.ledger)}
+OF_LARGER_PRESETS = {"operators-weighted-million"}
 every_family = pytest.mark.parametrize("name", EXPERIMENTS)
 
 
@@ -69,6 +71,9 @@ def test_smoke_cells_compare_every_result_and_fill_the_figures(name: str) -> Non
     assert "as fast as the best peer" in experiment.answer(rows)
     for claim in experiment.claims:
         finding = PAPER.checks[claim](CLAIMS[claim], rows)
+        if claim in OF_LARGER_PRESETS:
+            assert finding.measured is None
+            continue
         assert finding.measured > 0
         assert finding.rows
 
@@ -88,6 +93,8 @@ SPOILED: dict[str, Callable[[Any], Any]] = {
     "EdgeSample": lambda s: dataclasses.replace(
         s, layers=(dataclasses.replace(s.layers[0], neighbours=s.layers[0].neighbours + 1),)
     ),
+    "Sample": lambda s: dataclasses.replace(s, eids=s.eids + 1),
+    "TemporalStore": lambda _: TemporalStore(200, undirected=True),
 }
 
 

@@ -2,9 +2,11 @@
 
 from dgbench.systems.operators.experiments.aggregate import Aggregate, Merged
 from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
+from dgbench.systems.operators.experiments.cache import Cache
 from dgbench.systems.operators.experiments.difference import Encode, Rebuild
 from dgbench.systems.operators.experiments.edge_sampling import EdgeSampling
 from dgbench.systems.operators.experiments.labels import Labels
+from dgbench.systems.operators.experiments.sampling import Insert, Sampling
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
 from dgbench.systems.operators.experiments.weighted import Weighted
 from dgbench.systems.operators.race import OperatorRace
@@ -21,4 +23,7 @@ EXPERIMENTS: tuple[OperatorRace, ...] = (
     Labels(),
     Weighted(),
     EdgeSampling(),
+    Sampling(),
+    Insert(),
+    Cache(),
 )
