@@ -382,7 +382,7 @@ def at_least(selection: Selection, said: str = "") -> Check:
     claim is of the machine that runs, so that its CPU measures it.
 
     Args:
-        said: remark; {where} in it is the workload with the lowest ratio, as params of its cell.
+        said: remark; {where} in it is what tells the lowest ratio from others: params and baseline.
     """
 
     def check(claim: Claim, rows: Rows) -> Finding:
@@ -398,7 +398,9 @@ def at_least(selection: Selection, said: str = "") -> Check:
         lost = [key for key, one in known.items() if (one.high or bar) < bar]
         place = min(lost or known, key=lambda key: known[key].value)
         worst = known[place]
-        where = ", ".join(f"{name} {value}" for name, value in place)
+        others = [set(key) for key in known]
+        apart = [pair for pair in place if not all(pair in pairs for pairs in others)]
+        where = ", ".join(f"{name} {value}" for name, value in apart or place)
         return Finding(
             measured=worst.value,
             low=worst.low,

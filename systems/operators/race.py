@@ -95,7 +95,8 @@ class OperatorRace(Grid):
         raise NotImplementedError
 
     def points(self, preset: Preset, device: str) -> Iterable[dict[str, Any]]:
-        return map(dict, by_preset(self.workloads, preset))
+        # `operator` keeps a wrong result of one race from making those of all others void.
+        return ({"operator": self.name, **one} for one in by_preset(self.workloads, preset))
 
     def cell(self, params: Mapping[str, Any], preset: Preset, **fields: Any) -> Cell:
         missing = "" if not self.packages or any(map(find_spec, self.packages)) else (
@@ -236,26 +237,33 @@ class OperatorRace(Grid):
         return self.label.format(**params)
 
     def speedup_points(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
-        """Ours over each peer on each workload; cells without numbers are gaps."""
+        """Ours over each peer on each workload; a cell or a peer without numbers is a gap."""
+        ratios = speedups(rows, self.name)
+        peers = list(dict.fromkeys((method, peer) for _, method, peer in ratios))
+        bad = {self.workload(row.params): why for row, why in failures(rows, self.name)}
+        good = {self.workload(dict(params)): params for params, _, _ in ratios}
+        found = Table.of(rows, experiment=self.name)
+        turns = found.where("turns").numbers("group")
         points = []
-        for (params, method, peer), ratio in speedups(rows, self.name).items():
-            points.append(
-                {
-                    "row": self.workload(dict(params)), "panel": f"over {peer}",
-                    "system": method, "baseline": peer, "value": ratio.value, "low": ratio.low,
-                    "high": ratio.high, "n": ratio.n, "row_ids": ratio.rows,
-                    "deviation": ratio.deviation,
-                }
-            )  # fmt: skip
-        panels = list(dict.fromkeys(point["panel"] for point in points)) or [None]
-        return points + [
-            {
-                "row": self.workload(row.params), "panel": panel, "system": OURS,
-                "baseline": "peers", "failed": why,
-            }
-            for row, why in failures(rows, self.name)
-            for panel in panels
-        ]  # fmt: skip
+        for name in [*good, *bad]:
+            for method, peer in peers or [(OURS, "peers")]:
+                point: dict[str, Any] = {"system": method, "baseline": peer}
+                if len(good) + len(bad) == 1:
+                    point |= {"row": f"over {peer}", "panel": name}
+                else:
+                    point |= {"row": name, "panel": f"over {peer}"}
+                points.append(point)
+                ratio = ratios.get((good.get(name, ()), method, peer))
+                if ratio is None:
+                    point["failed"] = bad.get(name) or _gap(found.rows, good[name], peer)
+                    continue
+                row = next(row for row in found.rows if row.id in ratio.rows)
+                point |= {
+                    "value": ratio.value, "low": ratio.low, "high": ratio.high,
+                    "n": ratio.n if ratio.n > 1 else turns[row.group],
+                    "row_ids": ratio.rows, "deviation": ratio.deviation,
+                }  # fmt: skip
+        return points
 
     def time_points(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         """Seconds of a call of each method over the size of its workload."""
@@ -309,6 +317,13 @@ def speedups(rows: Sequence[Any], experiment: str) -> dict[tuple[tuple, str, str
         found.setdefault(key, []).append(one)
     pooled = {key: ratio_of(Table(entries)) for key, entries in found.items()}
     return {key: ratio for key, ratio in pooled.items() if ratio is not None}
+
+
+def _gap(rows: Sequence[Any], params: tuple, peer: str) -> str:
+    """Why a workload has no ratio over a peer: a note of its row, or that there is no such form."""
+    notes = [note for row in rows if tuple(row.params.items()) == params for note in row.notes]
+    said = [note.partition(": ")[2] for note in notes if note.startswith(f"{peer} is left out")]
+    return f"skipped: {said[0]}" if said else "not-supported: it has no such form"
 
 
 def failures(rows: Sequence[Any], experiment: str) -> list[tuple[Any, str]]:

@@ -13,6 +13,7 @@ from paper_rows import row_of
 
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.claims.verdict import decide
+from dgbench.harness.store.standing import judged
 from dgbench.kernels_cuda.temporal_store import TemporalStore
 from dgbench.lab.experiment import RunContext
 from dgbench.lab.result_checks import equal
@@ -67,7 +68,8 @@ def test_smoke_cells_compare_every_result_and_fill_the_figures(name: str) -> Non
     for figure in experiment.figures():
         points = figure.points(rows)
         assert points or figure.kind == "limit_share"  # its limit is another row's
-        assert not any(point.get("failed") for point in points)
+        gaps = {point["failed"] for point in points if point.get("failed")}
+        assert gaps <= {"not-supported: it has no such form"}
     assert "as fast as the best peer" in experiment.answer(rows)
     for claim in experiment.claims:
         finding = PAPER.checks[claim](CLAIMS[claim], rows)
@@ -93,6 +95,7 @@ SPOILED: dict[str, Callable[[Any], Any]] = {
     "EdgeSample": lambda s: dataclasses.replace(
         s, layers=(dataclasses.replace(s.layers[0], neighbours=s.layers[0].neighbours + 1),)
     ),
+    "SubgraphSample": lambda s: dataclasses.replace(s, vertices=s.vertices + 1000),
     "Sample": lambda s: dataclasses.replace(s, eids=s.eids + 1),
     "TemporalStore": lambda _: TemporalStore(200, undirected=True),
 }
@@ -122,6 +125,14 @@ def test_a_spoiled_operator_fails_its_check(name: str, when: str, monkeypatch) -
     found = experiment.run(cell, CONTEXT)
     wrong = [check for check in found.checks if not check.passed]
     assert [(check.system, check.part.partition(",")[0]) for check in wrong] == [("", when)]
+
+
+def test_a_wrong_result_makes_rows_of_its_own_operator_void_and_no_others() -> None:
+    cells = [EXPERIMENTS[name].cells("smoke", "cpu")[0] for name in ("scan", "attention")]
+    good = equal("sums", 1, 1, against="product")
+    rows = [row_of(cell, number, checks=[good]) for number, cell in enumerate(cells)]
+    wrong = row_of(cells[0], 2, status="check", reason="outputs deviate")
+    assert [row.status for row in judged([*rows, wrong])] == ["void", "ok", "check"]
 
 
 class Doubling(OperatorRace):
@@ -231,10 +242,19 @@ def test_cells_without_numbers_are_gaps_beside_those_that_have_them() -> None:
         row_of(second, 1, status="oom", reason="21.9 of 24.0 GiB"),
     ]
     ratios = race.speedup_points(rows)
-    assert [(p["row"], p["panel"], p.get("failed")) for p in ratios] == [
-        ("3 numbers", "over right", None),
-        ("4 numbers", "over right", "oom: 21.9 of 24.0 GiB"),
+    assert [(p["row"], p["panel"], p.get("failed"), p.get("n")) for p in ratios] == [
+        ("3 numbers", "over right", None, 2),
+        ("4 numbers", "over right", "oom: 21.9 of 24.0 GiB", None),
     ]
+    (alone,) = race.speedup_points(rows[:1])
+    assert (alone["row"], alone["panel"]) == ("over right", "3 numbers")
+    other = structs.replace(rows[1], status="ok", notes=["right is left out: OSError: gone"])
+    other.observed = [
+        observation("speedup", 2.0, method=OURS, baseline="else"),
+        observation("turns", 7),
+    ]
+    gaps = [p["failed"] for p in race.speedup_points([rows[0], other]) if "failed" in p]
+    assert gaps == ["not-supported: it has no such form", "skipped: OSError: gone"]
     times = race.time_points(rows)
     assert [(p["series"], p["x"], "y" in p) for p in times] == [
         (OURS, 3, True),

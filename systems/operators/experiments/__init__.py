@@ -4,7 +4,7 @@ from dgbench.systems.operators.experiments.aggregate import Aggregate, Merged
 from dgbench.systems.operators.experiments.attention import Attention, PackedAttention
 from dgbench.systems.operators.experiments.cache import Cache
 from dgbench.systems.operators.experiments.difference import Encode, Rebuild
-from dgbench.systems.operators.experiments.edge_sampling import EdgeSampling
+from dgbench.systems.operators.experiments.edge_sampling import EdgeSampling, SubgraphSampling
 from dgbench.systems.operators.experiments.labels import Labels
 from dgbench.systems.operators.experiments.sampling import Insert, Sampling
 from dgbench.systems.operators.experiments.scan import PackedScan, Scan
@@ -23,6 +23,7 @@ EXPERIMENTS: tuple[OperatorRace, ...] = (
     Labels(),
     Weighted(),
     EdgeSampling(),
+    SubgraphSampling(),
     Sampling(),
     Insert(),
     Cache(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -32,61 +32,31 @@ SIZES = {"smoke": (200, 4000), "quick": (2000, 100_000), None: (7000, 1_300_000)
 FRONTIER = {"smoke": 100, "quick": 1000, None: 10_000}
 ROOTS = {"smoke": 20, "quick": 300, None: 2000}
 SUBGRAPHS = 4
+Calls = tuple[dict[str, Call], dict[str, str]]
+"""Contenders, and what is left out with reasons."""
 SAMPLERS = {
-    "smoke": (("nodewise", 2, "half"), ("layerwise", 2, "200"), ("subgraph", 0, "")),
-    "quick": (
-        ("nodewise", 2, "half"),
-        ("by_definition", 2, "12"),
-        ("layerwise", 2, "2000"),
-        ("subgraph", 0, ""),
-    ),
+    "smoke": (("nodewise", 2, "half"), ("layerwise", 2, "200")),
+    "quick": (("nodewise", 2, "half"), ("by_definition", 2, "12"), ("layerwise", 2, "2000")),
     None: (
         *((kind, layers, size)
           for layers in (2, 3)
           for kind, size in (("nodewise", "half"), ("nodewise", "64"), ("by_definition", "12"))),
         ("layerwise", 2, "2000"),
-        ("subgraph", 0, ""),
     ),
 }  # fmt: skip
 
 
-class EdgeSampling(OperatorRace):
-    name = "edge_sampling"
-    title = "Samples of edges by every way to make a draw"
-    question = "How much does a tree of sums gain over other ways to draw, sampler by sampler?"
-    reading = (
-        "One thread, its processor time, one sampler for all: only how an edge or a slot is drawn "
-        "differs, and ours is the tree of sums (`sis`). Subgraphs come twice for methods with "
-        "prefix sums: `whole` sums up the table anew after each move, as the paper compares with; "
-        "`rest` only from the moved slot on."
-    )
-    claims = ("operators-subgraphs-prefix-sums",)
+class _Race(OperatorRace):
     threads = 1
     clock = staticmethod(time.process_time)
-    workloads = {  # noqa: RUF012
-        preset: tuple(
-            {"sampler": kind, "layers": layers, "drawn": drawn, "vertices": n, "edges": edges}
-            for kind, layers, drawn in SAMPLERS[preset]
-        )
-        for preset, (n, edges) in SIZES.items()
-    }
-    label = "{sampler}, {layers} layers, {drawn}"
 
-    def workload(self, params: Mapping[str, Any]) -> str:
-        if params["sampler"] == "subgraph":
-            return "subgraphs"
-        return super().workload(params)
-
-    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+    def drawing(
+        self, params: Mapping[str, Any], preset: Preset, make: Callable[[EdgeTable, Any], Calls]
+    ) -> OperatorCase:
+        """A case of calls on a power-law table, whose samples are compared with its stream."""
         src, dst, t = power_law_stream(params["vertices"], params["edges"])
         table = EdgeTable.build(src, dst, t, params["vertices"])
-        size = preset if preset in ROOTS else None
-        generator = torch.Generator().manual_seed(2)
-        roots = torch.randint(0, table.num_nodes, (ROOTS[size],), generator=generator)
-        if params["sampler"] == "subgraph":
-            calls, left_out = self._subgraphs(table, FRONTIER[size]), {}
-        else:
-            calls, left_out = self._layers(table, roots, params)
+        calls, left_out = make(table, preset if preset in ROOTS else None)
         return OperatorCase(
             calls=calls,
             check=lambda name, _, found: check_sample(found, src, dst, table.num_nodes),
@@ -94,26 +64,34 @@ class EdgeSampling(OperatorRace):
             observe=(("vertices", table.num_nodes, {}), ("edges", table.num_edges, {})),
         )
 
-    def _subgraphs(self, table: EdgeTable, frontier: int) -> dict[str, Call]:
-        draws = table.num_edges // 100
 
-        def call(method: str, rebuilt: Any) -> Call:
-            return lambda turn: sample_subgraph(
-                table, frontier, draws, count=SUBGRAPHS, method=method, rebuild=rebuilt,
-                induced=False, seed=turn,
-            )  # fmt: skip
+class EdgeSampling(_Race):
+    name = "edge_sampling"
+    title = "Samples of edges by every way to make a draw"
+    question = "How much does a tree of sums gain over other ways to draw, sampler by sampler?"
+    reading = (
+        "One thread, its processor time, one sampler for all: only how an edge is drawn differs, "
+        "and ours is the tree of sums (`sis`). What reads a part of a pool for every draw is left "
+        "out where that would take seconds."
+    )
+    workloads = {  # noqa: RUF012
+        preset: tuple(
+            {"sampler": kind, "layers": layers, "drawn": drawn, "vertices": n, "edges": edges}
+            for kind, layers, drawn in SAMPLERS[preset]
+        )
+        for preset, (n, edges) in SIZES.items()
+    }
+    label = "{sampler}, {layers} layers of {drawn}"
 
-        calls = {OURS: call("sis", "rest")}
-        for method in METHODS:
-            if method in TABLES:
-                calls |= {f"{method} {how}": call(method, how) for how in ("whole", "rest")}
-            elif method != "reservoir":
-                calls[method] = call(method, "rest")
-        return calls
+    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+        def make(table: EdgeTable, size: Any) -> Calls:
+            generator = torch.Generator().manual_seed(2)
+            roots = torch.randint(0, table.num_nodes, (ROOTS[size],), generator=generator)
+            return self._layers(table, roots, params)
 
-    def _layers(
-        self, table: EdgeTable, roots: Tensor, params: Mapping[str, Any]
-    ) -> tuple[dict[str, Call], dict[str, str]]:
+        return self.drawing(params, preset, make)
+
+    def _layers(self, table: EdgeTable, roots: Tensor, params: Mapping[str, Any]) -> Calls:
         layers, drawn = params["layers"], params["drawn"]
 
         def call(method: str) -> Call:
@@ -143,6 +121,40 @@ class EdgeSampling(OperatorRace):
         }
         peers = {method: call(method) for method in METHODS if method not in left_out}
         return {OURS: ours, **peers}, left_out
+
+
+class SubgraphSampling(_Race):
+    name = "subgraph_sampling"
+    title = "Subgraphs by a moving frontier"
+    question = "How much does a tree of sums gain where weights change with every draw?"
+    reading = (
+        "One thread, its processor time. Methods with prefix sums come twice: `whole` sums up the "
+        "table anew after each move, as the paper compares with; `rest` from the moved slot on."
+    )
+    claims = ("operators-subgraphs-prefix-sums",)
+    workloads = {  # noqa: RUF012
+        preset: ({"frontier": FRONTIER[preset], "vertices": n, "edges": edges},)
+        for preset, (n, edges) in SIZES.items()
+    }
+    label = "frontier of {frontier:,} slots"
+
+    def case(self, params: Mapping[str, Any], preset: Preset) -> OperatorCase:
+        def make(table: EdgeTable, _: Any) -> Calls:
+            def call(method: str, rebuilt: Any) -> Call:
+                return lambda turn: sample_subgraph(
+                    table, params["frontier"], table.num_edges // 100, count=SUBGRAPHS,
+                    method=method, rebuild=rebuilt, induced=False, seed=turn,
+                )  # fmt: skip
+
+            calls = {OURS: call("sis", "rest")}
+            for method in METHODS:
+                if method in TABLES:
+                    calls |= {f"{method} {how}": call(method, how) for how in ("whole", "rest")}
+                elif method != "reservoir":
+                    calls[method] = call(method, "rest")
+            return calls, {}
+
+        return self.drawing(params, preset, make)
 
 
 def power_law_stream(
