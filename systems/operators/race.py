@@ -8,6 +8,7 @@ is not installed, fails, is wrong or is too slow is left out with a note; ours m
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,8 +24,8 @@ from dgbench.lab.experiment import Cell, FigureSpec, Measurement, Preset, RunCon
 from dgbench.lab.grid import Grid, by_preset
 from dgbench.lab.result_checks import NUMERIC, ResultCheck
 from dgbench.lab.table import Table
+from dgbench.lab.verbs import observe_speedup
 from dgbench.runtime.errors import UnsupportedError
-from dgbench.runtime.statistics import paired_ratio
 
 OURS: Final = "dgbench"
 Call = Callable[[int], Any]
@@ -124,17 +125,15 @@ class OperatorRace(Grid):
         baselines = case.baselines or ((OURS, tuple(name for name in calls if name != OURS)),)
         for method, seconds in samples.items():
             typical = median(seconds)
-            found.observe("call_time", typical, samples=seconds, method=method)
+            found.observe("operation_time", typical, samples=seconds, method=method)
             for metric, dims, amount in case.work:
                 found.observe(metric, amount / typical, method=method, **dims)
         for method, others in baselines:
             for other in others:
                 if method in samples and other in samples:
-                    ratio = paired_ratio(samples[other], samples[method], method="sign")
-                    found.observe(
-                        "speedup", ratio.value, low=ratio.low, high=ratio.high,
-                        method=method, baseline=other,
-                    )  # fmt: skip
+                    observe_speedup(
+                        found, samples[other], samples[method], method=method, baseline=other
+                    )
         if not any(one.metric == "speedup" for one in found.observations):
             raise UnsupportedError("no peer runs here", hint="; ".join(found.notes))
         found.observe("turns", after - 1)
@@ -269,7 +268,7 @@ class OperatorRace(Grid):
         """Seconds of a call of each method over the size of its workload."""
         assert self.sweep is not None
         axis, points = self.sweep[0], []
-        times = Table.of(rows, experiment=self.name).where("call_time")
+        times = Table.of(rows, experiment=self.name).where("operation_time")
         for key, table in times.by("method", axis, *self.panel).items():
             method, size, *rest = key
             points.append(
@@ -345,6 +344,16 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def import_dgl() -> Any:
+    """The module dgl. Raises what its import raises."""
+    os.environ.setdefault("DGLBACKEND", "pytorch")  # else DGL writes one into the home folder
+    import dgl
+    import dgl.function
+    import dgl.ops
+
+    return dgl
 
 
 def _first_line(error: Exception) -> str:

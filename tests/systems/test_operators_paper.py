@@ -60,7 +60,7 @@ def test_smoke_cells_compare_every_result_and_fill_the_figures(name: str) -> Non
     if not rows:
         pytest.skip("no peer is installed")
     table = Table.of(rows, experiment=name)
-    times = table.where("call_time")
+    times = table.where("operation_time")
     assert {len(one.of.samples) for one in times} == set(table.where("turns").values) == {2}
     raced = {one["baseline"] for one in table.where("speedup")}
     assert raced
@@ -141,10 +141,10 @@ class Doubling(OperatorRace):
     name = "doubling"
     title = "Doubling"
     question = "Does it double?"
-    workloads = {None: ({"size": 3}, {"size": 4})}  # noqa: RUF012
+    workloads = {None: ({"size": 3}, {"size": 4})}
     label = "{size} numbers"
     sweep = ("size", "numbers")
-    peers: dict[str, Callable[[int], Any]] = {}  # noqa: RUF012
+    peers: dict[str, Callable[[int], Any]] = {}
 
     def case(self, params, preset) -> OperatorCase:
         x = torch.arange(params["size"])

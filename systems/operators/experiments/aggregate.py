@@ -19,7 +19,7 @@ from dgbench.lab.experiment import FigureSpec, Preset
 from dgbench.lab.result_checks import close
 from dgbench.lab.table import Table
 from dgbench.systems.operators.graphs import PowerLawGraphs
-from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace
+from dgbench.systems.operators.race import OURS, Call, OperatorCase, OperatorRace, import_dgl
 
 MKL = "torch CSR"
 DGL = "DGL"
@@ -91,7 +91,8 @@ class Aggregate(OperatorRace):
 
     def limit_points(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         """Traffic of our aggregation over the copy bandwidth that the run measured."""
-        limits = Table.of(r for r in rows if r.paper == "-").where("copy_rate", cores="all")
+        machine = Table.of(row for row in rows if row.paper == "-")
+        limits = machine.where("bandwidth", place="host", using="all")
         rates = Table.of(rows, experiment=self.name).where("bandwidth", method=OURS)
         return [
             {
@@ -163,13 +164,11 @@ def torch_csr(csr: Csr) -> Tensor:
 
 def dgl_sum(csr: Csr) -> Callable[[Tensor], Tensor]:
     """DGL's unweighted copy_u_sum, its fast path."""
-    import dgl
-    from dgl import ops
-
+    dgl = import_dgl()
     none = torch.empty(0, dtype=torch.int64)
     graph = dgl.graph(("csc", (csr.indptr, csr.indices.long(), none)), num_nodes=csr.num_rows)
     graph = graph.formats(["csc"]).int()
-    return lambda x: ops.copy_u_sum(graph, x)
+    return lambda x: dgl.ops.copy_u_sum(graph, x)
 
 
 def product(csr: Csr, values: Tensor, x: Tensor) -> Tensor:

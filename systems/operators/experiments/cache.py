@@ -41,7 +41,7 @@ class Cache(OperatorRace):
     claims = ("operators-cache-list",)
     shortest_turn_s = 0.0
     limits = (GATHER, NOTHING)
-    workloads = {  # noqa: RUF012
+    workloads = {
         "smoke": (table(2000, 8, 200, 300, "window"), table(2000, 8, 200, 300, "power")),
         "quick": (
             table(50_000, 172, 5000, 10_000, "window"),

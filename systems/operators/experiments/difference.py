@@ -128,8 +128,8 @@ class Encode(_Race):
             observe=(
                 ("vertices", a.num_rows, {}),
                 ("edges", b.nnz, {}),
-                ("difference_size", sent.nbytes, {"format": "difference"}),
-                ("difference_size", plain_bytes(b.nnz), {"format": "plain"}),
+                ("topology_sent", sent.nbytes, {"format": "difference"}),
+                ("topology_sent", plain_bytes(b.nnz), {"format": "plain"}),
             ),
         )
 

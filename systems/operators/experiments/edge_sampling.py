@@ -74,7 +74,7 @@ class EdgeSampling(_Race):
         "and ours is the tree of sums (`sis`). What reads a part of a pool for every draw is left "
         "out where that would take seconds."
     )
-    workloads = {  # noqa: RUF012
+    workloads = {
         preset: tuple(
             {"sampler": kind, "layers": layers, "drawn": drawn, "vertices": n, "edges": edges}
             for kind, layers, drawn in SAMPLERS[preset]
@@ -132,7 +132,7 @@ class SubgraphSampling(_Race):
         "table anew after each move, as the paper compares with; `rest` from the moved slot on."
     )
     claims = ("operators-subgraphs-prefix-sums",)
-    workloads = {  # noqa: RUF012
+    workloads = {
         preset: ({"frontier": FRONTIER[preset], "vertices": n, "edges": edges},)
         for preset, (n, edges) in SIZES.items()
     }

@@ -46,8 +46,8 @@ class Labels(OperatorRace):
     threads = 1
     clock = staticmethod(time.process_time)
     slow_s = 300.0
-    turns = {"smoke": 2, "quick": 7, None: 2}  # noqa: RUF012
-    workloads = {  # noqa: RUF012
+    turns = {"smoke": 2, "quick": 7, None: 2}
+    workloads = {
         "smoke": ({"entities": 600, "meetings": 3000},),
         "quick": ({"entities": 8000, "meetings": 100_000},),
         None: ({"entities": 150_000, "meetings": 3_200_000},),
@@ -76,7 +76,10 @@ class Labels(OperatorRace):
                 ("edges", graph.csr.nnz // 2, {}),
                 ("edge_rate", first, {"phase": "first sweep"}),
                 ("edge_rate", later, {"phase": "later sweeps"}),
-                *(("cut", cut(part), {"method": name}) for name, part in parts.items()),
+                *(
+                    ("portion", cut(part), {"of": "cut edges", "method": name})
+                    for name, part in parts.items()
+                ),
                 *(
                     ("imbalance", evenness(part, graph.num_vertices), {"method": name})
                     for name, part in parts.items()

@@ -64,7 +64,7 @@ class Scan(OperatorRace):
         "part. torch.nn.LSTM is the library's fused layer; torch has no such GRU."
     )
     claims = ("operators-scan-best-peer",)
-    workloads = {  # noqa: RUF012
+    workloads = {
         "smoke": (frame("gru", 64, 8, first=True), frame("lstm", 64, 8)),
         "quick": (
             frame("gru", 2000, 16, first=True),
@@ -134,7 +134,7 @@ class PackedScan(OperatorRace):
         "operators-packed-scan-lstm",
         "operators-packed-scan-packed-sequence",
     )
-    workloads = {  # noqa: RUF012
+    workloads = {
         "smoke": (packed("lstm", 40, 3, 12, 8), packed("gru", 40, 3, 12, 8)),
         "quick": (packed("lstm", 500, 8, 60), packed("gru", 500, 8, 60, 32)),
         None: (
@@ -151,7 +151,7 @@ class PackedScan(OperatorRace):
         lengths = random_lengths(params["sequences"], params["mean"], params["longest"], seed=5)
         # The longest first, as `PackedSequence` wants them.
         steps = PackedSteps.of(lengths.sort(descending=True).values, int(lengths.max()))
-        total, count = len(steps.number), len(lengths)
+        total = len(steps.number)
         generator = torch.Generator().manual_seed(11)
         x = torch.randn(total, features, generator=generator)
         grad = torch.randn(total, hidden, generator=generator) / total
@@ -177,12 +177,11 @@ class PackedScan(OperatorRace):
             ),
             work=(("product_rate", {}, per_step * total),),
             observe=(
-                ("steps", total, {}),
+                ("vertex_steps", total, {}),
                 *(
-                    ("steps", math.prod(layout.shape), {"method": name})
+                    ("vertex_steps", math.prod(layout.shape), {"method": name})
                     for name, (_, layout) in runs.items()
                 ),
-                ("sequences", count, {}),
             ),
         )
 

@@ -33,7 +33,7 @@ class Weighted(OperatorRace):
     threads = 1
     clock = staticmethod(time.process_time)
     slow_s = 0.5
-    workloads = {  # noqa: RUF012
+    workloads = {
         preset: tuple(
             {"items": items, "weights": weights}
             for items in sizes
