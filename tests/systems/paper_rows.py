@@ -45,5 +45,6 @@ def small_rows(experiment, most: int) -> list[Row]:
         except MissingDataError:
             continue
         measured = structs.asdict(found) | {"counters": {**meter.counters, **found.counters}}
+        measured["observed"] = measured.pop("observations")
         rows.append(row_of(cell, number, preset="smoke", **measured))
     return rows
