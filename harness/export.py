@@ -15,17 +15,22 @@ from typing import TYPE_CHECKING, Any, Final
 from dgbench.harness.claims import evaluate
 from dgbench.harness.claims.plain import as_plain
 from dgbench.harness.store.files import cannot_write, write_whole
+from dgbench.lab.metrics import metric
 from dgbench.runtime.errors import InvalidInputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLES: Final = ("rows", "claims")
+TABLES: Final = ("observations", "rows", "claims")
 PLAIN: Final = (
     "id", "run", "paper", "experiment", "group", "round", "device", "preset", "instrumented",
     "status", "reason", "seconds", "started", "cell_hash", "provenance", "warmup",
 )  # fmt: skip
-MAPPINGS: Final = ("params", "values", "counters", "phases", "deviation", "data", "probes")
+MAPPINGS: Final = ("params", "deviation", "data", "probes")
+OF_ROW: Final = (
+    "run", "id", "paper", "experiment", "group", "round", "device", "preset", "instrumented",
+)  # fmt: skip
+OF_OBSERVATION: Final = ("metric", "kind", "unit", "value", "low", "high", "samples")
 CLAIMS: Final = (
     "paper", "id", "where", "statement", "verdict", "measured", "low", "high", "printed", "unit",
     "evidence", "reason", "rows",
@@ -43,9 +48,29 @@ def rows_table(rows: Sequence[Any]) -> pd.DataFrame:
         line = {name: _cell(getattr(row, name)) for name in PLAIN} | {"time_s": row.time}
         for name in MAPPINGS:
             line |= {f"{name}.{key}": _cell(v) for key, v in getattr(row, name).items()}
-        line |= {"samples_s": json.dumps(row.samples), "notes": "; ".join(row.notes)}
+        line["notes"] = "; ".join(row.notes)
         lines.append(line)
     return pd.DataFrame(lines, columns=None if lines else [*PLAIN, "time_s"])
+
+
+def observations_table(rows: Sequence[Any]) -> pd.DataFrame:
+    """One line per observation: where it was made, its dimensions, metric, unit and value.
+
+    Dimensions and params of its cell have the same columns: `dims.dataset`, `dims.setting`.
+    """
+    import pandas as pd
+
+    lines = []
+    for row in rows:
+        place = {name: _cell(getattr(row, name)) for name in OF_ROW}
+        for one in row.observations:
+            known = metric(one.metric)
+            dims = {f"dims.{k}": _cell(v) for k, v in {**row.params, **one.dims}.items()}
+            number = {"value": _cell(one.value), "low": one.low, "high": one.high}
+            samples = json.dumps(one.samples) if one.samples else ""
+            what = {"metric": one.metric, "kind": known.kind, "unit": known.unit}
+            lines.append({**place, **dims, **what, **number, "samples": samples})
+    return pd.DataFrame(lines, columns=None if lines else [*OF_ROW, *OF_OBSERVATION])
 
 
 def claims_table(papers: Sequence[Any], rows: Sequence[Any]) -> pd.DataFrame:

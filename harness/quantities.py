@@ -1,23 +1,24 @@
 """What a cell of a run says that can be compared with another run: times, gains and counters.
 
 A cell whose processes kept samples is compared by their median. Settings that take turns inside
-one process leave a number each instead: every value in seconds, and every `gain` with its
-interval, which is formed against a peer of the same process and so means the same elsewhere.
+one process leave a number each instead: every time, and every speed-up with its interval, which is
+formed against a peer of the same process and so means the same elsewhere.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from dgbench.lab.metrics import metric
+from dgbench.lab.table import Observation
 from dgbench.runtime.statistics import Interval, bounded_exp, measurable, t_quantile
 
 PACE: Final = ("counted_steps", "turns")
-"""Counters that say how long a process ran. Where they differ, its other counters may too."""
+"""Counts that say how long a process ran. Where they differ, its other counts may too."""
 ONE_PROCESS: Final = 0.10
 """Gains of a single process a side are the same within this: their intervals know the turns of a
 process, not how far two processes of the same code lie apart."""
@@ -25,7 +26,10 @@ process, not how far two processes of the same code lie apart."""
 WIDE: Final = 20.0
 """An interval whose ends are further apart than this factor is not spelt out."""
 
-_TURN = re.compile(r"^(?P<stem>.*\bturn .*\S) \d+$")
+SPEEDUP: Final = "speedup"
+"""The metric of ratios that a process formed against a peer; larger is better."""
+TURN: Final = "turn"
+"""The dimension of repeated observations of one process, which are no quantities of their own."""
 
 
 @dataclass(slots=True)
@@ -45,8 +49,17 @@ class Quantity:
     turns: int = 0
 
 
+def name_of(one: Observation) -> str:
+    """An observation in a few characters: `step_time`, `step_time[setting=all on]`."""
+    dims = ", ".join(f"{name}={value}" for name, value in one.dims.items() if name != TURN)
+    return f"{one.metric}[{dims}]" if dims else one.metric
+
+
 def quantities(rows: Sequence[Any]) -> dict[str, Quantity]:
-    """Every quantity of a cell by its name; "" is the time of its samples.
+    """Every quantity of a cell by its name; "" is the time that its processes were started for.
+
+    A cell whose processes kept samples of that time has no other clock. Other times and all
+    speed-ups are named as `name_of` does; the turns of one become their median.
 
     Args:
         rows: all processes of one cell; those without a result say nothing.
@@ -55,25 +68,32 @@ def quantities(rows: Sequence[Any]) -> dict[str, Quantity]:
     for row in rows:
         if row.status != "ok":
             continue
-        if row.samples:
-            if measurable(row.time):
-                found.setdefault("", Quantity()).found.append(row.time)
+        if measurable(row.time):
+            found.setdefault("", Quantity()).found.append(row.time)
         else:
             for name, seconds in _clocks(row).items():
                 found.setdefault(name, Quantity()).found.append(seconds)
-        for name, gain in row.values.items():
-            if name.startswith("gain ") and measurable(gain):
-                one = found.setdefault(name, Quantity(gain=True))
-                one.found.append(gain)
-                one.low = row.values.get(f"low {name[5:]}")
-                one.high = row.values.get(f"high {name[5:]}")
-                one.turns = row.counters.get("turns", 0)
+        turns = next((o.value for o in row.observations if o.metric == "turns"), 0)
+        for one in row.observations:
+            if one.metric == SPEEDUP and measurable(one.value):
+                gain = found.setdefault(name_of(one), Quantity(gain=True))
+                gain.found.append(one.value)
+                gain.low, gain.high, gain.turns = one.low, one.high, int(turns)
     return found
 
 
+def exact(row: Any) -> dict[str, int]:
+    """What a process counted, by name."""
+    return {
+        name_of(one): one.value
+        for one in row.observations
+        if isinstance(one.value, int) and metric(one.metric).exact
+    }
+
+
 def counters(rows: Sequence[Any]) -> dict[str, int]:
-    """Counters that all processes of a cell agree on."""
-    good = [row.counters for row in rows if row.status == "ok"]
+    """Counts that all processes of a cell agree on."""
+    good = [exact(row) for row in rows if row.status == "ok"]
     if not good:
         return {}
     return {k: v for k, v in good[0].items() if all(other.get(k) == v for other in good)}
@@ -87,7 +107,7 @@ def counters_that_differ(
     Where they did not (`PACE`), nothing is compared.
     """
     one, two = counters(old), counters(new)
-    paced = {k for rows in (old, new) for row in rows for k in row.counters if k in PACE}
+    paced = {name for rows in (old, new) for row in rows for name in exact(row) if is_pace(name)}
     if any(one.get(k) is None or one.get(k) != two.get(k) for k in paced):
         return {}, False
     return {k: (one[k], two[k]) for k in sorted(one) if k in two and one[k] != two[k]}, True
@@ -152,24 +172,18 @@ def spread(low: float | None, high: float | None) -> str:
     return f"[{percent(low).removesuffix(' %')}, {percent(high).removesuffix(' %')}]"
 
 
+def is_pace(name: str) -> bool:
+    """Whether a count (by `name_of`) says how long a process ran."""
+    return name in PACE
+
+
 def _clocks(row: Any) -> dict[str, float]:
-    """Values that are seconds; the turns of one setting become their median."""
-    found: dict[str, float] = {}
-    turns: dict[str, list[float]] = {}
-    for name, value in row.values.items():
-        if name.startswith(("gain ", "low ", "high ")) or not measurable(value):
-            continue
-        if (match := _TURN.match(name)) is not None:
-            turns.setdefault(match["stem"], []).append(value)
-        elif _is_clock(name, row.units.get(name)):
-            found[name] = value
-    return found | {name: statistics.median(values) for name, values in turns.items()}
-
-
-def _is_clock(name: str, unit: str | None) -> bool:
-    if unit is None:
-        return name.endswith((" s", "_s")) or name.startswith(("us_per_", "s_per_"))
-    return unit in ("s", "ms", "us") or unit.startswith(("s per ", "us per "))
+    """Times by name; the turns of one become their median."""
+    found: dict[str, list[float]] = {}
+    for one in row.observations:
+        if metric(one.metric).kind == "time" and measurable(one.value):
+            found.setdefault(name_of(one), []).append(one.value)
+    return {name: statistics.median(values) for name, values in found.items()}
 
 
 def _turns(old: Quantity, new: Quantity) -> int:

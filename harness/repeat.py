@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from dgbench.harness.quantities import PACE, Quantity, quantities, ratio_of
+from dgbench.harness.quantities import PACE, Quantity, exact, quantities, ratio_of
 from dgbench.harness.samples import raced
 from dgbench.lab.compare import without_control
 from dgbench.runtime.statistics import Interval, t_quantile
@@ -226,11 +226,10 @@ def _against(a: Any, b: Any) -> tuple[list[Apart], int, int]:
     name, ids = process_name(a), (a.id, b.id)
     if a.status != b.status:
         return [Apart(name, ids, "status", a.status, b.status)], 0, 0
-    known = sorted({*a.counters, *b.counters})
-    differ = [k for k in known if a.counters.get(k) != b.counters.get(k)]
-    found = [
-        Apart(name, ids, k, a.counters.get(k), b.counters.get(k)) for k in differ if k not in PACE
-    ]
+    one, two = exact(a), exact(b)
+    known = sorted({*one, *two})
+    differ = [k for k in known if one.get(k) != two.get(k)]
+    found = [Apart(name, ids, k, one.get(k), two.get(k)) for k in differ if k not in PACE]
     return found, sum(k not in PACE for k in known), len(differ) - len(found)
 
 

@@ -16,8 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
+from dgbench.harness.quantities import SPEEDUP, name_of
 from dgbench.harness.store import Store
 from dgbench.lab.compare import without_control
+from dgbench.lab.metrics import metric
 from dgbench.runtime.errors import DgbenchError
 from dgbench.runtime.statistics import measurable
 
@@ -126,20 +128,13 @@ def _series(rows: Sequence[Any]) -> Iterator[tuple[str, str, float]]:
         yield name, RATIO, value
     for row in good:
         where = _where(row, row.params)
-        for name, value in row.values.items():
-            if not measurable(value):
+        for one in row.observations:
+            if not measurable(one.value):
                 continue
-            if name.startswith("gain "):
-                yield f"{where}: {name[5:]}", RATIO, 1 / value
-            elif scale := _per_event(name):
-                yield f"{where}: {name}", PER_EVENT, scale * value
-
-
-def _per_event(name: str) -> float:
-    """Seconds that one of a value is, 0 where it is no time per event or edge."""
-    if not name.partition(" ")[0].endswith(("_per_edge", "_per_event")):
-        return 0.0
-    return 1e-6 if name.startswith("us_per_") else 1.0 if "s_per_" in name else 0.0
+            if one.metric == SPEEDUP:
+                yield f"{where}: {name_of(one)}", RATIO, 1 / one.value
+            elif metric(one.metric).kind == "rate":
+                yield f"{where}: {name_of(one)}", PER_EVENT, 1 / one.value
 
 
 def raced(rows: Sequence[Any]) -> Iterator[tuple[Any, str, float]]:

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from dgbench.harness.probes.series import Track, unpack
+from dgbench.lab.metrics import metric
 from dgbench.lab.probes import Probe, probe
 
 IDLE_PERCENT: Final = 20.0
@@ -126,14 +127,15 @@ def counter_value(row: Any, counter: Counter) -> float | str:
 def throughput(row: Any, system: str) -> tuple[float, str] | None:
     """What a system got done in a second, and its unit: `(182582.0, "edges/s")`, or None.
 
-    Values of a row that are rates say so by name ("edges_per_s tgcn"); a row of one system with a
-    time of its own did so many times a second.
+    The first rate of a row that is the system's; else a row of one system with a time of its own
+    did so many times a second.
     """
     own = str(row.params.get("system", "")) == system
-    for name, value in row.values.items():
-        what, _, whose = name.partition(" ")
-        if what.endswith("_per_s") and (whose == system or (own and not whose)):
-            return float(value), f"{what.removesuffix('_per_s')}/s"
+    for one in row.observations:
+        known = metric(one.metric)
+        whose = one.dims.get("system") or one.dims.get("setting")
+        if known.kind == "rate" and (whose == system or (own and not whose)):
+            return float(one.value), f"{one.dims.get('of') or known.about}/s"
     if own and row.time:
         return 1 / row.time, "times/s"
     return None

@@ -9,7 +9,6 @@ is selected from by metric and dimensions and never by a name that means somethi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -60,16 +59,24 @@ def observation(
         UnknownKeyError: an unknown metric or dimension; the nearest ones are named.
         InvalidInputError: a value of another type than the metric or the dimension has.
     """
-    known = metrics.metric(metric)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInputError(f"metric '{metric}': a number is wanted, found {value!r}")
-    if known.exact and not isinstance(value, int):
-        raise InvalidInputError(f"metric '{metric}' is a {known.kind} and takes int, found {value}")
-    for name, one in dims.items():
-        metrics.check_value(name, one)
-    return Observation(
+    found = Observation(
         metric=metric, value=value, dims=dims, low=low, high=high, samples=list(samples)
     )
+    check(found)
+    return found
+
+
+def check(one: Observation) -> None:
+    """Raise what `observation` raises where an observation breaks the rules of the catalogue."""
+    known = metrics.metric(one.metric)
+    if isinstance(one.value, bool) or not isinstance(one.value, int | float):
+        raise InvalidInputError(f"metric '{one.metric}': a number is wanted, found {one.value!r}")
+    if known.exact and not isinstance(one.value, int):
+        raise InvalidInputError(
+            f"metric '{one.metric}' is a {known.kind} and takes int, found {one.value}"
+        )
+    for name, value in one.dims.items():
+        metrics.check_value(name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +213,6 @@ def usable(row: Any) -> bool:
 def rows_of(rows: Iterable[Any], **where: Any) -> list[Any]:
     """Usable rows whose params or columns have these values, as `Table.where` takes them."""
     return [row for row in rows if usable(row) and _row_matches(row, where)]
-
-
-def fits(value: float | int) -> bool:
-    """Whether a number may be kept: finite."""
-    return math.isfinite(value)
 
 
 def _row_matches(row: Any, where: Mapping[str, Any]) -> bool:

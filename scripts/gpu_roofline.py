@@ -320,15 +320,18 @@ def main() -> None:
     kept = out.kept("name", "size")
     torch.backends.cuda.matmul.allow_tf32 = False
     limits = measure_limits(device, budget_s=0.4)
-    copy, products = (
-        ("device_copy_gbs", "device_sgemm_gflops") if device == "cuda"
-        else ("copy_gbs_all", "sgemm_gflops_all")
-    )  # fmt: skip
-    roofs = {"copy": 1e9 * limits[copy], "products": 1e9 * limits[products]}
+    place = {"place": "device"} if device == "cuda" else {"place": "host", "using": "all"}
+    roofs = {
+        what: next(o.value for o in limits if o.metric == metric and o.dims == place)
+        for what, metric in (("copy", "bandwidth"), ("products", "product_rate"))
+    }
     spills = spills_of(options.resources)
 
-    out.add(f"roofs: {limits[copy]:.0f} GB/s copied, {limits[products]:.0f} GFLOP/s multiplied",
-            what="roofs", **limits)  # fmt: skip
+    out.add(
+        f"roofs: {roofs['copy'] / 1e9:.0f} GB/s copied, "
+        f"{roofs['products'] / 1e9:.0f} GFLOP/s multiplied",
+        what="roofs", **roofs,
+    )  # fmt: skip
     for family in (aggregations, recurrences, samplers, interactions):
         try:
             for work in family(options, device):

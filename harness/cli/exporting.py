@@ -11,22 +11,34 @@ from dgbench.harness.cli.values import path_argument
 
 def register(app: typer.Typer) -> None:
     """Add the command to the app."""
-    app.command("export", short_help="Rows or claims as CSV, Parquet or LaTeX.")(export)
+    app.command("export", short_help="Observations, rows or claims as CSV, Parquet or LaTeX.")(
+        export
+    )
 
 
 def export(
     out: Path = path_argument("OUT", "The file; .csv, .parquet or .tex says the form."),
     run: str = typer.Option("last", "--run", help="A run: id, stamp, path, or 'last'."),
-    what: str = typer.Option("rows", "--what", help="rows: every process; claims: verdicts."),
+    what: str = typer.Option(
+        "observations",
+        "--what",
+        help="observations: every number; rows: every process; claims: verdicts.",
+    ),
     papers: list[str] = typer.Option(
         None, "--paper", help="Only this paper; may be given several times."
     ),
 ) -> None:
-    """Write a run's rows, or its claims with verdicts, as one flat table.
+    """Write a run's observations, its rows, or its claims with verdicts, as one flat table.
 
     Example: dgbench export claims.tex --what claims --paper pipad
     """
-    from dgbench.harness.export import TABLES, claims_table, rows_table, write_table
+    from dgbench.harness.export import (
+        TABLES,
+        claims_table,
+        observations_table,
+        rows_table,
+        write_table,
+    )
     from dgbench.harness.plugins import get_paper
     from dgbench.harness.store import Store, find_run
     from dgbench.harness.terminal.text import say
@@ -40,6 +52,11 @@ def export(
         plugins = [get_paper(name) for name in dict.fromkeys(row.paper for row in rows)]
     if papers:
         rows = [row for row in rows if row.paper in papers]
-    table = rows_table(rows) if what == "rows" else claims_table(plugins, rows)
+    tables = {
+        "observations": lambda: observations_table(rows),
+        "rows": lambda: rows_table(rows),
+        "claims": lambda: claims_table(plugins, rows),
+    }
+    table = tables[what]()
     write_table(table, out)
     say(f"{len(table)} {what} written to {out}")

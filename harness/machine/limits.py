@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-GB = 1e9
+from dgbench.lab.table import Observation, observation
 
 
-def measure_limits(device: str = "cpu", *, budget_s: float = 2.0) -> dict[str, float]:
+def measure_limits(device: str = "cpu", *, budget_s: float = 2.0) -> list[Observation]:
     """Measure the limits of this machine; under 3 s on a CPU.
 
     Args:
@@ -22,13 +23,12 @@ def measure_limits(device: str = "cpu", *, budget_s: float = 2.0) -> dict[str, f
         budget_s: seconds for all measurements of the CPU together.
 
     Returns:
-        `copy_gbs_1`, `copy_gbs_all` (GB/s read plus written, one and all threads of torch),
-        `sgemm_gflops_1`, `sgemm_gflops_all`, `threads`; on CUDA also `device_copy_gbs`,
-        `h2d_gbs`, `d2h_gbs` (pinned memory) and `device_sgemm_gflops`. 1 GB is 1e9 bytes.
+        `bandwidth` and `product_rate` (float32) by `place` and, on the host, by `using` (one, or
+        all threads of torch), and `threads`.
     """
     threads = torch.get_num_threads()
     share = budget_s / 4
-    found: dict[str, float] = {"threads": float(threads)}
+    found = [observation("threads", threads)]
     # 128 MiB each: far beyond any cache, and still there on a small machine.
     source = torch.ones(32 << 20, dtype=torch.float32)
     target = torch.empty_like(source).copy_(source)
@@ -36,16 +36,16 @@ def measure_limits(device: str = "cpu", *, budget_s: float = 2.0) -> dict[str, f
     product = torch.empty(768, 768)
     moved, work = 2 * source.nbytes, 2 * 768**3
     try:
-        for name, count in (("1", 1), ("all", threads)):
+        for using, count in (("one", 1), ("all", threads)):
             torch.set_num_threads(count)
-            found[f"copy_gbs_{name}"] = moved / GB / _best(lambda: target.copy_(source), share)
-            rate = work / GB / _best(lambda: torch.mm(left, right, out=product), share)
-            found[f"sgemm_gflops_{name}"] = rate
+            place: dict[str, Any] = {"place": "host", "using": using}
+            rate = moved / _best(lambda: target.copy_(source), share)
+            found.append(observation("bandwidth", rate, **place))
+            rate = work / _best(lambda: torch.mm(left, right, out=product), share)
+            found.append(observation("product_rate", rate, **place))
     finally:
         torch.set_num_threads(threads)
-    if device.startswith("cuda"):
-        found.update(_cuda_limits())
-    return found
+    return found + (_cuda_limits() if device.startswith("cuda") else [])
 
 
 def _best(step: Callable[[], object], budget_s: float) -> float:
@@ -61,7 +61,7 @@ def _best(step: Callable[[], object], budget_s: float) -> float:
     return best
 
 
-def _cuda_limits() -> dict[str, float]:
+def _cuda_limits() -> list[Observation]:
     def timed(step: Callable[[], object]) -> float:
         def synced() -> None:
             step()
@@ -75,12 +75,14 @@ def _cuda_limits() -> dict[str, float]:
     here = torch.ones(count).pin_memory()
     square = torch.rand(8192, 8192, device="cuda")
     result = torch.empty_like(square)
-    return {
-        "device_copy_gbs": 2 * there.nbytes / GB / timed(lambda: other.copy_(there)),
-        "h2d_gbs": here.nbytes / GB / timed(lambda: there.copy_(here, non_blocking=True)),
-        "d2h_gbs": here.nbytes / GB / timed(lambda: here.copy_(there, non_blocking=True)),
-        "device_sgemm_gflops": 2
-        * 8192**3
-        / GB
-        / timed(lambda: torch.mm(square, square, out=result)),
+    copies = {
+        "device": (2 * there.nbytes, lambda: other.copy_(there)),
+        "host to device": (here.nbytes, lambda: there.copy_(here, non_blocking=True)),
+        "device to host": (here.nbytes, lambda: here.copy_(there, non_blocking=True)),
     }
+    found = [
+        observation("bandwidth", moved / timed(copy), place=place)
+        for place, (moved, copy) in copies.items()
+    ]
+    rate = 2 * 8192**3 / timed(lambda: torch.mm(square, square, out=result))
+    return [*found, observation("product_rate", rate, place="device")]

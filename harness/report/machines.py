@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dgbench.harness.report.failures import without_result
+from dgbench.harness.report.limits import LIMITS
 from dgbench.harness.report.pages import common
 from dgbench.harness.report.run import FAILED, RunData, is_limits
 from dgbench.harness.report.site import MachineOnSite, SiteData
@@ -17,17 +18,7 @@ from dgbench.harness.report.subjects import experiment_place
 from dgbench.harness.report.words import own_dataset
 from dgbench.lab.probes import probe
 
-LIMIT_WORDS: Final = {
-    "threads": ("threads", ""),
-    "copy_gbs_1": ("copy, one thread", "GB/s"),
-    "copy_gbs_all": ("copy, all threads", "GB/s"),
-    "sgemm_gflops_1": ("matrix product, one thread", "GFLOP/s"),
-    "sgemm_gflops_all": ("matrix product, all threads", "GFLOP/s"),
-    "device_copy_gbs": ("copy on the device", "GB/s"),
-    "h2d_gbs": ("host to device", "GB/s"),
-    "d2h_gbs": ("device to host", "GB/s"),
-    "device_sgemm_gflops": ("matrix product on the device", "GFLOP/s"),
-}
+LIMIT_WORDS: Final = {limit.name: f"{limit.words}, {limit.unit}" for limit in LIMITS}
 LACKS: Final = {
     "no-gpu": "On a machine with a CUDA device",
     "not-built": "Where the operators are built",
@@ -81,7 +72,7 @@ def _entry(site: SiteData, machine: MachineOnSite) -> dict[str, Any]:
         "counts": counts,
         "total": sum(counts.values()),
         "limits": _limits(runs),
-        "newest": {k: v for k, v in machine.limits.items() if k != "threads"},
+        "newest": machine.limits,
         "noises": noises,
         "most_noise": max(noises, default=0.0),
         "quietest": min(noises, default=None),
@@ -91,7 +82,7 @@ def _entry(site: SiteData, machine: MachineOnSite) -> dict[str, Any]:
         "missing": list(_missing(site, runs)),
         "claims": _claims(site, machine),
         "tables": _tables(runs),
-        "words": limit_words,
+        "words": LIMIT_WORDS.get,
         "number": limit_number,
     }
 
@@ -103,12 +94,6 @@ def _headline(machine: MachineOnSite, counts: Mapping[str, int]) -> str:
         return f"{machine.name}{gpu}: nothing ran"
     failed = f", {counts['failed']} failed" if counts["failed"] else ", none failed"
     return f"{machine.name}{gpu}: {counts['ok']} of {total} cells ran{failed}"
-
-
-def limit_words(key: str) -> str:
-    """`copy, all threads, GB/s`; a limit that is not known here keeps its name."""
-    words, unit = LIMIT_WORDS.get(key, (key, ""))
-    return f"{words}, {unit}" if unit else words
 
 
 def limit_number(value: float) -> str:
@@ -222,7 +207,7 @@ def _limits(runs: Sequence[RunData]) -> dict[str, Any]:
     measured = [run for run in runs if run.limits]
     return {
         "runs": [(run, ids.get(run.store.run, "")) for run in measured],
-        "rows": [(limit_words(k), [run.limits.get(k) for run in measured]) for k in keys],
+        "rows": [(LIMIT_WORDS[k], [run.limits.get(k) for run in measured]) for k in keys],
         "none": [run for run in runs if not run.limits],
     }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dgbench.harness.figures.style import Context
+from dgbench.harness.report.limits import limits_in
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.verdicts import clock, dataset_kinds
 from dgbench.lab.compare import control_ratios, without_control
@@ -193,7 +194,9 @@ def load_run(path: Path) -> RunData:
         torn=torn,
         noise=noise_floor(control_ratios(everything)),
         machine=machine,
-        limits=next((dict(r.values) for r in reversed(everything) if is_limits(r) and r.ok), {}),
+        limits=next(
+            (limits_in(r.observations) for r in reversed(everything) if is_limits(r) and r.ok), {}
+        ),
         info=info,
         papers=papers,
         slug=f"{where}-{slug(path.name)}" if kept else store.run,

@@ -18,7 +18,13 @@ from dgbench.harness.figures.style import Context
 from dgbench.harness.store import Row, Store
 from dgbench.lab.compare import paired
 from dgbench.lab.main_race import MainRace, RaceComparison, paired_systems
+from dgbench.lab.table import observation
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Finding, Measurement, Paper
+
+LIMITS = [
+    observation("bandwidth", 30.4e9, place="host", using="all"),
+    observation("product_rate", 154.2e9, place="host", using="all"),
+]
 
 CONTEXT = Context(
     machine="2x Xeon (invented)",
@@ -187,7 +193,7 @@ def make_run(root: Path, *, preset: str = "quick", scale: float = 1.0, seed: int
         )
         common = {"run": store.run, "preset": preset, "provenance": key}
         store.append(Row(id="machine-r1", paper="-", experiment="machine", cell_hash="m",
-                         values={"copy_gbs_all": 30.4, "sgemm_gflops_all": 154.2}, seconds=2.0,
+                         observed=LIMITS, seconds=2.0,
                          **common))  # fmt: skip
         for number, cell in enumerate(Race().cells(preset, "cpu")):
             params = dict(cell.params)
@@ -212,8 +218,10 @@ def make_run(root: Path, *, preset: str = "quick", scale: float = 1.0, seed: int
                     row.status = "oom" if params["dataset"] == "Flickr" else "time"
                     row.reason = "21.9 of 24.0 GiB" if row.status == "oom" else "more than 60 s"
                 else:
-                    row.samples = [time, time * 1.01]
-                    row.counters = {"edges": 1000 + number}
+                    row.observed = [
+                        observation("step_time", time * 1.005, samples=[time, time * 1.01]),
+                        observation("edges", 1000 + number),
+                    ]
                     row.deviation, row.checks = {"loss": 2e-7}, [PASSED]
                     twin = params["dataset"] in TWINS
                     row.data = {"dataset": params["dataset"], "twin": twin}
@@ -223,7 +231,8 @@ def make_run(root: Path, *, preset: str = "quick", scale: float = 1.0, seed: int
                     again = Row(**{f: getattr(row, f) for f in Row.__struct_fields__})
                     again.id, again.cell_hash = f"aa-r{turn}", "aa"
                     again.params = {**params, "control": "aa"}
-                    again.samples = [time * rng.uniform(0.98, 1.03)]
+                    again_s = time * rng.uniform(0.98, 1.03)
+                    again.observed = [observation("step_time", again_s, samples=[again_s])]
                     store.append(again)
         begin = datetime.fromisoformat(store.info["started"])
         store.update(state="done", ended=(begin + timedelta(seconds=192)).isoformat())

@@ -13,8 +13,13 @@ from passed_checks import PASSED
 
 from dgbench.harness.samples import LEAST, PER_EVENT, RATIO, newest_samples
 from dgbench.harness.store import Row, Store
+from dgbench.lab.table import observation
 
 SUITE = Path(__file__).parents[2] / "benchmarks" / "asv"
+
+
+def step_time(seconds):
+    return observation("step_time", seconds, samples=[seconds])
 
 
 def a_run(root, commit="a" * 40, dirty=False, started="2026-01-01", model="CPU", rounds=3,
@@ -30,11 +35,15 @@ def a_run(root, commit="a" * 40, dirty=False, started="2026-01-01", model="CPU",
                 store.append(
                     Row(id=f"{system}-r{number}", cell_hash=system, experiment="fig10",
                         params={"dataset": "x", "system": system}, group="x", round=number,
-                        samples=[seconds * time * (1 + number / 100)], checks=[PASSED], **common)
+                        observed=[step_time(seconds * time * (1 + number / 100))],
+                        checks=[PASSED], **common)
                 )  # fmt: skip
         store.append(
             Row(id="turns-r1", cell_hash="turns", experiment="fig12", params={"dataset": "x"},
-                values={"gain fast": 2.0, "low fast": 1.9, "us_per_edge fast": 5.0, "loss": 1.0},
+                observed=[
+                    observation("speedup", 2.0, low=1.9, setting="fast"),
+                    observation("throughput", 2e5, setting="fast"), observation("loss", 1.0),
+                ],
                 checks=[PASSED], **common)
         )  # fmt: skip
         store.update(state="done", started=f"{started}T00:00:00+00:00")
@@ -51,7 +60,8 @@ def test_rounds_gains_and_seconds_per_event_become_samples(runs, tmp_path):
     run = a_run(runs, rounds=6)
     found = newest_samples(tmp_path)
     assert list(found) == [
-        "pipad/fig10 x: pipad / pygt", "pipad/fig12 x: fast", "pipad/fig12 x: us_per_edge fast",
+        "pipad/fig10 x: pipad / pygt", "pipad/fig12 x: speedup[setting=fast]",
+        "pipad/fig12 x: throughput[setting=fast]",
     ]  # fmt: skip
     race, gain, per_event = found.values()
     assert (race.kind, race.values, race.runs) == (RATIO, pytest.approx([0.25] * 6), [run])

@@ -31,6 +31,7 @@ from dgbench.harness.states import State, find_state
 from dgbench.harness.store import Row, Store
 from dgbench.harness.store.files import to_checked
 from dgbench.harness.terminal.comparison import comparison_text
+from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, StoreError, UnknownKeyError
 
 MIRROR = {"SLOW": "FAST", "FAST": "SLOW", "SAME": "SAME", "AMBG": "AMBG"}
@@ -50,12 +51,13 @@ class Memory:
         return {"k": self._facts} if self._facts else {}
 
 
-def cell(name, times, *, device="cpu", status="ok", counters=None, values=None, **more):
+def cell(name, times, *, device="cpu", status="ok", observed=(), **more):
     """A row for each time of one cell."""
     return [
         Row(id=f"{name}-r{i}", cell_hash=name, paper="toy", experiment="fig1",
             params={"dataset": name}, group=name, round=i, device=device, status=status,
-            samples=[t] if t else [], counters=counters or {}, values=values or {}, **more)
+            observed=[*([observation("step_time", t, samples=[t])] if t else []), *observed],
+            **more)
         for i, t in enumerate(times, 1)
     ]  # fmt: skip
 
@@ -65,10 +67,16 @@ def noisy(mean, seed, count=6, spread=0.01):
     return [mean * draw.lognormvariate(0, spread) for _ in range(count)]
 
 
+GAIN = "speedup[setting=fast, baseline=base]"
+
+
 def turns(gain, low, high, **more):
     """One row whose settings took turns in a process."""
-    values = {"epoch base": 2.0, "gain fast": gain, "low fast": low, "high fast": high}
-    return cell("turns", [None], values=values, units={"epoch base": "s"}, **more)
+    observed = [
+        observation("epoch_time", 2.0, setting="base"),
+        observation("speedup", gain, low=low, high=high, setting="fast", baseline="base"),
+    ]
+    return cell("turns", [None], observed=observed, **more)
 
 
 def compared(old, new):
@@ -120,12 +128,15 @@ def test_the_order_of_rows_changes_nothing(draw):
 
 def test_a_gain_of_one_process_carries_its_own_interval():
     slow = compared(turns(2.0, 1.9, 2.1), turns(1.2, 1.15, 1.25))
-    assert words(slow) == {"turns: epoch base": "AMBG", "turns: gain fast": "SLOW"}
+    assert words(slow) == {
+        "turns: epoch_time[setting=base]": "AMBG",
+        f"turns: {GAIN}": "SLOW",
+    }
     gain = next(c for c in slow.changes if c.gain)
     assert gain.ratio.value == pytest.approx(2.0 / 1.2)
     assert gain.ratio.low < 2.0 / 1.2 < gain.ratio.high
     near = compared(turns(2.0, 1.99, 2.01), turns(2.0 / (1 + ONE_PROCESS / 2), 1.89, 1.91))
-    assert words(near)["turns: gain fast"] == "SAME"
+    assert words(near)[f"turns: {GAIN}"] == "SAME"
 
 
 @given(st.floats(0.1, 10), st.floats(0.1, 10), st.floats(1.01, 2), st.floats(1.01, 2))
@@ -143,21 +154,23 @@ def test_the_interval_of_two_gains_holds_their_ratio_and_mirrors(a, b, first, se
 
 
 def test_turns_become_their_median_and_rates_are_no_clock():
-    rows = cell("x", [None], units={"rate": "1/s"}, values={
-        "a/turn PyGT 0": 1.0, "a/turn PyGT 1": 3.0, "a/turn PyGT 2": 2.0, "rate": 9.0,
-        "node s": 0.5, "loss": 0.1, "bad s": float("nan"),
-    })  # fmt: skip
+    turns = [observation("step_time", s, system="pygt", turn=i) for i, s in enumerate((1.0, 3, 2))]
+    rows = cell("x", [None], observed=[
+        *turns, observation("epoch_time", 0.5), observation("loss", 0.1),
+        observation("bandwidth", 9.0), observation("preparation_time", float("nan")),
+    ])  # fmt: skip
     assert {n: q.found for n, q in quantities(rows).items()} == {
-        "a/turn PyGT": [2.0], "node s": [0.5],
+        "step_time[system=pygt]": [2.0], "epoch_time": [0.5],
     }  # fmt: skip
 
 
 def test_counters_are_compared_exactly_where_the_work_was_the_same():
-    old = cell("x", noisy(1, 1), counters={"bytes": 100, "turns": 4})
-    more = cell("x", noisy(1, 1), counters={"bytes": 101, "turns": 4})
-    longer = cell("x", noisy(1, 1), counters={"bytes": 200, "turns": 8})
+    old, more, longer = (
+        cell("x", noisy(1, 1), observed=[observation("memory", n), observation("turns", turns)])
+        for n, turns in ((100, 4), (101, 4), (200, 8))
+    )
     found = compared(old, more)
-    assert found.changes[0].counters == {"bytes": (100, 101)}
+    assert found.changes[0].counters == {"memory": (100, 101)}
     assert found.exit_code == 1
     assert compared(more, old).exit_code == 0
     paced = compared(old, longer)
@@ -168,8 +181,8 @@ def test_counters_are_compared_exactly_where_the_work_was_the_same():
 def test_counters_that_waver_between_rounds_are_not_compared():
     old = cell("x", noisy(1, 1))
     for number, row in enumerate(old):
-        row.counters = {"steps": number, "edges": 5}
-    new = cell("x", noisy(1, 2), counters={"steps": 3, "edges": 5})
+        row.observed += [observation("transfers", number), observation("edges", 5)]
+    new = cell("x", noisy(1, 2), observed=[observation("transfers", 3), observation("edges", 5)])
     assert compared(old, new).exit_code == 0
 
 

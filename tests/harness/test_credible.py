@@ -29,9 +29,11 @@ from dgbench.harness.runner.protocol import Loading, Ready, Setup, receive
 from dgbench.harness.runner.readable import LETTERS, message, readable
 from dgbench.harness.runner.same_data import SameData
 from dgbench.harness.store import Row
+from dgbench.lab.table import Observation
 from dgbench.runtime import steady as steady_module
 from dgbench.runtime.steady import measure_steady, seen_loops
 from dgbench.systems.base import Measurement
+from tests.observed import observations
 
 
 class Clock:
@@ -56,9 +58,17 @@ class Clock:
         )  # fmt: skip
 
 
+def told(samples, phases=None):
+    """What a process says that it timed."""
+    found = Measurement()
+    found.observe("step_time", sum(samples) / len(samples), samples=samples)
+    for phase, seconds in (phases or {}).items():
+        found.observe("phase_time", seconds, phase=phase)
+    return found
+
+
 def doubts(samples, phases=None, instrumented=False):
-    told = Measurement(samples=samples, phases=phases or {})
-    return against_loops(told, seen_loops(), instrumented=instrumented)
+    return against_loops(told(samples, phases), seen_loops(), instrumented=instrumented)
 
 
 def test_an_honest_loop_is_believed(monkeypatch):
@@ -68,7 +78,7 @@ def test_an_honest_loop_is_believed(monkeypatch):
     assert (loop.wall_s, loop.told_s, loop.kept_s) == pytest.approx((8.0, 8.0, 3.0))
     assert doubts(steady.samples) == []
     assert doubts(steady.samples, {"gnn": 2.0, "rnn": 6.0}, instrumented=True) == []
-    assert without_witness(Measurement(samples=steady.samples), seen_loops()) == []
+    assert without_witness(told(steady.samples), seen_loops()) == []
 
 
 @given(st.floats(0.5, 2.0))
@@ -84,8 +94,10 @@ def test_samples_of_another_length_are_doubted(factor):
 
 
 def test_nothing_is_counted_fewer_times_than_never():
-    counted = Measurement(counters={"edges": 0, "bytes": -3, "steps": 2})
-    assert negative_counters(counted) == ["its counter 'bytes' is -3"]
+    counted = Measurement()
+    for metric, count in (("edges", 0), ("memory", -3), ("turns", 2)):
+        counted.observe(metric, count)
+    assert negative_counters(counted) == ["its counter 'memory' is -3"]
 
 
 def test_a_clock_of_the_plugins_own_is_found_out(monkeypatch):
@@ -103,14 +115,14 @@ def test_phases_that_overlap_are_found_out(monkeypatch):
 
 def test_a_choice_among_samples_is_told(monkeypatch):
     steady = Clock(monkeypatch).run([1.0] * 6)
-    (note,) = without_witness(Measurement(samples=steady.samples[:2]), seen_loops())
+    (note,) = without_witness(told(steady.samples[:2]), seen_loops())
     assert "no steady loop" in note
     steady_module._LOOPS.clear()
-    assert without_witness(Measurement(samples=[1.0]), seen_loops()) == []
+    assert without_witness(told([1.0]), seen_loops()) == []
 
 
 def test_nothing_lasts_longer_than_its_process():
-    inside = Measurement(samples=[0.5, 0.5], phases={"gnn": 0.4, "rnn": 0.6})
+    inside = told([0.5, 0.5], {"gnn": 0.4, "rnn": 0.6})
     assert against_wall(inside, 1.0) == []
     assert len(against_wall(inside, 0.99)) == 2
     assert "samples add up to 1 s" in against_wall(inside, 0.99)[0]
@@ -149,12 +161,21 @@ def test_an_exception_that_cannot_speak_has_a_name():
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"phases": {"gnn": -0.1}}, "phases['gnn'] is -0.1"),
         ({"warmup": -1}, "warmup is -1"),
-        ({"counters": {"n": 2**70}}, ""),
-        ({"values": {"\x1b": 1.0}}, "has the name"),
+        ({"deviation": {"\x1b": 1.0}}, "has the name"),
+        (
+            {"observations": observations(phases={"gnn": -0.1})},
+            "phase_time{'phase': 'gnn'} is -0.1",
+        ),
+        ({"observations": observations({"step tme": 1.0})}, "'step tme' is not known"),
+        ({"observations": observations({"edges": 1.5})}, "takes int, found 1.5"),
+        ({"observations": observations({"edges": 2**70})}, ""),
+        ({"observations": observations({"loss": float("nan")})}, "not finite: loss"),
+        ({"observations": [Observation(metric="loss", value=1.0, dims={"to": 1})]}, "'to' is not"),
+        ({"observations": observations(samples=[0.0])}, "has a sample of 0.0 s"),
+        ({"observations": observations(samples=None)}, ""),
+        ({"observations": [7]}, ""),
         ({"notes": ["x" * 2_000_000]}, "at most 1,048,576"),
-        ({"samples": None}, ""),
     ],
 )
 def test_what_cannot_be_kept_is_refused(fields, words):

@@ -9,8 +9,10 @@ import pandas as pd
 import pytest
 
 from dgbench.harness.cli import main
-from dgbench.harness.export import CLAIMS, claims_table, rows_table, write_table
+from dgbench.harness.export import CLAIMS, claims_table, observations_table, rows_table, write_table
 from dgbench.harness.store import Row, Store
+from dgbench.lab.metrics import UNITS
+from dgbench.lab.table import observation
 from dgbench.runtime.errors import InvalidInputError, StoreError
 
 
@@ -19,17 +21,32 @@ def run(tmp_path_factory):
     return fake_run.make_run(tmp_path_factory.mktemp("export"))
 
 
-def test_rows_keep_every_number(run, tmp_path):
+def test_observations_keep_every_number(run, tmp_path):
+    rows = Store.open(run).rows()
+    path = tmp_path / "observations.csv"
+    write_table(observations_table(rows), path)
+    read = pd.read_csv(path, keep_default_na=False)
+    every = [(row, one) for row in rows for one in row.observations]
+    assert len(read) == len(every) > 0
+    for (_, line), (row, one) in zip(read.iterrows(), every, strict=True):
+        assert (line["id"], line["metric"], line["unit"]) == (
+            row.id,
+            one.metric,
+            UNITS[line["kind"]],
+        )
+        assert float(line["value"]) == one.value
+        assert json.loads(line["samples"] or "[]") == one.samples
+        for name, value in {**row.params, **one.dims}.items():
+            assert str(line[f"dims.{name}"]) == str(value)
+
+
+def test_rows_keep_what_is_told_of_a_process(run, tmp_path):
     rows = Store.open(run).rows()
     path = tmp_path / "rows.csv"
     write_table(rows_table(rows), path)
     read = pd.read_csv(path, keep_default_na=False)
     assert read["id"].tolist() == [row.id for row in rows]
     for (_, line), row in zip(read.iterrows(), rows, strict=True):
-        assert json.loads(line["samples_s"]) == row.samples
-        for name in ("values", "counters"):
-            for key, value in getattr(row, name).items():
-                assert float(line[f"{name}.{key}"]) == value
         for key, value in row.params.items():
             assert str(line[f"params.{key}"]) == str(value)
 
@@ -94,8 +111,10 @@ def test_the_command_names_what_is_allowed(run, tmp_path, capsys):
 
 
 def test_whole_numbers_beyond_64_bits_are_kept_as_words(tmp_path):
-    table = rows_table([Row(id="a", counters={"n": 2**70}), Row(id="b", counters={"n": 1})])
+    table = observations_table(
+        [Row(id=name, observed=[observation("edges", n)]) for name, n in (("a", 2**70), ("b", 1))]
+    )
     for name in ("rows.csv", "rows.parquet", "rows.tex"):
         write_table(table, tmp_path / name)
     assert str(2**70) in (tmp_path / "rows.csv").read_text()
-    assert str(2**70) in pd.read_parquet(tmp_path / "rows.parquet")["counters.n"].tolist()
+    assert str(2**70) in pd.read_parquet(tmp_path / "rows.parquet")["value"].tolist()

@@ -23,6 +23,7 @@ from dgbench.harness.probes import nvml as nvml_module
 from dgbench.harness.probes.cpu import available_memory
 from dgbench.harness.probes.gpm import COURSE, METRICS
 from dgbench.harness.probes.series import UNITS, Recording, pack
+from dgbench.harness.report.limits import limits_in
 from dgbench.runtime.threads import default_threads
 
 
@@ -452,9 +453,10 @@ def test_limits_are_positive_and_leave_threads_as_they_were():
     before = torch.get_num_threads()
     found = measure_limits("cpu", budget_s=0.1)
     assert torch.get_num_threads() == before
-    assert found["threads"] == before
-    for name in ("copy_gbs_1", "copy_gbs_all", "sgemm_gflops_1", "sgemm_gflops_all"):
-        assert found[name] > 0.01
+    assert {o.metric: o.value for o in found}["threads"] == before
+    limits = limits_in(found)
+    assert set(limits) == {"copy_one", "copy_all", "product_one", "product_all"}
+    assert min(limits.values()) > 0.01
 
 
 def test_compilers_and_commands_that_fail_are_empty():

@@ -13,16 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dgbench.harness.cli import main, repeating, running
+from dgbench.harness.quantities import exact
 from dgbench.harness.repeat import LEVEL, Pair, agreement, coverage
 from dgbench.harness.runner.run import Summary
 from dgbench.harness.store import Row, Store
 from dgbench.harness.terminal.agreement import agreement_text
-from dgbench.lab.compare import gains
-from dgbench.runtime.statistics import Interval
+from dgbench.lab.table import observation
+from dgbench.runtime.statistics import Interval, paired_ratio
+
+
+def counted(**counts):
+    return [observation(name, count) for name, count in counts.items()]
 
 
 def cell(name, **fields):
-    fields = {"counters": {"edges": 7, "turns": 9}, "group": name} | fields
+    fields = {"observed": counted(edges=7, turns=9), "group": name} | fields
     hash_ = f"{name}{fields.get('params', {})}"
     fields = {"params": {"dataset": name}} | fields
     return Row(id=f"{name}-r1", cell_hash=hash_, paper="toy", experiment="fig1", **fields)
@@ -36,42 +41,43 @@ def test_a_run_agrees_with_its_copy(tmp_path):
     rows = Store.open(make_run(tmp_path)).rows()
     found = agreement(rows, rows)
     assert (found.apart, found.only_a, found.only_b, found.disagree) == ([], [], [], [])
-    assert found.counters == sum(len(r.counters) for r in rows) > 0
+    assert found.counters == sum(len(exact(r)) for r in rows) > 0
     assert found.exit_code == 0
     assert agreement_text(found).splitlines()[-1] == "exit 0: the same numbers twice"
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("edges", 8), ("edges", None), ("more", 1)], ids=["off", "gone", "new"]
+    ("name", "value"), [("edges", 8), ("edges", None), ("vertices", 1)], ids=["off", "gone", "new"]
 )
 @pytest.mark.parametrize(
     "kind", [{}, {"instrumented": True}, {"params": {"control": "aa"}}, {"round": 2}], ids=str
 )
 def test_one_counter_of_one_process_is_enough(kind, name, value):
     rows = [cell("a"), cell("b", **kind)]
-    counters = {k: v for k, v in (rows[1].counters | {name: value}).items() if v is not None}
-    found = agreement(rows, [rows[0], changed(rows[1], counters=counters)])
+    before = exact(rows[1])
+    after = {k: v for k, v in (before | {name: value}).items() if v is not None}
+    found = agreement(rows, [rows[0], changed(rows[1], observed=counted(**after))])
     (one,) = found.apart
-    assert (one.what, one.a, one.b) == (name, rows[1].counters.get(name), counters.get(name))
+    assert (one.what, one.a, one.b) == (name, before.get(name), after.get(name))
     assert found.exit_code == 1
     assert "1 counter not the same" in agreement_text(found)
 
 
 def test_the_number_of_turns_is_the_clock_s_and_no_counter():
-    found = agreement([cell("a")], [cell("a", counters={"edges": 7, "turns": 12})])
+    found = agreement([cell("a")], [cell("a", observed=counted(edges=7, turns=12))])
     assert (found.apart, found.paced, found.counters, found.exit_code) == ([], 1, 1, 0)
 
 
 def test_a_process_that_fails_or_is_missing_is_said():
     rows = [cell("a"), cell("b")]
-    failed = agreement(rows, [rows[0], changed(rows[1], status="oom", counters={})])
+    failed = agreement(rows, [rows[0], changed(rows[1], status="oom", observed=[])])
     assert [(one.what, one.a, one.b) for one in failed.apart] == [("status", "ok", "oom")]
     assert "1 process ended differently" in agreement_text(failed)
     missing = agreement(rows, rows[:1])
     assert missing.only_a == ["toy/fig1 b round 1"]
     assert "only in A: 1 process" in agreement_text(missing)
     assert failed.exit_code == missing.exit_code == 1
-    machine = Row(id="m", paper="-", experiment="machine", cell_hash="m", counters={"x": 1})
+    machine = Row(id="m", paper="-", experiment="machine", cell_hash="m", observed=counted(edges=1))
     assert agreement([machine], []).processes == agreement([machine], []).exit_code == 0
 
 
@@ -83,8 +89,9 @@ def raced(seed, shift=0.0, turns=11, cells=120):
         bias = draw.lognormvariate(0, shift)
         slow = [3 * bias * draw.lognormvariate(0, 0.1) for _ in range(turns)]
         fast = [draw.lognormvariate(0, 0.1) for _ in range(turns)]
-        values = gains("fast", slow, fast) if turns > 5 else {"gain fast": 3.0}
-        rows.append(cell(f"d{number}", values=values))
+        ratio = paired_ratio(slow, fast, method="sign")
+        one = observation("speedup", ratio.value, low=ratio.low, high=ratio.high, setting="fast")
+        rows.append(cell(f"d{number}", observed=[one]))
     return rows
 
 
@@ -190,9 +197,9 @@ def test_two_runs_that_are_there_are_judged(tmp_path, monkeypatch, capsys):
     three = tmp_path / "three"
     shutil.copytree(two, three)
     rows = Store.open(three).rows()
-    row = next(r for r in rows if r.counters)
+    row = next(r for r in rows if exact(r))
     with Store.open(three, writable=True) as store:
-        store.append(changed(row, counters=dict.fromkeys(row.counters, -1)))
+        store.append(changed(row, observed=counted(**dict.fromkeys(exact(row), -1))))
     assert call("--of", one, three, "--json") == 1
     plain = msgspec.json.decode(capsys.readouterr().out)
     assert {found["b"] for found in plain["apart"]} == {-1}

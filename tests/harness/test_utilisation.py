@@ -23,6 +23,7 @@ from dgbench.harness.utilisation import (
     throughput,
     use_points,
 )
+from dgbench.lab.table import observation
 
 BY_TITLE = {counter.title: counter for counter in COUNTERS}
 
@@ -35,7 +36,8 @@ def row(name="a-r1", sm=0.3, *, device="cuda", status="ok", rate=1000.0, system=
     fields = {
         "id": name, "device": device, "status": status, "ok": status == "ok", "series": {},
         "probes": probes if device == "cuda" else {"gpu": "no NVIDIA driver"},
-        "values": {"edges_per_s tgcn": rate}, "params": {"system": system} if system else {},
+        "observations": [observation("throughput", rate, of="edges", setting="tgcn")],
+        "params": {"system": system} if system else {},
         "data": {}, "group": "race/a", "experiment": "fig6", "preset": "quick", "round": 1,
         "time": None, "cell_hash": name, "instrumented": False, "paper": "tgcn",
     }  # fmt: skip
@@ -105,8 +107,9 @@ def test_a_counter_is_a_number_or_a_reason_and_never_zero_where_unknown():
 def test_throughput_is_the_rate_of_a_system_or_one_over_its_time():
     assert throughput(row(), "tgcn") == (1000.0, "edges/s")
     assert throughput(row(), "jodie") is None
-    assert throughput(row(values={}, system="pipad", time=0.25), "pipad") == (4.0, "times/s")
-    assert throughput(row(values={"events_per_s": 7.0}, system="a"), "a") == (7.0, "events/s")
+    assert throughput(row(observations=[], system="pipad", time=0.25), "pipad") == (4.0, "times/s")
+    alone = row(observations=[observation("throughput", 7.0)], system="a")
+    assert throughput(alone, "a") == (7.0, "items/s")
 
 
 def points_of(*rows, **more):

@@ -1,0 +1,61 @@
+"""Grids: cells as the product of axes; races with a cell that compares beside each timed one."""
+
+from __future__ import annotations
+
+from dgbench.lab.grid import Grid, TrainingRace, by_preset
+
+
+class Sizes(Grid):
+    paper, name, title, question = "toy", "sizes", "Sizes", "How large?"
+    axes = {"dataset": {"smoke": ("g",), None: ("g", "h")}, "width": (2, 4)}
+    fixed = {"system": "ours"}
+    group = "{dataset}/{width}"
+    repeats = {"smoke": 1, None: 5}
+    timeout_s = 7.0
+
+    def run(self, cell, context):
+        raise NotImplementedError
+
+
+class Trainings(TrainingRace):
+    paper, name, title, question = "toy", "race", "Race", "How fast?"
+    axes = {"dataset": ("g", "h"), "model": ("a",)}
+    repeats = {"smoke": 2, None: 5}
+    watched = {"dataset": "h", "model": "a"}
+
+    def contenders(self, preset, device):
+        return ("base", "ours")
+
+    def run(self, cell, context):
+        raise NotImplementedError
+
+
+def test_cells_are_the_product_of_axes_in_their_order() -> None:
+    cells = Sizes().cells("quick", "cpu")
+    assert [cell.params for cell in cells] == [
+        {"dataset": name, "width": width, "system": "ours"}
+        for name in ("g", "h")
+        for width in (2, 4)
+    ]
+    assert [cell.group for cell in cells] == ["g/2", "g/4", "h/2", "h/4"]
+    assert {(cell.paper, cell.experiment, cell.repeats, cell.timeout_s) for cell in cells} == {
+        ("toy", "sizes", 5, 7.0)
+    }
+    small = Sizes().cells("smoke", "cpu")
+    assert [(cell.group, cell.repeats) for cell in small] == [("g/2", 1), ("g/4", 1)]
+
+
+def test_every_timed_cell_has_one_that_compares_and_one_workload_is_watched() -> None:
+    cells = Trainings().cells("quick", "cpu")
+    timed = [cell for cell in cells if not cell.params.get("check")]
+    checks = [cell for cell in cells if cell.params.get("check")]
+    assert [{**cell.params, "check": True} for cell in timed] == [cell.params for cell in checks]
+    assert {cell.repeats for cell in timed} == {5}
+    assert {cell.repeats for cell in checks} == {1}
+    assert {cell.group for cell in timed}.isdisjoint(cell.group for cell in checks)
+    assert {cell.group for cell in cells if cell.phases} == {"h/a"}
+
+
+def test_a_preset_without_an_entry_takes_that_of_the_others() -> None:
+    assert [by_preset({"smoke": 1, None: 2}, name) for name in ("smoke", "full")] == [1, 2]
+    assert by_preset((1, 2), "full") == (1, 2)

@@ -1,0 +1,131 @@
+"""Tables of observations: what is selected, and ratios held against those of plain rows."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgbench.harness.store.row import Row
+from dgbench.lab.compare import paired, ratio, ratio_of
+from dgbench.lab.table import Table, observation, rows_of
+from dgbench.runtime.errors import InvalidInputError, UnknownKeyError
+
+
+def row(system: str, round_: int = 1, *, group: str = "g", **fields) -> Row:
+    own = {"id": f"{system}-{group}-r{round_}", "paper": "toy", "experiment": "fig1"}
+    params = {"system": system, "dataset": group}
+    return Row(**{**own, "params": params, "group": group, "round": round_, **fields})
+
+
+def timed(system: str, round_: int, seconds: float, group: str = "g", **fields) -> Row:
+    observed = [observation("step_time", seconds, samples=[seconds])]
+    return row(system, round_, group=group, observed=observed, **fields)
+
+
+def test_observations_are_selected_by_metric_and_by_dimensions_of_row_and_number() -> None:
+    one = row("a", observed=[
+        observation("edges", 7), observation("memory", 8, format="csr"),
+        observation("memory", 9, format="coo"),
+    ])  # fmt: skip
+    table = Table.of([one, row("b", observed=[observation("edges", 5)])])
+    assert table.where("edges", system="b").get() == 5
+    assert table.where("memory", system="a").numbers("format") == {"csr": 8, "coo": 9}
+    assert table.where(("memory", "edges"), dataset="g").values == [7, 8, 9, 5]
+    assert table.where("memory", format=("csr", "slices")).values == [8]
+    assert table.where("memory", format=lambda name: name != "csr").values == [9]
+    assert list(table.by("system")) == ["a", "b"]
+    assert list(table.by("system", "format")) == [
+        ("a", None), ("a", "csr"), ("a", "coo"), ("b", None),
+    ]  # fmt: skip
+    assert [r.id for r in table.rows] == ["a-g-r1", "b-g-r1"]
+    assert table.where("loss").get() is None
+    assert (len(table[1:3]), table[0]["round"], table[0]["no such"]) == (2, 1, None)
+
+
+def test_one_number_is_asked_for_where_there_is_one() -> None:
+    table = Table.of([row("a", observed=[observation("edges", 7)] * 2)])
+    with pytest.raises(InvalidInputError, match="found 2: edges in a-g-r1, edges in a-g-r1"):
+        table.where("edges").get()
+    with pytest.raises(InvalidInputError, match="found 0: nothing"):
+        table.where("memory").one()
+    with pytest.raises(UnknownKeyError):
+        table.where("edgs")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"status": "oom"}, {"instrumented": True}, {"params": {"control": "aa"}}], ids=str
+)
+def test_rows_that_may_not_be_used_are_left_out(fields: dict) -> None:
+    other = timed("a", 1, 1.0, **fields)
+    assert len(Table.of([other])) == len(rows_of([other])) == 0
+
+
+times = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=5)
+
+
+@given(st.dictionaries(st.sampled_from(["g", "h", "k"]), st.tuples(times, times), min_size=1))
+def test_a_ratio_of_tables_is_that_of_rows(groups: dict) -> None:
+    rows = [
+        timed(system, number, seconds, group)
+        for group, sides in groups.items()
+        for system, found in zip(("slow", "fast"), sides, strict=True)
+        for number, seconds in enumerate(found, 1)
+    ]
+    table = Table.of(rows).where("step_time")
+    found = ratio(table.where(system="slow"), table.where(system="fast"))
+    assert found == paired(rows, {"system": "slow"}, {"system": "fast"})
+    back = ratio(table.where(system="fast"), table.where(system="slow"))
+    assert found is not None
+    assert back is not None
+    assert math.isclose(found.value * back.value, 1)
+    assert found.side == -back.side
+
+
+def test_a_ratio_pairs_settings_of_one_process_and_says_where_it_cannot() -> None:
+    made = [
+        row("a", number, observed=[
+            observation("step_time", 2.0 * number, setting="plain", width=8),
+            observation("step_time", 1.0 * number, setting="fast", width=8),
+            observation("step_time", 6.0 * number, setting="plain", width=16),
+            observation("step_time", 1.0 * number, setting="fast", width=16),
+        ])
+        for number in (1, 2)
+    ]  # fmt: skip
+    table = Table.of(made).where("step_time")
+    plain, fast = table.where(setting="plain"), table.where(setting="fast")
+    pooled = ratio(plain, fast)
+    assert pooled is not None
+    assert pooled.value == pytest.approx(math.sqrt(2 * 6))
+    wide = ratio(plain.where(width=16), fast.where(width=16))
+    assert wide is not None
+    assert (wide.value, wide.n) == (pytest.approx(6), 2)
+    with pytest.raises(InvalidInputError, match="ambiguous"):
+        ratio(plain + plain, fast)
+    assert ratio(plain, fast.where(width=4)) is None
+
+
+def test_values_that_are_not_positive_form_no_pair() -> None:
+    rows = [
+        row("a", observed=[observation("edges", 0)]), row("b", observed=[observation("edges", 3)])
+    ]  # fmt: skip
+    edges = Table.of(rows).where("edges")
+    assert ratio(edges.where(system="b"), edges.where(system="a")) is None
+
+
+def test_ratios_formed_in_processes_are_pooled_over_them() -> None:
+    rows = [
+        row("a", n, deviation={"loss": -1e-6 * n}, data={"twin": n == 2},
+            observed=[observation("speedup", value, low=value / 2, high=2 * value, setting="x")])
+        for n, value in enumerate((2.0, 8.0), 1)
+    ]  # fmt: skip
+    assert ratio_of(Table()) is None
+    alone = ratio_of(Table.of(rows[:1]))
+    assert alone is not None
+    assert (alone.value, alone.low, alone.high, alone.twin) == (2.0, 1.0, 4.0, False)
+    both = ratio_of(Table.of(rows))
+    assert both is not None
+    assert (both.value, both.n, both.twin, both.deviation) == (pytest.approx(4), 2, True, 2e-6)
+    assert both.rows == ["a-g-r1", "a-g-r2"]

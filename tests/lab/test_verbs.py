@@ -1,0 +1,175 @@
+"""Verbs of claims on made-up races: what they find, and that every one of them can say no."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dgbench.harness.store.row import Row
+from dgbench.lab.paper import Claim
+from dgbench.lab.table import observation
+from dgbench.lab.verbs import (
+    Race,
+    ahead_on_most,
+    average,
+    best_everywhere,
+    equals,
+    extreme,
+    larger,
+    mean,
+    observed,
+    spread,
+)
+from dgbench.runtime.errors import UnknownKeyError
+
+RACE = Race(
+    "fig1", by=("dataset", "model"), metric="step_time", none="no race ran", judged="ours",
+    facts=lambda dataset, model: {"small": dataset == "g"},
+    label=lambda dataset, model: f"{dataset} with {model}",
+)  # fmt: skip
+
+
+def claim(value: Any = None) -> Claim:
+    return Claim(id="c", where="-", statement="-", kind="speedup", value=value, unit="x")
+
+
+def row(system: str, dataset: str, model: str, number: int, seconds: float, **fields: Any) -> Row:
+    params = {"dataset": dataset, "model": model, "system": system}
+    return Row(
+        id=f"{system}-{dataset}-{model}-r{number}", paper="toy", experiment="fig1", params=params,
+        group=f"{dataset}/{model}", round=number,
+        observed=[observation("step_time", seconds, samples=[seconds])], **fields,
+    )  # fmt: skip
+
+
+def race(**seconds: dict[tuple[str, str], float]) -> list[Row]:
+    """Three rounds of every system on every workload, times 1 % apart."""
+    return [
+        row(system, *where, number, at * (1 + number / 100))
+        for system, times in seconds.items()
+        for where, at in times.items()
+        for number in (1, 2, 3)
+    ]
+
+
+EVERYWHERE = race(
+    slow={("g", "a"): 4.0, ("g", "b"): 6.0, ("h", "a"): 2.0},
+    other={("g", "a"): 2.0, ("g", "b"): 3.0, ("h", "a"): 1.5},
+    ours={("g", "a"): 1.0, ("g", "b"): 1.0, ("h", "a"): 1.0},
+)
+
+
+def turned(rows: list[Row]) -> list[Row]:
+    """The same race with our system's times and the slow one's exchanged."""
+    names = {"slow": "ours", "ours": "slow"}
+    return [
+        row(names.get(r.params["system"], r.params["system"]), r.params["dataset"],
+            r.params["model"], r.round, r.time)
+        for r in rows
+    ]  # fmt: skip
+
+
+def test_the_mean_of_a_contest_is_geometric_over_its_workloads() -> None:
+    found = mean(RACE("slow", "ours"), "of {n}")(claim({"mean": 4.0}), EVERYWHERE)
+    assert found.measured == pytest.approx((4 * 6 * 2) ** (1 / 3))
+    assert (found.target, found.reason, found.direction) == (4.0, "of 3", True)
+    small = mean(RACE("slow", "ours", small=True))(claim({"mean": 4.0}), EVERYWHERE)
+    assert small.measured == pytest.approx(24**0.5)
+    one = mean(RACE("slow", "ours", model="b"))(claim({"mean": 4.0}), EVERYWHERE)
+    assert one.measured == pytest.approx(6)
+    assert set(one.rows) == {f"{s}-g-b-r{n}" for s in ("slow", "ours") for n in (1, 2, 3)}
+    assert mean(RACE("slow", "ours"))(claim({"mean": 4.0}), turned(EVERYWHERE)).direction is False
+
+
+def test_the_extremes_say_where() -> None:
+    pick = extreme(RACE("slow", "ours"), max, "high", lambda key: f"on {key[0]}, {key[1]}")
+    found = pick(claim({"high": 8.0}), EVERYWHERE)
+    assert (found.measured, found.reason, found.target) == (pytest.approx(6), "on g, b", 8.0)
+    both = spread(RACE("other", "ours"), RACE("slow", "ours"))(claim(), EVERYWHERE)
+    assert both.measured == {"low": pytest.approx(1.5), "high": pytest.approx(6)}
+    assert both.reason == "lowest on h with a, highest on g with b"
+    assert (both.direction, both.undecided) == (True, False)
+    assert spread(RACE("slow", "ours"))(claim(), turned(EVERYWHERE)).direction is False
+
+
+def test_the_best_is_ahead_of_every_rival_everywhere() -> None:
+    best = best_everywhere(RACE, "ours", ("slow", "other"))
+    found = best(claim(), EVERYWHERE)
+    assert (found.measured, found.holds, found.undecided) == ("3 of 3 workloads", True, False)
+    lost = best(claim(), turned(EVERYWHERE))
+    assert (lost.measured, lost.holds) == ("0 of 3 workloads", False)
+    level = race(slow={("g", "a"): 1.0}, ours={("g", "a"): 1.0}, other={("g", "a"): 2.0})
+    open_ = best(claim(), level)
+    assert (open_.holds, open_.undecided, open_.reason) == (
+        True, True, "inside the noise on g with a",
+    )  # fmt: skip
+
+
+def test_most_workloads_decide_and_those_inside_the_noise_do_not() -> None:
+    most = ahead_on_most(RACE, "ours", ("slow", "other"))
+    assert most(claim(), EVERYWHERE).holds is True
+    assert most(claim(), turned(EVERYWHERE)).holds is False
+    level = race(slow={("g", "a"): 1.0, ("h", "a"): 1.0}, ours={("g", "a"): 1.0, ("h", "a"): 1.0})
+    found = ahead_on_most(RACE, "ours", ("slow",))(claim(), level)
+    assert (found.holds, found.undecided) == (False, True)
+
+
+def test_one_ratio_is_larger_than_the_others_by_intervals() -> None:
+    contests = {"b": RACE("slow", "ours", model="b"), "a": RACE("slow", "ours", model="a")}
+    assert larger("b", contests)(claim(), EVERYWHERE).holds is True
+    found = larger("a", contests)(claim(), EVERYWHERE)
+    assert (found.holds, found.measured) == (False, {"b": "6x", "a": "2.8x"})
+
+
+@pytest.mark.parametrize(
+    "check",
+    [mean(RACE("slow", "ours")), spread(RACE("slow", "ours")),
+     extreme(RACE("slow", "ours"), min, "low", str), best_everywhere(RACE, "ours", ("slow",)),
+     ahead_on_most(RACE, "ours", ("slow",)), larger("x", {"x": RACE("slow", "ours")})],
+)  # fmt: skip
+def test_nothing_is_found_where_nothing_ran(check) -> None:
+    for rows in ([], race(ours={("g", "a"): 1.0})):
+        found = check(claim({"mean": 1.0, "low": 1.0}), rows)
+        assert (found.measured, found.holds, found.reason) == (None, None, "no race ran")
+
+
+def test_deviations_are_those_of_the_judged_systems_comparisons() -> None:
+    gaps = {"output": 1e-7, "gradient": 3e-6, "loss": 0.0}
+    check = Row(id="check", paper="toy", experiment="fig1", deviation=gaps, group="g/a/check",
+                params={"dataset": "g", "model": "a", "system": "ours", "check": True})  # fmt: skip
+    found = mean(RACE("slow", "ours"))(claim({"mean": 4.0}), [*EVERYWHERE, check])
+    assert found.deviation == 3e-6
+
+
+def counted(**counts: int) -> list[Row]:
+    return [
+        Row(id=name, paper="toy", experiment="sizes", params={"dataset": name},
+            observed=[observation("edges", count), observation("loss", count / 10)])
+        for name, count in counts.items()
+    ]  # fmt: skip
+
+
+def test_counts_are_what_the_paper_prints_or_not() -> None:
+    edges = equals(observed("sizes", "edges", dataset="g"), lambda table: table.get(), "counted")
+    found = edges(claim(7), counted(g=7, h=8))
+    assert (found.measured, found.holds, found.evidence, found.rows) == (7, True, "counted", ["g"])
+    assert edges(claim(8), counted(g=7, h=8)).holds is False
+    assert edges(claim(8), counted(h=8)).reason == "the experiment 'sizes' did not run"
+
+
+def test_an_average_is_over_all_that_was_observed() -> None:
+    losses = average(observed("sizes", "loss"), "mean of {n}", scale=100)
+    found = losses(claim(50), counted(g=2, h=8))
+    assert (found.measured, found.target, found.reason) == (pytest.approx(50), 50.0, "mean of 2")
+
+
+def test_an_unknown_metric_or_dimension_is_an_error_where_the_check_is_written() -> None:
+    with pytest.raises(UnknownKeyError, match="step_tim"):
+        Race("fig1", by=("dataset",), metric="step_tim", none="")
+    with pytest.raises(UnknownKeyError, match="datset"):
+        Race("fig1", by=("datset",), metric="step_time", none="")
+    with pytest.raises(UnknownKeyError, match="edgs"):
+        observed("sizes", "edgs")
+    with pytest.raises(UnknownKeyError, match="datset"):
+        observed("sizes", "edges", datset="g")
