@@ -56,12 +56,12 @@ def test_table_1_of_a_twin_decides_nothing_and_of_real_data_does():
 def test_bytes_of_a_difference_are_16_a_r_and_4_n():
     pair, made = ran(encoding.Encoding(), part="pair"), ran(smoothing.Smoothing(), dataset="flickr")
     assert verdict("s32-gd-bytes", [pair, made]).verdict == "reproduced"
-    for row, dims in (
+    for one, dims in (
         (pair, {"format": "sent"}),
         (made, {"format": "sent", "of": "made"}),
         (made, {"format": "forced", "of": "made"}),
     ):
-        wrong = real(row, seen("topology_sent", 7, **dims))
+        wrong = real(one, seen("topology_sent", 7, **dims))
         assert verdict("s32-gd-bytes", [wrong]).verdict == "contradicted"
     assert verdict("s32-gd-bytes", []).verdict == "not run here"
 
@@ -70,13 +70,13 @@ def test_the_share_that_benefits_is_counted(counted):
     assert verdict("s62-gd-benefit-fraction", [real(counted)]).verdict == "reproduced"
     engine = timed("tm_gcn")
     assert verdict("s62-gd-benefit-fraction", [real(counted), real(engine)]).glyph == "R"
-    for row, dims in (
+    for one, dims in (
         (counted, {"of": "kept", "blocks": 1, "ranks": 8}),
         (counted, {"of": "kept", "blocks": 4, "ranks": 128}),
         (engine, {"setting": "GD", "format": "difference"}),
     ):
-        wrong = real(row, seen("snapshots", number(row, "snapshots", **dims) + 9, **dims))
-        rows = [real(counted), wrong] if row is engine else [wrong]
+        wrong = real(one, seen("snapshots", number(one, "snapshots", **dims) + 9, **dims))
+        rows = [real(counted), wrong] if one is engine else [wrong]
         assert verdict("s62-gd-benefit-fraction", rows).verdict == "contradicted"
 
 
