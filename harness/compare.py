@@ -53,6 +53,7 @@ class Change:
 
     Attributes:
         cell: hash of the cell in A. name: paper, experiment and params; `quantity` behind it.
+        label: the same for people, without the paper.
         word: SLOW, FAST, SAME or AMBG. ratio: time in B over time in A.
         counters: name -> (A, B), those that differ. paced: False where the sides worked for
             different lengths, so that their counters say nothing.
@@ -74,6 +75,7 @@ class Change:
     values: tuple[float, float] | None = None
     rows: tuple[list[tuple[str, str]], list[tuple[str, str]]] = ((), ())  # type: ignore[assignment]
     twin: bool = False
+    label: str = ""
 
     @property
     def grew(self) -> bool:
@@ -287,8 +289,12 @@ def _data(row: Any) -> tuple | None:
 
 
 def _name(row: Any) -> str:
+    return f"{row.paper}/{_label(row)}"
+
+
+def _label(row: Any) -> str:
     params = " ".join(str(v) for v in row.params.values() if v is not None and v is not False)
-    return f"{row.paper}/{row.experiment} {params}".rstrip()
+    return f"{row.experiment} {params}".rstrip()
 
 
 def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
@@ -304,7 +310,7 @@ def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
         "rows": tuple([(run, row.id) for run, row in side] for side in (first, second)),
         "twin": any(bool(row.data.get("twin")) for row in (*old, *new)),
     }
-    name = _name(old[0])
+    name, label = _name(old[0]), _label(old[0])
     one, two = quantities(old), quantities(new)
     found = []
     for quantity in one:
@@ -319,6 +325,7 @@ def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
                 word=verdict(ratio, edge),
                 ratio=ratio,
                 counters={} if found else differ,
+                label=f"{label}: {one[quantity].words}" if quantity else label,
                 quantity=quantity,
                 gain=one[quantity].gain,
                 values=(_middle(one[quantity].found), _middle(two[quantity].found)),
@@ -327,7 +334,7 @@ def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
         )
     if not found:
         word = "SAME" if status[0] == status[1] else "AMBG"
-        found.append(Change(name=name, word=word, ratio=None, counters=differ, **here))
+        found.append(Change(name=name, label=label, word=word, ratio=None, counters=differ, **here))
     return found
 
 

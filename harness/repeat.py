@@ -257,7 +257,7 @@ def _ratios(rows: Sequence[Any]) -> dict[tuple[tuple, str], Quantity]:
         where = process_name(mine[0]).removesuffix(f" round {mine[0].round}")
         for name, quantity in quantities(mine).items():
             if quantity.gain:
-                found[_cluster(mine[0]), f"{where}: {name.removeprefix('gain ')}"] = quantity
+                found[_cluster(mine[0]), f"{where}: {name}"] = quantity
     for own, name, value in raced(usable):
         key = _cluster(own), name
         found.setdefault(key, Quantity(gain=True)).found.append(1 / value)

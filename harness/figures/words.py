@@ -63,12 +63,12 @@ def label_room(labels: Iterable[str], *, most: float, size: float = SMALL) -> fl
 
 
 def fit_labels(
-    labels: Iterable[str], *, most: float, size: float = SMALL
+    labels: Iterable[str], *, most: float, size: float = SMALL, limit: float = FULL
 ) -> tuple[dict[str, str], float]:
     """Row labels on at most two lines, and the inches that they need.
 
     Labels wrap where they are wider than `most`; where two lines of that width cannot hold one,
-    all get the room that it takes. None is ever cut.
+    all get the room that it takes, up to `limit`; beyond it they take more lines. None is ever cut.
     """
     labels = list(dict.fromkeys(labels))
     room = most - 0.12
@@ -80,7 +80,7 @@ def fit_labels(
             (text_width(line, size) for text in fitted.values() for line in text.split("\n")),
             default=0.0,
         )
-        if room > FULL or all(text.count("\n") < 2 for text in fitted.values()):
+        if room > limit or all(text.count("\n") < 2 for text in fitted.values()):
             return fitted, widest + 0.12
         room += 0.1
 
