@@ -11,6 +11,7 @@ from dgbench.harness.figures import style
 from dgbench.harness.figures.palette import INK, SECONDARY, VARIANTS, Look, Mark, looks
 from dgbench.harness.figures.palette import series_looks as word_looks
 from dgbench.harness.figures.panels import Grid, order
+from dgbench.lab.charts import marked
 
 _NOTE_LINE: Final = 0.125
 _HANDLE: Final = 0.34
@@ -129,8 +130,7 @@ def twin_titles(points: Sequence[dict], key: str = "panel") -> dict[Any, Any]:
     found = {}
     for name in order(points, key):
         mine = [p for p in points if p.get(key) == name]
-        twin = name is not None and any(p.get("twin") for p in mine) and "(twin)" not in str(name)
-        found[name] = f"{name} (twin)" if twin else name
+        found[name] = name if name is None else marked(name, any(p.get("twin") for p in mine))
     return found
 
 

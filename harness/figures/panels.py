@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dgbench.harness.figures import style
+from dgbench.lab.charts import marked
 
 LEAST = 0.6
 """Inches that row labels leave to each panel."""
@@ -22,8 +23,7 @@ def order(points: Sequence[dict], key: str) -> list[Any]:
 
 def row_label(name: str, points: Sequence[dict]) -> str:
     """A row's name, with "(twin)" where synthetic data stood in."""
-    twin = any(p.get("twin") for p in points) and "(twin)" not in str(name)
-    return f"{name} (twin)" if twin else str(name)
+    return marked(name, any(p.get("twin") for p in points))
 
 
 def rows_of(

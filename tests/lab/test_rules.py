@@ -19,19 +19,17 @@ PATTERNS = {
     "harness/figures/svg.py": "the text of an SVG file",
     "harness/machine/known.py": "what the system prints of its processors",
     "harness/plan/plan.py": "whether a reason names a GPU",
-    "harness/report/contests.py": "TO GO: words of settings against techniques",
-    "harness/report/datasets.py": "TO GO: the scale in a twin's note",
     "harness/report/pictures.py": "the size of an SVG file",
     "harness/report/run.py": "file names",
-    "harness/report/subjects.py": "TO GO: systems in the titles of points",
-    "harness/report/systems.py": "TO GO: annotations and names of the history suite",
+    "harness/report/systems.py": "annotations of methods; TO GO: names of the history suite",
     "harness/runner/child.py": "what exceptions of libraries say",
     "harness/runner/readable.py": "control characters",
     "harness/states.py": "ids of runs",
     "harness/store/old_names/__init__.py": "names from before schema 3",
+    "harness/store/old_names/texts.py": "params and notes that hold several things",
     "lab/metrics.py": "what a name may be",
     "systems/base/calibration.py": "file names",
-    "systems/gnnflow/experiments/table5.py": "TO GO: sizes in printed words",
+    "systems/gnnflow/experiments/table5.py": "the text of the cards, to check their reader",
 }
 """Modules that match patterns, and what in."""
 RATIOS = {
