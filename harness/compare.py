@@ -15,6 +15,7 @@ import msgspec
 
 from dgbench.harness.quantities import (
     ONE_PROCESS,
+    cell_words,
     counters_that_differ,
     quantities,
     ratio_of,
@@ -223,8 +224,8 @@ def compare_states(a: State, b: State) -> Comparison:
         a=a.name,
         b=b.name,
         changes=changes,
-        only_a=sorted(_name(rows[0][1]) for key, rows in first.items() if key not in second),
-        only_b=sorted(_name(rows[0][1]) for key, rows in second.items() if key not in first),
+        only_a=sorted(cell_words(rows[0][1]) for key, rows in first.items() if key not in second),
+        only_b=sorted(cell_words(rows[0][1]) for key, rows in second.items() if key not in first),
         identity=notes,
         floor=floor,
         differs=differs,
@@ -288,15 +289,6 @@ def _data(row: Any) -> tuple | None:
     return (str(row.data["dataset"]), bool(row.data.get("twin")), str(row.data.get("scale")))
 
 
-def _name(row: Any) -> str:
-    return f"{row.paper}/{_label(row)}"
-
-
-def _label(row: Any) -> str:
-    params = " ".join(str(v) for v in row.params.values() if v is not None and v is not False)
-    return f"{row.experiment} {params}".rstrip()
-
-
 def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
     old, new = [row for _, row in first], [row for _, row in second]
     status = _status(old), _status(new)
@@ -310,7 +302,7 @@ def _changes(first: Cell, second: Cell, floor: float) -> list[Change]:
         "rows": tuple([(run, row.id) for run, row in side] for side in (first, second)),
         "twin": any(bool(row.data.get("twin")) for row in (*old, *new)),
     }
-    name, label = _name(old[0]), _label(old[0])
+    name, label = cell_words(old[0]), cell_words(old[0], paper=False)
     one, two = quantities(old), quantities(new)
     found = []
     for quantity in one:

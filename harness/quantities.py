@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -49,6 +49,13 @@ class Quantity:
     high: float | None = None
     turns: int = 0
     words: str = ""
+
+
+def cell_words(row: Any, params: Mapping[str, Any] | None = None, *, paper: bool = True) -> str:
+    """`pipad/fig10 flickr evolvegcn pipad`: a cell in words, of its params or of these."""
+    values = (row.params if params is None else params).values()
+    words = [str(value) for value in values if value is not None and value is not False]
+    return " ".join([f"{row.paper}/{row.experiment}" if paper else row.experiment, *words])
 
 
 def name_of(one: Observation) -> str:

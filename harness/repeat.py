@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from dgbench.harness.quantities import PACE, Quantity, exact, quantities, ratio_of
+from dgbench.harness.quantities import PACE, Quantity, cell_words, exact, quantities, ratio_of
 from dgbench.harness.samples import raced
 from dgbench.lab.compare import without_control
 from dgbench.runtime.statistics import Interval, t_quantile
@@ -212,9 +212,7 @@ def coverage(pairs: Iterable[Pair], level: float = 0.95) -> Coverage:
 
 def process_name(row: Any) -> str:
     """`pipad/fig10 flickr evolvegcn pipad round 2`; an instrumented one is said."""
-    words = " ".join(str(v) for v in row.params.values() if v is not None and v is not False)
-    timed = ", instrumented" if row.instrumented else f" round {row.round}"
-    return f"{row.paper}/{row.experiment} {words}{timed}"
+    return cell_words(row) + (", instrumented" if row.instrumented else f" round {row.round}")
 
 
 def _processes(rows: Iterable[Any]) -> dict[tuple[str, int, bool], Any]:
@@ -254,7 +252,7 @@ def _ratios(rows: Sequence[Any]) -> dict[tuple[tuple, str], Quantity]:
         cells[row.cell_hash].append(row)
     found: dict[tuple[tuple, str], Quantity] = {}
     for mine in cells.values():
-        where = process_name(mine[0]).removesuffix(f" round {mine[0].round}")
+        where = cell_words(mine[0])
         for name, quantity in quantities(mine).items():
             if quantity.gain:
                 found[_cluster(mine[0]), f"{where}: {name}"] = quantity
