@@ -26,10 +26,12 @@ class Apart(NamedTuple):
     """A counter, or the status of a process, that is not the same in both runs.
 
     Attributes:
-        name: paper, experiment, params and round. rows: ids of the row in A and in B.
+        paper, name: whose it is; paper, experiment, params and round. rows: ids of the row in A
+            and in B.
         what: name of the counter, or `status`. a, b: what each run has; None where it has none.
     """
 
+    paper: str
     name: str
     rows: tuple[str, str]
     what: str
@@ -221,13 +223,13 @@ def _processes(rows: Iterable[Any]) -> dict[tuple[str, int, bool], Any]:
 
 def _against(a: Any, b: Any) -> tuple[list[Apart], int, int]:
     """What differs between two rows of one process, how many counters, how many of pace."""
-    name, ids = process_name(a), (a.id, b.id)
+    where = a.paper, process_name(a), (a.id, b.id)
     if a.status != b.status:
-        return [Apart(name, ids, "status", a.status, b.status)], 0, 0
+        return [Apart(*where, "status", a.status, b.status)], 0, 0
     one, two = exact(a), exact(b)
     known = sorted({*one, *two})
     differ = [k for k in known if one.get(k) != two.get(k)]
-    found = [Apart(name, ids, k, one.get(k), two.get(k)) for k in differ if k not in PACE]
+    found = [Apart(*where, k, one.get(k), two.get(k)) for k in differ if k not in PACE]
     return found, sum(k not in PACE for k in known), len(differ) - len(found)
 
 
