@@ -9,7 +9,15 @@ from typing import Any, Final, Literal
 from dgbench.lab.charts import chart, failures, gap
 from dgbench.lab.compare import TURN_INTERVAL, Ratio
 from dgbench.lab.ranks import devices_lacking
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import (
+    Cell,
+    Contender,
+    Experiment,
+    FigureSpec,
+    Measurement,
+    Preset,
+    RunContext,
+)
 from dgbench.systems.dgc.experiments.fig12_rows import (
     NAME,
     RACE,
@@ -68,6 +76,10 @@ TOTALS_S: Final = {"smoke": 0.0, "quick": 24.0, "full": 90.0, "paper": 600.0}
 TIMEOUTS_S: Final = {"smoke": 30, "quick": 120, "full": 900, "paper": 3600}
 STEPS: Final = ((PLAIN, "chunks (PGC)"), (EXACT, "chunk fusion (CF)"), (DGC, "stale rows (SG)"))
 """What each contender adds to the one before it."""
+MODULES: Final = {
+    words: Contender("dgc", switch=switch)
+    for (_, words), switch in zip(STEPS, ("pgc", "", "stale"), strict=True)
+}
 
 Rows = Sequence[Any]
 
@@ -197,7 +209,7 @@ class Fig12(Experiment):
             chart("time_split", "fig12_split", "What an epoch is spent on", split_points,
                 xlabel="time of one epoch, ms", phases_from=PHASES_FROM),
             chart("ablation", "fig12_modules", "From the best baseline to DGC, module by module",
-                module_points, system=DGC),
+                module_points, system=DGC, contenders=MODULES),
             chart("speedup", "fig12_projected", "Eight V100: DGC over the best baseline, projected",
                 projected_points, baseline_label="best of PyGT-PSS, -PTS and -PSS-TS, projected",
                 xlabel="speed-up over the best baseline"),

@@ -9,7 +9,15 @@ from dgbench.lab.charts import chart, failures, gap, mark, ratio_mark
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, ratio_of
 from dgbench.lab.main_race import MainRace, RaceComparison
 from dgbench.lab.table import Table, number, rows_of
-from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import (
+    Cell,
+    Contender,
+    Experiment,
+    FigureSpec,
+    Measurement,
+    Preset,
+    RunContext,
+)
 from dgbench.systems.gnnflow.experiments.round_race import (
     BARE,
     CACHED,
@@ -56,6 +64,14 @@ TITLES: Final = {
     REBUILT: "our sampler, rebuilt graph",
     BARE: "no cache",
     GNNFLOW: "GNNFlow",
+}
+NO_CACHE: Final = "GNNFlow, no cache"
+OVER_CACHE: Final = "GNNFlow over TGL with cache"
+CONTENDERS: Final = {
+    TITLES[TGL]: Contender("tgl"),
+    TITLES[CACHED]: Contender("tgl"),
+    NO_CACHE: Contender("gnnflow"),
+    OVER_CACHE: Contender("gnnflow"),
 }
 STEPS: Final = (
     (REBUILT, "its sampler"),
@@ -167,16 +183,17 @@ class Fig8(Experiment):
         interval = {"interval": TURN_INTERVAL, "baseline_label": "TGL, re-implemented"}
         return [
             chart("speedup", "fig8", "GNNFlow over TGL, time of a round", over_points, **interval,
-                xlabel="speed-up of a round", main=True),
+                xlabel="speed-up of a round", main=True, contenders=CONTENDERS),
             chart("speedup", "fig8_without_network",
                 "The same without the network: update, sampling, fetching",
                 lambda rows: over_points(rows, "without network"), **interval,
-                xlabel="speed-up of all but the network"),
+                xlabel="speed-up of all but the network", contenders=CONTENDERS),
             chart("time_split", "fig8_split", "What a round is spent on", split_points,
                 xlabel="time of one round, ms",
                 phases_from="every round timed; update: of the graph; transfer: features"),
             chart("ablation", "fig8_steps", "From TGL to GNNFlow, technique by technique",
-                step_points, system="gnnflow"),
+                step_points, system="gnnflow",
+                contenders={"in-place updates": Contender("gnnflow", switch="in_place")}),
         ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
@@ -218,8 +235,7 @@ def round_times(row: Any) -> dict[str, float]:
 
 def over_points(rows: Rows, phase: str | None = None) -> list[dict[str, Any]]:
     """GNNFlow, with caches and without, over TGL, and over TGL with cache; a panel per model."""
-    shown = ((TGL, GNNFLOW, GNNFLOW), (TGL, BARE, "GNNFlow, no cache"),
-             (CACHED, GNNFLOW, "GNNFlow over TGL with cache"))  # fmt: skip
+    shown = ((TGL, GNNFLOW, GNNFLOW), (TGL, BARE, NO_CACHE), (CACHED, GNNFLOW, OVER_CACHE))
     points = [
         ratio_mark(
             gain, **_where(row), system=system, baseline=TITLES[baseline],

@@ -11,7 +11,7 @@ from dgbench.lab.grid import Grid
 from dgbench.lab.main_race import MainRace, RaceComparison, RatioReader
 from dgbench.lab.table import Table, number, rows_of
 from dgbench.runtime.statistics import median
-from dgbench.systems.base import Cell, FigureSpec, Measurement, Preset, RunContext
+from dgbench.systems.base import Cell, Contender, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.races import (
     DYGNN,
     JODIE,
@@ -139,7 +139,11 @@ class Fig6(Grid):
     def figures(self) -> list[FigureSpec]:
         return [
             chart("speedup", "fig6", "End-to-end time per edge, T-GCN over the others", points,
-                baseline_label="each system", xlabel="speed-up of T-GCN", interval=TURN_INTERVAL),
+                baseline_label="each system", xlabel="speed-up of T-GCN", interval=TURN_INTERVAL,
+                contenders={
+                    RELAXED: Contender(DYGNN, TITLES[RELAXED]),
+                    WHOLE: Contender(TGCN, TITLES[WHOLE]),
+                }),
         ]  # fmt: skip
 
     def answer(self, rows: Rows) -> str:
