@@ -16,9 +16,11 @@ from typing import Any
 
 from dgbench.lab import metrics
 from dgbench.lab.compare import CONTROL, Ratio, ratio, ratio_of
+from dgbench.lab.compare import observe_speedup as observe_speedup
 from dgbench.lab.evidence import finding, ids, missing, strength
 from dgbench.lab.paper import Check, Claim, Evidence, Finding
 from dgbench.lab.table import OF_ROW, Entry, Table, rows_of
+from dgbench.lab.table import number as number
 
 Rows = Sequence[Any]
 Key = tuple[Any, ...]
