@@ -9,8 +9,9 @@ import pytest
 from dgbench.datasets import card
 from dgbench.harness.claims.ledger import load_ledger
 from dgbench.harness.store.row import Row
+from dgbench.lab.printed import plain
 from dgbench.systems.tgcn import PAPER
-from dgbench.systems.tgcn.printed import DATASET_OF, Printed, plain, table2, table3
+from dgbench.systems.tgcn.printed import DATASET_OF, Printed, table2, table3
 from dgbench.systems.tgcn.settings import ALL, BY_NAME, GRAPHS, PAPERS_GRAPHS, PRESETS, workload
 
 LEDGER = load_ledger(PAPER.ledger)

@@ -11,10 +11,11 @@ import numpy as np
 
 from dgbench.lab.charts import failures, gap, sweep
 from dgbench.lab.grid import Grid
+from dgbench.lab.printed import plain
 from dgbench.lab.result_checks import ResultCheck, close
 from dgbench.lab.table import number, rows_of
 from dgbench.systems.base import Cell, FigureSpec, Measurement, RunContext
-from dgbench.systems.tgcn.printed import plain, table2, table3, values
+from dgbench.systems.tgcn.printed import table2, table3, values
 from dgbench.systems.tgcn.settings import BY_NAME, SMALL_NAMES
 
 NAME: Final = "cited"
