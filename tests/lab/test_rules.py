@@ -59,6 +59,7 @@ SPLITS = {
     "harness/store/old_names/texts.py": "params and notes that hold several things",
     "lab/charts.py": "TO GO: `failed` and series of points, written and read here alone",
     "lab/metrics.py": "what a name may be",
+    "lab/printed.py": "ids of claims, decimals of a printed number",
 }
 """Modules of lab, and of what is told by the harness, that take a text apart."""
 TOLD = ("claims", "figures", "plugins", "report", "store", "terminal")
