@@ -32,8 +32,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.packed_scan import CONTINUES, FROM_ZERO, packed_gru_scan, packed_lstm_scan
-from dgbench.kernels_cuda.scan import gru_scan, lstm_scan
+from dgbench.kernels_cuda.scan import (
+    CONTINUES,
+    FROM_ZERO,
+    gru_scan,
+    lstm_scan,
+    packed_gru_scan,
+    packed_lstm_scan,
+)
 
 OURS = "dgbench"
 LIMIT_OURS = 1e-5

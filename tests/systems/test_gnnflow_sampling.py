@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dgbench.kernels_cuda.temporal_counts import count_walk
+from dgbench.kernels_cuda.temporal_sample import count_walk
 from dgbench.kernels_cuda.temporal_store import BlockPolicy, TemporalStore
 from dgbench.runtime.errors import InvalidInputError
 from dgbench.systems.base import RunContext

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dgbench.kernels_cuda.balance import balance
 from dgbench.kernels_cuda.csr import Csr
 from dgbench.kernels_cuda.slices import SlicedCsr, csr_words, slice_csr
 from dgbench.kernels_cuda.variants import warp_clocks
-from dgbench.kernels_cuda.work_items import time_items
+from dgbench.kernels_cuda.variants.balance import balance
+from dgbench.kernels_cuda.variants.work_items import time_items
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, select
 from dgbench.lab.compare import gain_of as pooled_gain
 from dgbench.lab.compare import gains as timed_gains

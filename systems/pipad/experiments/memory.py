@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dgbench.datasets import SnapshotSequence
-from dgbench.kernels_cuda import memory_model as model
 from dgbench.kernels_cuda.slices import slice_csr
+from dgbench.kernels_cuda.variants import memory_model as model
 from dgbench.lab.compare import select
 from dgbench.lab.result_checks import equal
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext

@@ -7,8 +7,12 @@ from typing import Any, Final
 
 import torch
 
-from dgbench.kernels_cuda.edge_sampling import EdgeSample, sample_layerwise, sample_nodewise
-from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.kernels_cuda.edge_sampling import (
+    EdgeSample,
+    EdgeTable,
+    sample_layerwise,
+    sample_nodewise,
+)
 from dgbench.lab.compare import select
 from dgbench.systems.base import Cell, Experiment, FigureSpec, Measurement, Preset, RunContext
 from dgbench.systems.tgcn.experiments.common import (

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from torch import Tensor
 
-from dgbench.kernels_cuda.edge_table import EdgeTable
+from dgbench.kernels_cuda.edge_sampling import EdgeTable
 from dgbench.lab.compare import TURN_INTERVAL, Ratio, gain_of, gains, select
 from dgbench.lab.result_checks import ResultCheck
 from dgbench.runtime.statistics import median
