@@ -1,6 +1,6 @@
 """Samples of a graph's edges on a device; `edge_sampling` has the meaning and calls this.
 
-Sets are drawn by keys (`device_weighted`), which has the distribution of every other method, and
+Sets are drawn by keys (`weighted.device`), which has the distribution of every other method, and
 for all vertices or pools of a layer at once. A subgraph's frontier is a chain of draws, which a
 warp walks with a tree of sums; subgraphs walk side by side. Kept shares and subgraphs are those of
 the CPU, to the edge; samples around roots differ from the CPU's in their random numbers, which here
@@ -44,7 +44,7 @@ def table_on(table: EdgeTable, device: torch.device | str) -> EdgeTable:
 def keep_share(
     table: EdgeTable, share: float, *, seed: int, rounding: str, native: Any = None
 ) -> Tensor:
-    """bool[E] by edge id: what `edge_table.keep_share` keeps, on the table's device."""
+    """bool[E] by edge id: what `table.keep_share` keeps, on the table's device."""
     device = table.indptr.device
     native = operators(device) if native is None else native
     call_on = stream_of(device) or (0,)

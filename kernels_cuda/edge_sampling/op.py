@@ -14,7 +14,7 @@ another one, only how a single draw is made differs. Readings of the paper, with
 - **Size**: a share s of n candidates is floor(s n + 1/2) of them.
 - **Random numbers** by counter: a sample depends on seed, call and the ordinal of the root, pool or
   subgraph; not on threads, nor on how a batch is cut.
-- **On a device** (`device_edge_sampling.table_on` moves a table there; roots and weights must lie
+- **On a device** (`device.table_on` moves a table there; roots and weights must lie
   there too) kept shares and subgraphs are those of the CPU. Samples around roots are drawn by keys,
   whatever of `sis` and `keys` is asked for, and also depend on how a batch is cut.
 """

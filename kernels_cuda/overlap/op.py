@@ -112,7 +112,7 @@ def overlap_all(
 
     A frame slides by one, so a snapshot meets other neighbours in every frame and each start is
     needed (T - size + 1 of them). The snapshots are checked once; on the CPU every edge is followed
-    once (`trace.py`) and a start costs a filter, on CUDA it costs two merges.
+    once (`overlap/trace.py`) and a start costs a filter, on CUDA it costs two merges.
 
     Args:
         csrs: all T snapshots, as for `PartTopology.build`.

@@ -1,6 +1,6 @@
 """Segment Its Search on a device: a large tree of sums that many draws search at once (T-GCN 3.1).
 
-`segment_tree.SegmentTree` has the rules. A thread searches for one number, and changes add up every
+`weighted.SegmentTree` has the rules. A thread searches for one number, and changes add up every
 touched node anew, a launch a level. Draws that remove are made many at a time: an item that comes
 up again is passed over, which is the same as drawing from what is left, and what came up is removed
 before the next round. That pays for few draws out of many items; what the rounds leave is drawn by

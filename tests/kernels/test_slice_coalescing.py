@@ -1,6 +1,6 @@
 """Algorithm 1 of PiPAD, lane by lane on the host, against a dense product in float64.
 
-The host plays the functors that the device kernel calls (csrc/common/slice_coalescing.hpp).
+The host plays the functors that the device kernel calls (variants/slice_coalescing.hpp).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Figure 12: sliced CSR against CSR, in balance and in training time (section 5.4).
 
 Balance: on CUDA from the clocks that each warp reads, on a CPU from rows or slices that are timed
-one by one and handed out to workers (`kernels_cuda.work_items`). Training: PiPAD with `sliced_csr`
+one by one and handed out to workers (`kernels_cuda.variants.work_items`). Training: PiPAD with `sliced_csr`
 on and off.
 """
 

@@ -1,6 +1,6 @@
 """Requests, transactions, lanes and balance of aggregation kernels (Figures 5, 11a, 12; 5.3).
 
-Counted from the topology by `kernels_cuda.memory_model`, which says what each kernel loads.
+Counted from the topology by `kernels_cuda.variants.memory_model`, which says what each kernel loads.
 """
 
 from __future__ import annotations
